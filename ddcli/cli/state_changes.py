@@ -119,13 +119,11 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
     Example:
       dd state release pipelines/airborne.yaml --reader report-0c4d1a2b      # from `dd state ls`
     """
-    from dataclasses import asdict
-
-    from ddcli.store.state.upkeep import release_hold
+    from ddcli.store.state.upkeep import release_hold, shown
 
     found = release_hold(directory_of(pipeline, state), reader)
     if output == "json":
-        say(json_text({"released": asdict(found)}))
+        say(json_text({"released": shown(found)}))
         return
     say(f"released: {found.reader}, whose state is {found.state}")
 

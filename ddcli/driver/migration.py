@@ -54,6 +54,7 @@ from ddcli.sources.readers import (
     open_logs,
     refuse_rewritten,
 )
+from ddcli.store.state.holds import read_holds
 from ddcli.store.state.pipeline_file import relative_file
 from ddcli.version import __version__
 
@@ -270,7 +271,7 @@ class _Migration:
         return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": input_horizons(rebuild.request, listings)}
 
     def _built(self, number: int) -> dict[str, Any]:
-        """Return the commits that have built exported arrangements anew: this one, for those in which something may have been taken back."""
+        """Return the commits that have built exported arrangements anew: this one, for those in which something may have been taken back, or that a reader has not read to the end."""
         rebuild = self.rebuild
         built = dict(rebuild.manifest.cache.get("built", {}))
         others = (
@@ -279,10 +280,22 @@ class _Migration:
             or (rebuild.request.refreshes_all and self._has_other_files())
         )
         anew = {
-            name for name in rebuild.changes.plan.graph.exports.values() if others or name in rebuild.changes.touched
+            name
+            for name in rebuild.changes.plan.graph.exports.values()
+            if others
+            or name in rebuild.changes.touched
+            or (name in rebuild.changes.built and self._breaks_a_reader(name))
         }
-        built |= dict.fromkeys(anew & rebuild.manifest.arrangements.keys(), number)
+        built |= dict.fromkeys(anew, number)
         return {"built": built} if built else {}
+
+    def _breaks_a_reader(self, name: str) -> bool:
+        """Return whether a reader can't go on with an arrangement as it is built: it has not read up to there, or has read it before it was dropped."""
+        gone = name not in self.rebuild.manifest.arrangements
+        return any(
+            name in hold.arrangements and (gone or Frontier(hold.since) != self.rebuild.upper)
+            for hold in read_holds(self.rebuild.request.state)
+        )
 
     def _has_other_files(self) -> bool:
         """Return whether a file that the state has taken in has changed since, or is gone."""

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
+from ddcli.engine.times import Frontier
 from ddcli.job.clock import run_time
-from ddcli.job.frontier import find_time
+from ddcli.job.frontier import find_time, refuse_beyond_imports
 from ddcli.job.inputs import find_inputs
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.physical_graph import latest_horizon
@@ -74,7 +75,7 @@ def prepare(
     """Return the part of each input that the state of `manifest` has not taken, held to its columns and its times.
 
     `most` rows may be in memory at once. With `whole`, return all of each input, arrangements of others as logs, and hold
-    nothing to the state; with `taken`, without the files that are new to an input of the state.
+    nothing to the state but an import, which began with it; with `taken`, without the files that are new to an input of the state.
     """
     before = manifest
     known = pins = None if request.refreshes_all else manifest
@@ -85,14 +86,24 @@ def prepare(
     if whole:
         past = manifest.inputs if taken and manifest is not None else ()
         found = {name: given.past() if name in past else given.whole() for name, given in found.items()}
-        known = manifest = None
+        known, manifest = _imports_of(manifest), None
     if request.forgetting is None:
         refuse_unclean(before, found)
     readers = open_logs(request, known, found, most, pins)
     time = time_columns(request, manifest, readers)
+    if whole and known is not None:
+        refuse_beyond_imports(
+            request, time, {name: found[name] for name in known.inputs if name in found}, Frontier(known.upper)
+        )
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     keys = {} if whole else import_keys(readers)
     return Prepared(found, readers, BoundPipeline(request.spec, schemas, time, keys, lambda: sizes(found)))
+
+
+def _imports_of(manifest: Manifest | None) -> Manifest | None:
+    """Return a manifest with those inputs alone that are arrangements of other pipelines; None where it has none."""
+    imports = {name: entry for name, entry in (manifest.inputs if manifest else {}).items() if entry.is_imported}
+    return replace(manifest, inputs=imports) if manifest and imports else None
 
 
 def input_horizons(request: Request, listings: Mapping[str, Listing]) -> dict[str, int]:

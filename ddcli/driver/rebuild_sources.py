@@ -10,6 +10,7 @@ from ddcli.job.sizes import rows_held
 from ddcli.plan.changes import CONTENTS
 from ddcli.plan.physical import Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable
 from ddcli.plan.physical_graph import physical_graph
+from ddcli.sources.arrangement_input import continued
 from ddcli.sources.readers import (
     open_logs,
     refuse_unclean,
@@ -84,11 +85,13 @@ def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader
     past = {name: given.past() if name in known else given for name, given in rebuild.found.items()}
     again = past if rebuild.reopens else rebuild.request.withdrawn
     read = {name: given for name, given in past.items() if name in needed or name not in known or name in again}
-    before = rebuild.manifest.read_anew() if known or rebuild.request.forgetting is not None else None
-    if before is not None and (rebuild.reopens or rebuild.request.forgetting is not None):
+    before = rebuild.manifest.read_anew()
+    if rebuild.reopens or rebuild.request.forgetting is not None:
         # An import begins anew, as of its present frontier.
         own = {name: entry for name, entry in before.inputs.items() if past[name].shared is None}
         before = replace(before, inputs=own)
+    elif not known:  # all is computed anew: an import goes on, if it can
+        before = replace(before, inputs=continued(before, past))
     readers = open_logs(rebuild.request, before, read, rows_held(rebuild.request.memory))
     if rebuild.request.forgetting is None:
         refuse_unclean(rebuild.manifest, read)

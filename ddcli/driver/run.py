@@ -263,7 +263,12 @@ def _with_refresh(request: Request, manifest: Manifest | None) -> Request:
         return request
     for name, shared in request.shared.items():
         entry = manifest.inputs.get(name)
-        if entry and entry.identity == shared.identity and entry.built != shared.built == shared.forgot:
+        if (
+            entry
+            and entry.is_imported
+            and entry.identity == shared.identity
+            and entry.built != shared.built == shared.forgot
+        ):
             find_inputs(request, manifest)
             request.say(f"inputs.{name}: rows of it were forgotten: all is computed anew; outputs get the difference")
             return replace(request, refresh=frozenset(), apply=True)

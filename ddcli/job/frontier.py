@@ -71,7 +71,7 @@ def refuse_beyond_imports(request: Request, time: Schema, found: Mapping[str, In
                 f"{problem}: later ones can't be closed here", hint="leave out `--until`, or give an earlier time"
             )
         raise StateError(
-            f"{problem}: it was reopened, and its rows from there on would be missing here",
+            f"{problem}: it was reopened, or restored from an older copy, and its rows from there on would be missing here",
             place=str(given.shared.state),
             hint=f"reopen this pipeline from there too: `dd state reopen {request.spec.path} --from {shlex.quote(until)}`",
         )

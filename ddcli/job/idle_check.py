@@ -97,6 +97,8 @@ def _has_nothing(request: Request, manifest: Manifest) -> bool:
         entry = manifest.inputs[name]
         if given.shared and (given.shared.identity, given.shared.built) != (entry.identity, entry.built):
             return False
+        if given.shared and not given.shared.continues(entry):
+            return False
         if given.shared and is_reading(given.shared.state, reader_name(request.spec.name.value, request.state)):
             return False  # it holds files, which are released after a run
     for given in found.values():

@@ -11,6 +11,7 @@ from ddcli.job.consumed_files import apart, refuse_shared_files
 from ddcli.job.input_files import InputFiles
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS, read_owned
+from ddcli.store.state.holds import reader_name
 from ddcli.store.state.manifest import RESTORE, manifest_path
 from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.inventory import list_input
@@ -43,7 +44,8 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
     for name, given in request.spec.inputs.items():
         directory = locate(request.base, given.path.value)
         if given.arrangement is not None:
-            shared = request.shared.get(name) or find_shared(directory, given.arrangement.value)
+            reader = reader_name(request.spec.name.value, request.state)
+            shared = request.shared.get(name) or find_shared(directory, given.arrangement.value, reader)
             if len(shared.manifest.cache["time"]) != len(given.time):
                 raise _other_times("imported arrangement", len(shared.manifest.cache["time"]), given, directory)
             found[name] = InputFiles(Frontier(shared.manifest.upper), Listing(directory, ()), shared)

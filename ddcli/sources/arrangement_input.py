@@ -3,6 +3,7 @@
 Such an input begins as of the exporter's frontier when it was first held: its contents then are taken at the last times before
 that. From then on a run takes the updates between its own frontier before and after. The updates that earlier runs have taken are the
 contents of the arrangement that joins read, batch by batch; in batches that reach beyond, an update's time decides whether it was taken.
+In a batch that was taken wholly it does not: the exporter may have advanced times to the frontier up to which its reader has read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ddcli.engine.pool import HashCollision, Pool
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
-from ddcli.errors import StateError
+from ddcli.errors import StateError, UsageError
 from ddcli.expressions.types import POOLED
 from ddcli.plan.physical import Scan, is_imported
 from ddcli.store.batch.layout import BatchLayout
@@ -30,6 +31,7 @@ from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
 from ddcli.store.state.shared_arrangements import taken_up_to
+from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,22 +42,25 @@ if TYPE_CHECKING:
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.store.log.pieces import LogSlice
     from ddcli.store.state.entries import InputEntry, Times
+    from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.shared_arrangements import Shared
     from ddcli.store.tables.listing import Listing
 
 
 @frozen
 class SharedSchema(LogSchema):
-    """The columns of an imported arrangement, which one it is, since when it is imported, and the commit that has built it anew."""
+    """The columns of an imported arrangement, which one it is, since when it is imported, the commit that has built it anew, and the mark of the one read."""
 
     identity: str = ""
     begin: Times = ()
     built: int = 0
+    mark: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest keeps of it."""
         plain = LogSchema(self.columns, self.time, self.diff).to_json()
-        return plain | {"identity": self.identity, "begin": self.begin} | ({"built": self.built} if self.built else {})
+        found = {"identity": self.identity, "begin": self.begin, "mark": self.mark}
+        return plain | found | ({"built": self.built} if self.built else {})
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class SharedSlice:
         take = [*record.take(layout.names), *range(record.width, self.reader.layout.width)]
         parts = [np.empty((0, len(take)), np.int64)]
         for at in self.batches:
-            rows = self.reader.due(self.reader.batch(at, pool), self.lower, self.upper)
+            rows = self.reader.due(at, pool, self.lower, self.upper)
             parts.append(kernels.take(rows, take))
         return kernels.concat(parts)
 
@@ -102,35 +107,29 @@ class SharedReader:
             Layout({name: kind for name, kind in schema.columns.items() if name not in entry.key}),
             len(schema.time),
         )
-        begin = frontier_of(known.schema["begin"]) if known else shared.manifest.upper
+        begin = frontier_of(known.schema["begin"]) if known and known.is_imported else shared.manifest.upper
         self.schema = SharedSchema(
-            schema.columns, schema.time, diff=True, identity=shared.identity, begin=begin, built=shared.built
+            schema.columns,
+            schema.time,
+            diff=True,
+            identity=shared.identity,
+            begin=begin,
+            built=shared.built,
+            mark=shared.mark,
         )
         self.begin = Frontier(begin)
         self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
-        if known is not None:
-            self._check(known)
+        if known is not None and (problem := _break_in(shared, known)) is not None:
+            raise StateError(
+                problem,
+                place=str(shared.state),
+                hint="run with `--full-refresh all`: it reads the arrangement anew, and writes the difference to the outputs",
+            )
 
     @cached_property
     def nt(self) -> int:
         """The number of coordinates of its times."""
         return len(self.layout.times)
-
-    def _check(self, known: InputEntry) -> None:
-        hint = "run with `--full-refresh all`: it reads the arrangement anew, and writes the difference to the outputs"
-        place = str(self.shared.state)
-        name = self.shared.name
-        if known.identity != self.shared.identity:
-            raise StateError(f"the imported arrangement '{name}' is another one now", place=place, hint=hint)
-        if not Frontier(known.upper).dominates(Frontier(self.shared.manifest.upper)):
-            return  # that pipeline was reopened: see `refuse_beyond_imports`
-        if known.built != self.shared.built:
-            problem = f"the imported arrangement '{name}' was built anew since: something in it was taken back"
-            raise StateError(problem, place=place, hint=hint)
-        # A hold may be younger than the last run: a run that wrote it, after the one before was dropped, has failed or died.
-        if self.shared.since is not None and not Frontier(self.shared.since).dominates(taken_up_to(known)):
-            problem = f"the hold on the imported arrangement '{name}' is gone: the updates that were not read yet are no longer known"
-            raise StateError(problem, place=place, hint=hint)
 
     def kept(self) -> dict[str, Any]:
         """Return the JSON that a manifest keeps of it beside its files."""
@@ -146,11 +145,14 @@ class SharedReader:
     def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`.
 
-        With `most`, a slice is a file, of which none is large; else all are one slice.
+        With `most`, a slice is a file, of which none is large; else all are one slice. Raises UsageError where times before `upper` are
+        no longer kept apart.
         """
         since = None if lower is None else Frontier(lower)
         until = Frontier(upper)
         wanted = [at for at in range(len(self._files)) if since is None or not self._taken(at, since)]
+        for at in wanted:
+            self._refuse_merged(at, until)
         groups = [(at,) for at in wanted] if most is not None else [tuple(wanted)] if wanted else []
         slices = [SharedSlice(self, group, since, until) for group in groups]
         return Taken(cast("list[LogSlice]", slices), ())  # they are read as slices of logs are
@@ -162,6 +164,20 @@ class SharedReader:
             pool = Pool(self.shared.manifest.secret_bytes)
             slice_ = SharedSlice(self, (at,), None, Frontier())
             yield decode(slice_.matrix(layout, pool), layout, pool)
+
+    def _refuse_merged(self, at: int, upper: Frontier) -> None:
+        """Raise UsageError where times of a file's updates decide which are before a frontier, and they have been advanced beyond it."""
+        file = self._files[at][1]
+        merged = Frontier(file.since or ())
+        if not merged or merged.dominates(upper) or self._taken(at, upper) or self._old(Frontier(file.upper)):
+            return
+        if file.lower is not None and upper.dominates(Frontier(file.lower)):
+            return  # all of them are later
+        first = format_frontier(merged, list(self.schema.time.values()))
+        raise UsageError(
+            f"the imported arrangement '{self.shared.name}' no longer keeps times before {first} apart",
+            hint=f"ask as of {first} or later",
+        )
 
     def rows(self, at: int) -> int:
         """Return the number of rows of a file."""
@@ -179,9 +195,11 @@ class SharedReader:
         """Return whether the arrangement has the lanes of a pool, and so its order and its shards."""
         return not self.layout.hashed or self.shared.manifest.secret_bytes == pool.secret
 
-    def due(self, batch: StoredBatch | Rehashed, lower: Frontier | None, upper: Frontier) -> np.ndarray:
-        """Return the updates of a batch at or after `lower` and not at or after `upper`."""
-        matrix = self._placed(batch)
+    def due(self, at: int, pool: Pool, lower: Frontier | None, upper: Frontier) -> np.ndarray:
+        """Return the updates of a file at or after `lower` and not at or after `upper`."""
+        matrix = self._placed(self.batch(at, pool))
+        if self._taken(at, upper) and not before(times_of(matrix, self.nt), upper).all():
+            matrix = as_of(matrix, upper, self.nt)  # advanced for a reader that has read up to there
         times = times_of(matrix, self.nt)
         due = before(times, upper)
         if lower is not None:
@@ -229,6 +247,35 @@ class SharedReader:
         """Return a batch's updates at the times at which they are taken."""
         matrix = batch.matrix()
         return as_of(matrix, self.begin, self.nt) if self._old(batch.upper) else matrix
+
+
+def _break_in(shared: Shared, known: InputEntry) -> str | None:
+    """Return the reason why an arrangement doesn't continue the one that a reader knows; None if it does."""
+    name = shared.name
+    if not known.is_imported or known.identity != shared.identity:
+        return f"the imported arrangement '{name}' is another one now"
+    if not Frontier(known.upper).dominates(Frontier(shared.manifest.upper)):
+        return None  # that pipeline was reopened: see `refuse_beyond_imports`
+    if known.built != shared.built:
+        return f"the imported arrangement '{name}' was built anew since: something in it was taken back, or its times are no longer kept apart"
+    # A hold may be younger than the last run: a run that wrote it, after the one before was dropped, has failed or died.
+    if not shared.since.dominates(taken_up_to(known)):
+        return f"the hold on the imported arrangement '{name}' is gone: the updates that were not read yet are no longer known"
+    if not shared.continues(known):
+        return f"the state that has the imported arrangement '{name}' is another copy now: it was restored, or has lost its hold, since the last run read it"
+    return None
+
+
+def continued(manifest: Manifest, found: Mapping[str, InputFiles]) -> dict[str, InputEntry]:
+    """Return the entries of the imports in a manifest that still continue."""
+    return {
+        name: entry
+        for name, entry in manifest.inputs.items()
+        if name in found
+        and (shared := found[name].shared) is not None
+        and entry.is_imported
+        and _break_in(shared, entry) is None
+    }
 
 
 def first_secret(found: Mapping[str, InputFiles]) -> bytes:

@@ -1,6 +1,7 @@
 """Arrangements that one pipeline exports and another imports: no copy, exactly what is new, and holds."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -261,6 +262,131 @@ def test_a_changed_importer_is_rebuilt_from_the_arrangement(both):
     ran(both, "pairs.yaml", "--apply")
     assert contents(both.folder / "out/pairs") == {("south", 7, 7): 1}
     assert batches(both, "pairs") == []
+
+
+COUNTED = """\
+dd: 1
+name: counted
+inputs: {shared: {import: {state: .dd/orders/, arrangement: by_region}}}
+collections: {counted: {from: shared, apply: [{reduce: {by: [region], n: count(*), amount: sum(amount)}}]}}
+outputs: {counted: out/counted/}
+"""
+
+
+@pytest.fixture
+def lagging(both):
+    """Return a shop whose importer has run twice, and whose exporter has committed once more since."""
+    both.write("counted.yaml", COUNTED)
+    ran(both, "counted.yaml")
+    for time in (3, 4):
+        both.log(f"orders/{time}.parquet", [("south", time, time, 1)], **ORDER_COLUMNS)
+        ran(both, "orders.yaml")
+        if time == 3:
+            ran(both, "counted.yaml")
+    return both
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "options", "north"),
+    [
+        ("sum(amount)", "max(amount)", ["--apply"], 5),
+        ("sum(amount)", "sum(amount)", ["--full-refresh", "counted"], 5),
+        ("sum(amount)", "sum(amount)", ["--full-refresh", "all"], 5),
+        ("outputs: {", "outputs: {again: {from: counted, path: out/again/}, ", [], 5),
+    ],
+)
+def test_an_importer_that_lags_is_built_with_all_that_it_has_taken(lagging, before, after, options, north):
+    """The exporter has advanced the times of rows that were taken to the frontier of the importer's hold."""
+    lagging.write("counted.yaml", COUNTED.replace(before, after))
+    ran(lagging, "counted.yaml", *options)
+    south = 7 if "max" in after else 7 + 3 + 4
+    for place in lagging.folder.glob("out/[ca]*"):
+        assert contents(place) == {("north", 1, north): 1, ("south", 3, south): 1}
+
+
+def test_the_rebuilt_past_of_an_importer_that_lags_is_that_of_its_last_run(lagging):
+    """Not that of the exporter, and not empty: a reader between the two commits finds what was there."""
+    ran(lagging, "counted.yaml", "--full-refresh", "all")
+    assert contents(lagging.folder / "out/counted", until=4) == {("north", 1, 5): 1, ("south", 2, 10): 1}
+
+
+def test_a_question_about_an_importer_that_lags_is_one_about_its_last_run(lagging):
+    result = lagging("why", "counted.yaml", "counted", "region=south", "-o", "json")
+    assert result.code == 0, result.err
+    (found,) = json.loads(result.out)["records"]
+    assert (found["record"], found["checked"]) == ({"region": "south", "n": 2, "amount": 10}, True)
+    result = lagging("sql", "--from", "counted.yaml", "select region, amount + 0 as a from counted", "-o", "csv")
+    assert sorted(result.out.split()) == ["north,5", "region,a", "south,10"]
+    result = lagging("why", "counted.yaml", "counted", "region=south", "--as-of", "2")
+    assert result.code == 2
+    assert "no longer keeps times before 4 apart" in result.err
+
+
+def test_an_arrangement_that_is_built_anew_is_refused_by_an_importer_that_lags(lagging):
+    """Its rows no longer have times that decide which were taken."""
+    ran(lagging, "orders.yaml", "--full-refresh", "all")
+    result = lagging("run", "counted.yaml")
+    assert result.code == 4
+    assert "was built anew" in result.err
+    ran(lagging, "counted.yaml", "--full-refresh", "all")
+    assert contents(lagging.folder / "out/counted")["south", 3, 14] == 1
+
+
+def test_an_arrangement_that_is_built_anew_goes_on_for_an_importer_that_has_read_all(lagging):
+    ran(lagging, "counted.yaml")
+    ran(lagging, "orders.yaml", "--full-refresh", "all")
+    assert ran(lagging, "counted.yaml")["changed"] is False
+    lagging.log("orders/5.parquet", [("south", 5, 5, 1)], **ORDER_COLUMNS)
+    ran(lagging, "orders.yaml")
+    ran(lagging, "counted.yaml")
+    assert contents(lagging.folder / "out/counted")["south", 4, 19] == 1
+
+
+def test_an_arrangement_that_was_another_one_for_a_while_is_refused(lagging):
+    ran(lagging, "counted.yaml")
+    for text in (EXPORTER.replace("apply: [{arrange", "apply: [{filter: amount > 5}, {arrange"), EXPORTER):
+        lagging.write("orders.yaml", text)
+        ran(lagging, "orders.yaml", "--apply")
+    assert lagging("run", "counted.yaml").code == 4
+    ran(lagging, "counted.yaml", "--full-refresh", "all")
+    assert contents(lagging.folder / "out/counted")["south", 3, 14] == 1
+
+
+@pytest.mark.parametrize("time", [4, 5, 6])
+def test_an_exporter_that_was_restored_from_an_older_copy_is_refused(both, time):
+    """It goes on with other rows, whose times the importer may have taken."""
+    both.write("counted.yaml", COUNTED)
+    ran(both, "counted.yaml")
+    copies = [(both.folder / name, both.folder / "copy" / name) for name in (".dd/orders", "out/totals", "orders")]
+    for place, copy in copies:
+        shutil.copytree(place, copy)
+    both.log("orders/2.parquet", [("south", 100, 4, 1)], **ORDER_COLUMNS)
+    ran(both, "orders.yaml")
+    ran(both, "counted.yaml")
+    for place, copy in copies:
+        shutil.rmtree(place)
+        shutil.copytree(copy, place)
+    both.log("orders/2.parquet", [("south", 1, time, 1)], **ORDER_COLUMNS)
+    ran(both, "orders.yaml")
+    for command in (["run", "counted.yaml"], ["why", "counted.yaml", "counted", "region=south"]):
+        result = both(*command)
+        assert result.code == 4
+        assert "restored" in result.err
+    ran(both, "counted.yaml", "--full-refresh", "all")
+    assert contents(both.folder / "out/counted")["south", 2, 8] == 1
+
+
+def test_an_importer_that_was_restored_from_an_older_copy_is_refused(lagging):
+    places = [(lagging.folder / name, lagging.folder / "copy" / name) for name in (".dd/counted", "out/counted")]
+    for place, copy in places:
+        shutil.copytree(place, copy)
+    ran(lagging, "counted.yaml")
+    for place, copy in places:
+        shutil.rmtree(place)
+        shutil.copytree(copy, place)
+    assert lagging("run", "counted.yaml").code == 4
+    ran(lagging, "counted.yaml", "--full-refresh", "all")
+    assert contents(lagging.folder / "out/counted")["south", 3, 14] == 1
 
 
 def test_a_run_lets_go_of_what_a_killed_one_was_reading(both):

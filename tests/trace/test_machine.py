@@ -43,7 +43,7 @@ from ddcli.store.state.directory import State
 from ddcli.store.state.entries import InputEntry
 from ddcli.store.state.holds import Hold, holding, read_claims, write_hold
 from ddcli.store.state.manifest import Manifest, read_newest
-from ddcli.store.state.shared_arrangements import Shared
+from ddcli.store.state.shared_arrangements import Shared, mark_of
 from ddcli.store.state.upkeep import compact_state, reshard_state
 from tests.draws import many
 from tests.secret import SECRET
@@ -454,8 +454,10 @@ class Machine(RuleBasedStateMachine):
             return
         manifest = read_newest(self.directory)
         bound = reader.known.upper if reader.known else manifest.upper
-        self.claim(Hold(reader.name, "", (NAME,), bound, bound, manifest.number))
-        shared = Shared(self.directory, NAME, manifest, bound)
+        marks = (*([reader.known.mark] if reader.known else []), mark_of(manifest))
+        hold = Hold(reader.name, "", (NAME,), bound, bound, manifest.number, marks)
+        self.claim(hold)
+        shared = Shared(self.directory, NAME, manifest, hold)
         names = [f"t{at}" for at in range(self.nt)]
         reader.pinned = SharedReader(shared, names, None, reader.known), manifest, [*self.committed]
 
@@ -474,13 +476,17 @@ class Machine(RuleBasedStateMachine):
                 for batch in source.batches(taken, shard, shards, Pool(SECRET))
             ]
             self.check(known, reader.meant, taken, "what a reader has taken")
+            again = source.take(self.layout.record.names, None, reader.known.upper, most).slices
+            parts = [piece.matrix(self.layout.record, Pool(SECRET)) for piece in again]
+            assert all(before(times_of(part, self.nt), taken).all() for part in parts), "all of it was taken before"
+            self.check(parts, reader.meant, taken, "what a reader reads again")
         lower = reader.known.upper if reader.known else None
         slices = source.take(self.layout.record.names, lower, manifest.upper, most).slices
         reader.given += [piece.matrix(self.layout.record, Pool(SECRET)) for piece in slices]
         self.check(reader.given, meant, reader.begin, "what a reader was given")
         reader.known = InputEntry(manifest.upper, (), source.schema.to_json())
         reader.meant, reader.pinned = meant, None
-        self.claim(Hold(reader.name, "", (NAME,), manifest.upper, manifest.upper))
+        self.claim(Hold(reader.name, "", (NAME,), manifest.upper, manifest.upper, marks=(mark_of(manifest),)))
 
     def claim(self, hold):
         files = Files()

@@ -187,8 +187,13 @@ class InputEntry:
         if "identity" in schema:
             text_of(schema["identity"])
             mandatory(times(schema["begin"]))
-            count_of(schema.get("built", 0))
+            count_of(schema.get("built", 0)), text_of(schema.get("mark", ""))
         return cls(mandatory(times(tree["upper"])), files, schema)
+
+    @property
+    def is_imported(self) -> bool:
+        """Return whether it is an arrangement of another pipeline."""
+        return "identity" in self.schema
 
     @property
     def identity(self) -> str:
@@ -199,6 +204,11 @@ class InputEntry:
     def built(self) -> int:
         """Return the commit in which the state of an imported arrangement built it anew, 0 for none."""
         return int(self.schema.get("built", 0))
+
+    @property
+    def mark(self) -> str:
+        """Return the mark of the commit that was read of the state of an imported arrangement, as an earlier version has none."""
+        return str(self.schema.get("mark", ""))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest holds of it."""

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 class Hold:
     """The claim of one reader: its arrangements (by identity), the times from which on it reads them, and the manifest that it may be reading.
 
-    `state` is the reader's own state directory, for people.
+    `state` is the reader's own state directory, for people. `marks` identify the commits of this state that the reader has read, or reads now:
+    a copy of this state that was restored has others.
     """
 
     reader: str
@@ -46,12 +47,14 @@ class Hold:
     since: Times
     through: Times
     manifest: int | None = None
+    marks: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], reader: str) -> Hold:
         """Return the hold of a reader that its file has as `tree`."""
         bounds = {name: mandatory(times(tree[name])) for name in ("since", "through")}
-        found = cls(**{**tree, **bounds, "arrangements": tuple(texts_of(tree["arrangements"]))})
+        texts = {name: tuple(texts_of(tree.get(name, []))) for name in ("arrangements", "marks")}
+        found = cls(**{**tree, **bounds, **texts})
         text_of(found.state)
         if found.reader != reader:
             raise ValueError(f"the hold of {found.reader!r}")

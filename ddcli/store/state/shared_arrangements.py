@@ -6,6 +6,7 @@ Imports no third-party library: a run with nothing new looks here whether the ot
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,13 +33,29 @@ if TYPE_CHECKING:
 
 @frozen
 class Shared:
-    """An arrangement that another pipeline exports, as one manifest of its state has it."""
+    """An arrangement that another pipeline exports, as one manifest of its state has it, and the reader's hold on it, if there was one."""
 
     state: Path
     name: str
     manifest: Manifest
-    since: Times | None = None
-    """The times from which on the reader's hold keeps times apart; None without a hold."""
+    hold: Hold | None = None
+
+    @property
+    def since(self) -> Frontier:
+        """The times from which on times are kept apart for the reader."""
+        return Frontier(self.manifest.upper if self.hold is None else self.hold.since)
+
+    @property
+    def mark(self) -> str:
+        """The mark of the manifest: another history of the state has other ones."""
+        return mark_of(self.manifest)
+
+    def continues(self, known: InputEntry) -> bool:
+        """Return whether this continues the history that a reader knows: the state has not been restored from an older copy since.
+
+        An entry that an earlier version wrote has no mark.
+        """
+        return known.mark in ("", self.mark, *(self.hold.marks if self.hold else ()))
 
     @property
     def identity(self) -> str:
@@ -71,8 +88,15 @@ class Shared:
         return LogSchema(ordered, named, diff=True)
 
 
-def find_shared(state: Path, name: str) -> Shared:
-    """Return the arrangement that a state exports under a name, as of now. Raises InputError without one."""
+def mark_of(manifest: Manifest) -> str:
+    """Return a text that identifies a commit of a state among those of all its histories, as far as its exports are concerned."""
+    files = [file for each in sorted(manifest.exports.values()) for file in manifest.arrangements[each].files]
+    facts = manifest.identity, manifest.number, manifest.upper, [(file.name, file.checksum) for file in files]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def find_shared(state: Path, name: str, reader: str | None = None) -> Shared:
+    """Return the arrangement that a state exports under a name, as of now, with the hold of a reader. Raises InputError without one."""
     state = real(state)
     manifest = read_newest(state)
     if manifest is None:
@@ -87,7 +111,7 @@ def find_shared(state: Path, name: str) -> Shared:
             else f"{listed}; write `arrange: {{by: [..], export: {name}}}` there, and run it"
         )
         raise InputError(f"the pipeline '{manifest.name}' exports no '{name}'", place=str(state), hint=hint)
-    return Shared(state, name, manifest)
+    return Shared(state, name, manifest, find_hold(state, reader) if reader else None)
 
 
 @contextmanager
@@ -102,7 +126,8 @@ def reading(
     """
     states = {state: [name for place, name in wanted.values() if place == state] for state, _ in wanted.values()}
     files, name = Files(), reader_name(reader, own)
-    pinned: dict[Path, tuple[Manifest, Times]] = {}
+    pinned: dict[Path, tuple[Manifest, Hold | None]] = {}
+    taken = _marks_taken(own, wanted)
     first: set[Path] = set()
     try:
         for state, names in states.items():
@@ -117,11 +142,20 @@ def reading(
                     manifest = found[0].manifest
                     since = known.since if known else manifest.upper
                     through = known.through if known else since
+                    # Of a restored state the hold is an older one: its marks stay, so that it is refused as long as it is not read anew.
+                    goes_on = known is None or taken.get(state, frozenset()) <= {*known.marks, mark_of(manifest)}
+                    marks = known.marks if known and not goes_on else {*taken.get(state, ()), mark_of(manifest)}
                     hold = Hold(
-                        name, str(own), tuple(sorted({s.identity for s in found})), since, through, manifest.number
+                        name,
+                        str(own),
+                        tuple(sorted({s.identity for s in found})),
+                        since,
+                        through,
+                        manifest.number,
+                        tuple(sorted(marks)),
                     )
                     write_hold(state, hold, files)
-                    pinned[state] = manifest, since
+                    pinned[state] = manifest, known
                     if known is None:
                         first.add(state)
         yield {each: Shared(state, arrangement, *pinned[state]) for each, (state, arrangement) in wanted.items()}
@@ -136,22 +170,34 @@ def reading(
                     write_hold(state, replace(hold_now, manifest=None), files)
 
 
+def _marks_taken(own: Path, wanted: Mapping[str, tuple[Path, str]]) -> dict[Path, frozenset[str]]:
+    """Return the marks of the commits of each state that a reader has read, by the newest commit of its own state."""
+    manifest = read_newest(own)
+    return {} if manifest is None else {state: marks for state, (_, marks) in taken_of(manifest, wanted).items()}
+
+
 def _has_taken(own: Path, inputs: Iterable[str]) -> bool:
     """Return whether the newest commit of a reader's state has one of these inputs."""
     manifest = read_newest(own)
     return manifest is not None and any(each in manifest.inputs for each in inputs)
 
 
-def taken_of(manifest: Manifest, wanted: Mapping[str, tuple[Path, str]]) -> dict[Path, Times]:
-    """Return for each state the frontier up to which, by a reader's manifest, all of its imports have been taken.
+def taken_of(manifest: Manifest, wanted: Mapping[str, tuple[Path, str]]) -> dict[Path, tuple[Times, frozenset[str]]]:
+    """Return for each state the frontier up to which, by a reader's manifest, all of its imports have been taken, and the marks of its commits that were read.
 
     Times before the frontier at which an import began are merged, so it is held there until the reader is.
     """
-    found: dict[Path, list[Frontier]] = {}
+    found: dict[Path, list[InputEntry]] = {}
     for name, (state, _) in wanted.items():
-        if name in manifest.inputs:
-            found.setdefault(state, []).append(taken_up_to(manifest.inputs[name]))
-    return {state: Frontier(time for each in bounds for time in each).elements for state, bounds in found.items()}
+        if name in manifest.inputs and manifest.inputs[name].is_imported:
+            found.setdefault(state, []).append(manifest.inputs[name])
+    return {
+        state: (
+            Frontier(time for each in entries for time in taken_up_to(each)).elements,
+            frozenset(each.mark for each in entries if each.mark),
+        )
+        for state, entries in found.items()
+    }
 
 
 def taken_up_to(entry: InputEntry) -> Frontier:
@@ -160,14 +206,15 @@ def taken_up_to(entry: InputEntry) -> Frontier:
     return upper if begin.dominates(upper) else begin
 
 
-def advance_holds(reader: str, own: Path, taken: Mapping[Path, Times]) -> None:
+def advance_holds(reader: str, own: Path, taken: Mapping[Path, tuple[Times, frozenset[str]]]) -> None:
     """Advance a reader's holds to the frontiers of the exports that it has taken and committed: older times may be compacted."""
     files, name = Files(), reader_name(reader, own)
-    for state, bound in taken.items():
+    for state, (bound, found) in taken.items():
+        marks = tuple(sorted(found))
         with holding(state, files):
             hold = find_hold(state, name)
-            if hold is not None and (hold.since, hold.through) != (bound, bound):
-                write_hold(state, replace(hold, since=bound, through=bound), files)
+            if hold is not None and (hold.since, hold.through, hold.marks) != (bound, bound, marks):
+                write_hold(state, replace(hold, since=bound, through=bound, marks=marks), files)
 
 
 def forget(own: Path, states: Iterable[Path]) -> None:

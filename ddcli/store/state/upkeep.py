@@ -77,7 +77,7 @@ def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> d
         ],
         "outputs": outputs,
         "holds": [
-            asdict(hold)
+            shown(hold)
             | {name: _text(manifest, getattr(hold, name)) for name in ("since", "through")}
             | {"passed": passed_by(manifest, hold)}
             for hold in read_holds(directory)
@@ -114,6 +114,11 @@ def details(manifest: Manifest, name: str, names: Mapping[str, str]) -> dict[str
         for file in batches
     ]
     return {**_facts(manifest, found[0], entry, names.get(found[0])), "files": files}
+
+
+def shown(hold: Hold) -> dict[str, Any]:
+    """Return the facts of a hold that a person is shown."""
+    return {name: value for name, value in asdict(hold).items() if name != "marks"}
 
 
 def release_hold(directory: Path, reader: str) -> Hold:
