@@ -149,6 +149,7 @@ class FilesGiven:
         found = [tables.footer(path) for path in self.paths]
         for path, columns in zip(self.paths, found, strict=True):
             _check_alike(path, columns, found[0])
+            tables.check(path, columns)
         names = list(found[0])
         scans = []
         for path in self.paths:
@@ -318,7 +319,7 @@ def _text(paths: Sequence[Path], kind: str, dialect: Dialect) -> pl.LazyFrame:
     others: list[Path] = []
     for path in paths:
         found = tables.footer(path)
-        tables.check(path)
+        tables.check(path, found)
         if kind != NDJSON:
             _check_alike(path, found, dict.fromkeys(names, pl.String()))
         first = tables.kind(path) is tables.kind(paths[0]) and (kind == NDJSON or list(found) == names)

@@ -284,13 +284,17 @@ OWN = re.compile(
 """The names of the plan's own columns, which no column of a pipeline may have."""
 OWN_HINT = "rename it: a plan has columns of its own under such names, as `$at`, `$from` and `$1`"
 
+NAMELESS = "give the column a name, or leave it out of the columns declared under the input's `columns`"
+
 
 def no_column(name: str) -> str | None:
     """Return the hint for a name that a column can't have; None if it can.
 
-    >>> no_column("$1") == OWN_HINT, no_column("*") == PATTERN_HINT, no_column("$os")
-    (True, True, None)
+    >>> no_column("$1") == OWN_HINT, no_column("*") == PATTERN_HINT, no_column("") == NAMELESS, no_column("$os")
+    (True, True, True, None)
     """
+    if not name:
+        return NAMELESS
     return PATTERN_HINT if is_pattern(name) else OWN_HINT if OWN.fullmatch(name) else None
 
 

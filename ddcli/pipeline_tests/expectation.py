@@ -171,7 +171,7 @@ class Seen:
         tables = Tables({**schema, **beside})
         try:
             found = tables.footer(path)
-            tables.check(path)
+            tables.check(path, found)
             unknown = [name for name in found if name not in schema and name not in beside]
             if unknown:
                 hint = f"{expected.file.value} has it; columns: {', '.join(schema)}"

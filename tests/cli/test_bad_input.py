@@ -248,7 +248,7 @@ FIRST = {
     "a damaged page": (
         first(lambda path: path.write_bytes(b"PAR1" + b"x" * 300 + path.read_bytes()[304:])),
         "in/1.parquet",
-        "the file is not whole Parquet",
+        "the file can't be read as Parquet",
     ),
 }
 

@@ -319,7 +319,7 @@ def test_damaged_pages_name_their_file(log):
     path.write_bytes(data)
     error = log.refused()
     assert error.place == str(path)
-    assert "not whole Parquet" in error.problem
+    assert "can't be read as Parquet" in error.problem
 
 
 def test_a_missing_column(log):

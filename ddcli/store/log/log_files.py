@@ -97,7 +97,7 @@ class LogFiles:
         self.log = log.bound(self.schema.columns, self.schema.time)
         for path, found in zip(self._paths, self._found, strict=True):
             check_file(log, self.schema, path, log.footer(path, found))
-            self._tables.check(path)
+            self._tables.check(path, found)
         self._rows = RowReader(self._tables, self.log, self.schema)
         self.unparsed: dict[Path, UnparsedRows] = {}
         """The rows of files that are ignored, as they can't be read."""

@@ -128,6 +128,8 @@ def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
     if columns is None:
         names = [name for name in found if name not in log.time and name != log.diff and name not in log.ignored]
         columns = {name: _type(path, found, name, "data") for name in names}
+    if not found.keys() - {ARRIVAL}:
+        raise InputError("the file has no columns", place=str(path), hint="write the file again, with columns")
     for name in columns:
         if hint := no_column(name):
             raise InputError(f"'{name}' can't be a column's name", place=str(path), hint=hint)

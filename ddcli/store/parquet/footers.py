@@ -5,6 +5,7 @@ A run asks polars, which reads the rows afterwards. Both must find the same colu
 
 from __future__ import annotations
 
+import os
 from base64 import b64decode
 from dataclasses import field
 from pathlib import PurePath
@@ -13,11 +14,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
-from ddcli.expressions.types import INTEGERS, MAX_PRECISION, PATTERN_HINT, Type, from_polars, is_field_name, is_pattern
+from ddcli.expressions.types import (
+    INTEGERS,
+    MAX_PRECISION,
+    NESTED,
+    PATTERN_HINT,
+    Type,
+    from_polars,
+    is_field_name,
+    is_pattern,
+)
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.files.wholeness import PARQUET_ENDINGS
+from ddcli.store.files.wholeness import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
 from ddcli.store.tables.arrow_footer import odd_columns
-from ddcli.store.tables.compression import DAMAGED, bare
+from ddcli.store.tables.compression import DAMAGED, NotWholeError, bare, packing_of, unpacked
 from ddcli.store.tables.partitions import types_of_partitions
 
 if TYPE_CHECKING:
@@ -50,6 +60,11 @@ TEXT = Type("string", nullable=True)
 UNREADABLE = ("list", "struct", "binary", "duration", "null")
 """The kinds of types whose values have no text."""
 EMPTY = "the file is empty: it has no bytes"
+OTHERWISE = "write the file again, and if that doesn't help, without the column, with other types or in another format"
+"""The hint for a file that is whole and can't be read."""
+STREAM = b"\xff\xff\xff\xff"
+HEAD, LAST = 1 << 20, 16
+"""The bytes of a file's ends by which it seems to be whole: Avro has the mark of its last bytes in its header, too."""
 
 
 @frozen
@@ -78,6 +93,42 @@ def hint_of(path: Path) -> str:
     if ending in NAMES or ending in PARQUET_ENDINGS:
         return DAMAGED
     return f"it is read as Parquet, as its name has none of the endings of other kinds: {', '.join(sorted(NAMES))}"
+
+
+def why_unread(path: Path, kind: str, error: BaseException) -> tuple[str, str]:
+    """Return the problem of a file of a binary kind that its reader refuses, and a hint: either it is not whole, or the reader's reason."""
+    reason = first_line(error)
+    if reason.startswith("the file is not whole"):  # of its packing
+        return reason, DAMAGED
+    head, tail = _ends_of(path)
+    if kind == IPC and head.startswith(STREAM):
+        return (
+            "the file is a stream of Arrow IPC, which has no footer",
+            "write it in the file format, also known as Feather",
+        )
+    whole = {
+        PARQUET: tail[-4:] == head[:4] and tail[-4:] in (MAGIC, ENCRYPTED),
+        IPC: tail[-6:] == head[:6] == ARROW,
+        ORC: tail[-4:-1] == head[:3] == b"ORC",
+        AVRO: head.startswith(b"Obj\x01") and tail in head[len(b"Obj\x01") :],
+    }
+    if not whole[kind]:
+        return f"the file is not whole {kind}: {reason}", hint_of(path)
+    return f"the file can't be read as {kind}: {reason}", OTHERWISE
+
+
+def _ends_of(path: Path) -> tuple[bytes, bytes]:
+    """Return the first bytes of a file, and the last ones: as many as Avro has between blocks."""
+    try:
+        with unpacked(path) as file:
+            if packing_of(path.name):
+                head = data = file.read()
+                return head[:HEAD], data[-LAST:]
+            head = file.read(HEAD)
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST))
+            return head, file.read(LAST)
+    except (OSError, NotWholeError):
+        return b"", b""
 
 
 def columns_of_text(path: Path, declared: Schema | None, dialect: Dialect = DEFAULT) -> Schema:
@@ -154,7 +205,8 @@ class Footers:
         return stated(path)
 
 
-def _opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BinaryIO:
+    """Open a file, or an object, to be read."""
     return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
 
 
@@ -196,9 +248,8 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
             schema = pa.ipc.open_file(file).schema
             _refuse_unread(path, schema)
     except (pa.ArrowException, ValueError) as error:
-        raise InputError(
-            f"the file is not whole {kind}: {first_line(error)}", place=str(path), hint=hint_of(path)
-        ) from None
+        problem, hint = why_unread(path, kind, error)
+        raise InputError(problem, place=str(path), hint=hint) from None
     return {column.name: _from_arrow(column.type, wide=kind != IPC) for column in schema}
 
 
@@ -230,7 +281,7 @@ def _as_polars(file: Any) -> Any:
 
 def stated(path: Path) -> dict[str, Type | Unfit]:
     """Return the columns that a file of Parquet or Arrow IPC states. Imports pyarrow; raises OSError and InputError."""
-    with _opened(path) as file:
+    with opened(path) as file:
         return _read_arrow(file, name_of_kind(path), path)
 
 
@@ -247,29 +298,35 @@ def decimal_beyond(path: Path) -> str | None:
 
 
 def _read_avro(path: Path) -> dict[str, Type | Unfit]:
-    """Return the columns of an Avro file, of which polars alone knows."""
+    """Return the columns of an Avro file, of which polars knows more."""
     import polars as pl
 
+    from ddcli.store.tables.avro import columns_of_avro
+
     try:
-        with _opened(path) as file:
-            found = pl.read_avro(file, n_rows=1).schema
+        found = columns_of_avro(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        problem = f"the file is not whole {AVRO}: {first_line(error)}"
-        raise InputError(problem, place=str(path), hint=DAMAGED) from None
-    return {name: from_polars(dtype, nullable=True) or Unfit(str(dtype)) for name, dtype in found.items()}
+        problem, hint = why_unread(path, AVRO, error)
+        raise InputError(problem, place=str(path), hint=hint) from None
+    return {
+        name: Unfit(dtype) if isinstance(dtype, str) else from_polars(dtype, nullable=True) or Unfit(str(dtype))
+        for name, dtype in found.items()
+    }
 
 
-def _from_arrow(column: Any, *, wide: bool) -> Type | Unfit:
+def _from_arrow(column: Any, *, wide: bool, depth: int = 0) -> Type | Unfit:
     """Return our type for one of Arrow's, with nulls, or `Unfit` if records can't have it. Seconds become milliseconds; decimals of 256 bits fit only if `wide`."""
     from pyarrow import types
 
+    if depth > NESTED:
+        return Unfit(str(column))
     if types.is_dictionary(column):
         return _from_arrow(column.value_type, wide=wide)
     if types.is_list(column) or types.is_large_list(column):
-        inner = _from_arrow(column.value_type, wide=wide)
+        inner = _from_arrow(column.value_type, wide=wide, depth=depth + 1)
         return Unfit(str(column)) if isinstance(inner, Unfit) else Type("list", nullable=True, inner=inner)
     if types.is_struct(column):
-        fields = {each.name: _from_arrow(each.type, wide=wide) for each in column}
+        fields = {each.name: _from_arrow(each.type, wide=wide, depth=depth + 1) for each in column}
         kinds = {name: kind for name, kind in fields.items() if isinstance(kind, Type) and is_field_name(name)}
         if not kinds or len(kinds) < column.num_fields:
             return Unfit(str(column), fields)

@@ -1,6 +1,9 @@
 """Tables in files: the files of an input, their kinds, and their rows.
 
+* altered_values: values of Parquet and Arrow IPC that polars would alter
 * arrow_footer: types in Arrow IPC files that polars doesn't read
+* avro: the rows of Avro
+* avro_header: the schema of Avro, and one by which polars reads more of it
 * column_types: types of columns of text, by the look of their values
 * compression: gzip, bzip2, zstd
 * csv_records: the records of CSV, with their lines

@@ -96,14 +96,26 @@ class Tables:
         fields = {f"{name}{DOT}{inner.name}": inner.dtype for name, inner in _fields(found)} if self.nested else {}
         return found | fields | beside
 
-    def check(self, path: Path) -> None:
-        """Refuse a file in which something is wrong that its reader would pass over: to be done before rows are read of it."""
+    def check(self, path: Path, columns: Footer) -> None:
+        """Refuse a file in which something is wrong that its reader would ignore or alter: to be done before rows are read of it."""
+        kind = self.kind(path)
         try:
-            found = self.kind(path).find_damage(path)
+            found = kind.find_damage(path) or kind.find_altered(path, self._own(path, columns))
         except OSError as error:
             raise _unreadable(str(path), error) from None
+        except READ_ERRORS as error:
+            raise damaged(kind, path, error) from None
         if found is not None:
             raise InputError(found.problem, place=found.place, hint=found.hint)
+
+    def _own(self, path: Path, columns: Footer) -> Footer:
+        """Return those of a file's columns that are read, of structs whole ones."""
+        read = {
+            name.partition(DOT)[0] if self.nested else name
+            for name in (columns if self.declared is None else self.declared)
+        }
+        beside = self.partitions.get(path, {})
+        return {name: dtype for name, dtype in columns.items() if name in read and name not in beside}
 
     def kind(self, path: Path) -> Kind:
         """Return the kind of a file."""

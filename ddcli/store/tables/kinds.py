@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from ddcli.errors import first_line
-from ddcli.expressions.types import MAX_PRECISION
+from ddcli.errors import InputError, first_line
+from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.parquet import footers
+from ddcli.store.tables.altered_values import find_altered
 from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.csv_records import Damage
 from ddcli.store.tables.wider_types import name_of
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+DEEPEST = 100
+"""Types within one another: as many as pyarrow reads."""
 Footer = dict[str, Any]
 """Columns and their types: polars', or where it is not imported those of `store.footers`."""
 
@@ -71,6 +74,9 @@ class Kind(Protocol):
     def find_damage(self, path: Path) -> Damage | None:
         """Return the damage of a file that its reader would pass over, if any."""
 
+    def find_altered(self, path: Path, columns: Footer) -> Damage | None:
+        """Return the first value of these columns that its reader would return as another, if any."""
+
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         """Return the damage of a file that can't be read."""
 
@@ -84,7 +90,8 @@ class Parquet:
         return pl.scan_parquet(list(paths), glob=False, hive_partitioning=False)  # a name with * is a name
 
     def footer(self, path: Path) -> Footer:
-        found = dict(self.scan([path]).collect_schema())
+        found = self.scan([path]).collect_schema()
+        _refuse_deep(path, found)
         return {name: footers.Unfit(name_of(dtype)) if _is_beyond(dtype) else dtype for name, dtype in found.items()}
 
     def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
@@ -105,10 +112,19 @@ class Parquet:
     def find_damage(self, path: Path) -> Damage | None:
         return None
 
+    def find_altered(self, path: Path, columns: Footer) -> Damage | None:
+        import pyarrow as pa
+
+        try:
+            return find_altered(path, self.name, columns)
+        except (pa.ArrowException, ValueError) as error:
+            raise pl.exceptions.ComputeError(first_line(error)) from None
+
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         if beyond := footers.decimal_beyond(path):
             return Damage(beyond, str(path), "write it with at most 38 digits, or as text")
-        return Damage(f"the file is not whole {self.name}: {first_line(error)}", str(path), footers.hint_of(path))
+        problem, hint = footers.why_unread(path, self.name, error)
+        return Damage(problem, str(path), hint)
 
 
 class Ipc(Parquet):
@@ -127,9 +143,26 @@ class Ipc(Parquet):
         return pl.scan_ipc(list(paths), glob=False, hive_partitioning=False)
 
 
-def _is_beyond(dtype: object) -> bool:
-    """Return whether a type is, or holds, a decimal of more digits than polars computes with."""
+def _refuse_deep(path: Path, found: pl.Schema) -> None:
+    """Refuse a file whose columns are nested so deep that a reader runs out of its stack."""
+    level = [(name, dtype) for name, dtype in found.items() if dtype.is_nested()]
+    for _ in range(DEEPEST):
+        level = [(name, inner) for name, dtype in level for inner in _inner(dtype) if inner.is_nested()]
+    if level:
+        problem = f"column '{level[0][0]}' is nested deeper than {DEEPEST} levels, and so the file can't be read"
+        raise InputError(problem, place=str(path), hint="write the file without the column")
+
+
+def _inner(dtype: object) -> list[Any]:
+    """Return the types within a type."""
+    if isinstance(dtype, pl.Struct):
+        return [field.dtype for field in dtype.fields]
+    inner = getattr(dtype, "inner", None)
+    return [] if inner is None else [inner]
+
+
+def _is_beyond(dtype: object, depth: int = 0) -> bool:
+    """Return whether a type is, or holds, a decimal of more digits than polars computes with, or is nested deeper than records."""
     if isinstance(dtype, pl.Decimal):
         return dtype.precision > MAX_PRECISION
-    inner = [field.dtype for field in dtype.fields] if isinstance(dtype, pl.Struct) else [getattr(dtype, "inner", None)]
-    return any(_is_beyond(each) for each in inner if each is not None)
+    return depth > NESTED or any(_is_beyond(each, depth + 1) for each in _inner(dtype))

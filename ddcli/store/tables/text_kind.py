@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
+    from ddcli.store.tables.kinds import Footer
 
 WRITTEN = "\0written "
 """The prefix of a column's name for its text as a cast reads it."""
@@ -82,6 +83,9 @@ class TextKind:
             if row in wanted:
                 found[row] = line
         return [found.get(row) for row in rows]
+
+    def find_altered(self, path: Path, columns: Footer) -> Damage | None:
+        return None
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         with opened(path) as file:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import first_line
-from ddcli.store.parquet.footers import AVRO, ORC
-from ddcli.store.tables.compression import unpacked
+from ddcli.store.parquet.footers import AVRO, ORC, Unfit
+from ddcli.store.tables.avro import columns_of_avro, damaged_file, find_no_time, frame_of_avro, unpacked_file
 from ddcli.store.tables.kinds import Parquet, lazy_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from ddcli.store.tables.csv_records import Damage
     from ddcli.store.tables.kinds import Footer
 
 
@@ -33,7 +33,8 @@ class WholeFile(Parquet):
         return pl.concat([self._scan(path) for path in paths])
 
     def _scan(self, path: Path) -> pl.LazyFrame:
-        return lazy_frame(partial(self.frames, path), pl.Schema(self.footer(path)))
+        fitting = {name: dtype for name, dtype in self.footer(path).items() if not isinstance(dtype, Unfit)}
+        return lazy_frame(partial(self.frames, path), pl.Schema(fitting))
 
 
 class Orc(WholeFile):
@@ -42,34 +43,35 @@ class Orc(WholeFile):
     name = ORC
 
     def footer(self, path: Path) -> Footer:
-        with unpacked(path) as file:
+        with unpacked_file(path) as file:
             table = _orc(file).schema.empty_table()
         return dict(pl.DataFrame(table).schema)
 
     def frames(self, path: Path) -> Iterator[pl.DataFrame]:
         import pyarrow as pa
 
-        with unpacked(path) as file:
+        with unpacked_file(path) as file:
             found = _orc(file)
             for stripe in range(found.nstripes):
                 try:
                     yield pl.DataFrame(pa.Table.from_batches([found.read_stripe(stripe)]))
                 except (pa.ArrowException, OSError) as error:
-                    raise _damaged(error) from None
+                    raise damaged_file(error) from None
 
 
 class Avro(WholeFile):
-    """Avro, as polars reads it."""
+    """Avro, as polars reads it by another schema."""
 
     name = AVRO
 
     def footer(self, path: Path) -> Footer:
-        with unpacked(path) as file:
-            return dict(pl.read_avro(file, n_rows=1).schema)
+        return {name: Unfit(kind) if isinstance(kind, str) else kind for name, kind in columns_of_avro(path).items()}
 
     def frames(self, path: Path) -> Iterator[pl.DataFrame]:
-        with unpacked(path) as file:
-            yield pl.read_avro(file)
+        yield frame_of_avro(path)
+
+    def find_altered(self, path: Path, columns: Footer) -> Damage | None:
+        return find_no_time(path, columns)
 
 
 def _orc(file: object) -> Any:
@@ -79,12 +81,7 @@ def _orc(file: object) -> Any:
     try:
         return orc.ORCFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(error) from None
-
-
-def _damaged(error: Exception) -> pl.exceptions.ComputeError:
-    """Return the error that polars raises for a file that is not whole: no error of the system."""
-    return pl.exceptions.ComputeError(first_line(error))
+        raise damaged_file(error) from None
 
 
 WHOLE = {kind.name: kind for kind in (Orc(), Avro())}

@@ -78,7 +78,7 @@ def widen(series: pl.Series, wanted: Type) -> pl.Series:
     from polars.exceptions import InvalidOperationError
 
     dtype = wanted.to_polars()
-    if leaves_years(series):
+    if leaves_years(series) or _leaves_digits(series):
         raise OverflowError(f"a value is out of the range of {wanted}")
     if series.dtype == dtype:
         return series
@@ -89,6 +89,21 @@ def widen(series: pl.Series, wanted: Type) -> pl.Series:
     if wanted.kind in ("datetime", "duration") and not series.equals(result.cast(series.dtype), null_equal=True):
         raise OverflowError(f"a value is out of the range of {wanted}")
     return result
+
+
+def _leaves_digits(series: pl.Series) -> bool:
+    """Return whether a decimal has more digits than its type: files may hold such, and polars reads them."""
+    import polars as pl
+
+    if isinstance(series.dtype, pl.Decimal):
+        limit, numbers = 10**series.dtype.precision, series.to_physical()
+        least, most = numbers.min(), numbers.max()
+        return least is not None and bool(least <= -limit or most >= limit)
+    if isinstance(series.dtype, pl.List):
+        return "Decimal" in str(series.dtype) and _leaves_digits(series.explode())
+    return isinstance(series.dtype, pl.Struct) and any(
+        _leaves_digits(series.struct.field(field.name)) for field in series.dtype.fields
+    )
 
 
 def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
