@@ -117,7 +117,7 @@ _TABLE = [
     Aggregate("max", "max(x)", "Largest value; NaN is the largest number.", "ordered", _same, takes_distinct=True),
     Aggregate("bool_and", "bool_and(x)", "True if x is true in every row. Also `every`.", "bool", _if_any(BOOL), takes_distinct=True),
     Aggregate("bool_or", "bool_or(x)", "True if x is true in some row. Also `any`.", "bool", _if_any(BOOL), takes_distinct=True),
-    Aggregate("first", "first(x order by y [desc], ...)", "x in the first row by that order, null if it is null there; among equal rows the smallest x. A null key is the largest, unless `nulls first` or `nulls last` is written.", "ordered", _same, ordered=True),
+    Aggregate("first", "first(x order by y [desc], ...)", "x in the first row by that order, null if it is null there; among equal rows the smallest x. A null key is the last, unless `nulls first` is written.", "ordered", _same, ordered=True),
     Aggregate("last", "last(x order by y [desc], ...)", "x in the last row by that order; among equal rows the largest x.", "ordered", _same, ordered=True),
     Aggregate("median", "median(x)", "The middle value, or the mean of the two middle ones; NaN is the largest number.", "number", _maybe_float),
     Aggregate("quantile_cont", "quantile_cont(x, fraction)", "The value below which that constant fraction of the values is, interpolated.", "number", _maybe_float, args=2),
@@ -158,7 +158,7 @@ OTHER_NAMES = {
     "array_agg": "list",
     "min": "any_value",
     "quantile_cont": "percentile percentile_cont",
-    "quantile_disc": "percentile_disc",
+    "quantile_disc": "percentile_disc quantile",
     "regr_sxx": "regr_syy",
 }
 """The names of the same aggregates in other databases."""

@@ -1,7 +1,7 @@
 """Typing of arithmetic: on numbers, and on dates, times and durations.
 
 Integers of all widths compute in `int64`, floats in `float64`, decimals exactly: `+` and `-` keep the
-larger scale, `*` adds the scales, `/` has at least 6 digits after the point, rounded half away from zero.
+larger scale, `*` adds the scales, `/` has at least 6 digits after the point, rounded half away from zero. A quotient of integers is a float; `//` cuts it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def nullable_if_any(type_: Type, args: Sequence[Expression]) -> Type:
 
 
 def arithmetic(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `+ - * / %` and their try_ forms."""
+    """Type `+ - * / // %` and their try_ forms."""
     operator = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_divide": "/", "mod": "%"}.get(name, name)
     tried = name.startswith("try_")
     if len(args) != 2:
@@ -62,12 +62,18 @@ def numeric_arithmetic(name: str, operator: str, left: Expression, right: Expres
                 f"`{name}` expects numbers, got {arg.type.required()}", arg, _number_hint(arg.type, operator)
             )
     types = [arg.type for arg in args if arg.type.kind != "null"]
+    if operator == "//" and any(not type_.is_integer for type_ in types):
+        wrong = next(arg for arg in args if not arg.type.is_integer and arg.type.kind != "null")
+        hint = "of other numbers write `floor(a / b)` or `trunc(a / b)`"
+        raise Mismatch(f"`//` takes integers, got {wrong.type.required()}", wrong, hint)
     if any(type_.is_float for type_ in types):
         if operator == "%":
             raise Mismatch("`%` expects integers or decimals, got a float", hint="cast to decimal(p, s)")
         return [convert(arg, FLOAT64) for arg in args], nullable_if_any(FLOAT64, args)
     if any(type_.kind == "decimal" for type_ in types):
         return decimal_arithmetic(operator, left, right)
+    if operator == "/":
+        return [convert(arg, FLOAT64) for arg in args], nullable_if_any(FLOAT64, args)
     return [convert(arg, INT64) for arg in args], nullable_if_any(INT64, args)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 Range = tuple[int, int]
-PROVABLE = {"+", "-", "*", "/", "%", "negate", "abs", "try_add", "try_subtract", "try_multiply", "try_divide"}
+PROVABLE = {"+", "-", "*", "//", "%", "negate", "abs", "try_add", "try_subtract", "try_multiply"}
 ADDED, MULTIPLIED = ("+", "-", "try_add", "try_subtract"), ("*", "try_multiply")
 LIMIT = 10**MAX_PRECISION - 1
 """The greatest unscaled integer of a decimal."""
@@ -137,7 +137,7 @@ def _arithmetic(function: str, args: list[Range], count: int) -> Range | None:
     if function == "%":
         most = max(abs(c), abs(d))
         return -most, most
-    if function in ("/", "divide"):
+    if function == "//":
         most = max(abs(a), abs(b))
         return -most, most
     return None
@@ -159,7 +159,7 @@ def is_safe(expression: Expression, columns: Mapping[str, Range]) -> bool:
     if not expression.type.is_integer:
         return False
     low, high = integer_range("int64")
-    if expression.function in ("/", "%", "try_divide"):
+    if expression.function in ("//", "%"):
         divisor = bounds(expression.args[1], columns)
         return divisor is not None and (divisor[0] > 0 or divisor[1] < -1)
     found = bounds(expression, columns)

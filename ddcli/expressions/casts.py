@@ -43,6 +43,8 @@ TRUNC_UNITS = {
 DIFF_UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
 
+FLAGS_AT = {"regexp_like": 2, "regexp_replace": 3, "regexp_extract": 3}
+"""The position of the flags among the arguments."""
 MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 STRFTIME = "YymbBdjaAHIpMSf%"
 """The letters that may follow a percent sign in a format."""
@@ -125,8 +127,11 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
             group = constants[2]
             if not isinstance(group, int) or not 0 <= group <= groups:
                 raise Mismatch(f"the pattern has no group {group}", args[2], f"it has {groups}")
-        if function == "regexp_replace" and constants.get(3, "g") != "g":
-            raise Mismatch("regexp_replace has only the flag 'g', which is always set", args[3])
+        at = FLAGS_AT.get(function, len(args))
+        flags = "cisg" if function == "regexp_replace" else "cis"
+        if wrong := set(str(constants.get(at, ""))) - set(flags):
+            hint = f"one of {', '.join(flags)}"
+            raise Mismatch(f"{function} has no flag `{min(wrong)}`", args[at], hint)
         if function == "regexp_replace":
             wanted = [int(each) for each in re.findall(r"\\(\d)", str(constants[2]).replace("\\\\", ""))]
             if wanted and max(wanted) > groups:

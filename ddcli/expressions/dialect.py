@@ -186,9 +186,9 @@ class _Tokenizer(Tokenizer):
 
 
 class SqlDialect(Dialect):
-    """Plain SQL: double quotes for names, single for text. Null is the largest value, as everywhere here."""
+    """Plain SQL: double quotes for names, single for text. Null is the last value of every order."""
 
     Parser = _Parser
     Tokenizer = _Tokenizer
-    NULL_ORDERING = "nulls_are_large"
+    NULL_ORDERING = "nulls_are_last"
     STRICT_STRING_CONCAT = True

@@ -27,8 +27,9 @@ BINARY: dict[type[exp.Expr], str] = {
     exp.Sub: "-",
     exp.Mul: "*",
     exp.Div: "/",
+    exp.IntDiv: "//",
     exp.Mod: "%",
-    exp.DPipe: "concat",
+    exp.DPipe: "||",
 }
 BINARY |= {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 BINARY |= {exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike"}

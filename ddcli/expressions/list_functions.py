@@ -57,8 +57,8 @@ LISTS = table(
     array [array]: [a, ...], array[a, ...] -- A list. -- [1, 2] => [1, 2]
     cardinality(x: list) -> int64 -- Number of elements, nulls included. -- cardinality([1, null]) => 2
     array_length(x: list) -> int64 -- The same as cardinality. -- array_length([1, 2]) => 2 -- cardinality(x)
-    element(x: list, n: integer) -> inner? -- `x[n]`: the n-th element, the first is 1; null outside the list. -- element(['a', 'b'], 2) => 'b'
-    list_slice(x: list, first: integer, last: integer = cardinality(x)) -> x -- `x[first:last]`: the elements from `first` to `last`, both included; without `last` to the end. -- list_slice(['a', 'b', 'c'], 2, 3) => ['b', 'c']
+    element(x: list, n: integer) -> inner? -- `x[n]`: the n-th element, the first is 1, the last -1; null outside the list. -- element(['a', 'b'], 2) => 'b'
+    list_slice(x: sequence, first: integer, last: integer = -1) -> x -- `x[first:last]`: the elements of a list, or the characters of a text, from `first` to `last`, both included; numbers below zero count from the end. -- list_slice(['a', 'b', 'c'], 2, 3) => ['b', 'c']
     array_contains [array_contains]: array_contains(x, value) -- True if the list has the value; null elements are ignored. -- array_contains([1, 2], 2) => true
     list_count(x: list) -> int64 -- Number of elements that are not null. -- list_count([1, null]) => 1
     list_reverse(x: list) -> x -- The elements in reverse order. -- list_reverse([1, 2]) => [2, 1]

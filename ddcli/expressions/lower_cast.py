@@ -1,4 +1,4 @@
-"""Casts in polars: exact or an error, rounding half away from zero.
+"""Casts in polars: exact or an error. Decimals are rounded half away from zero, floats that become integers half to even.
 
 polars' own casts cut floats, round decimals half to even, and read text by their own rules; here text must have the form of
 the type (spaces around it are ignored), and a value that doesn't fit fails its row.
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 INTEGER = r"^[+-]?[0-9]+$"
 DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 FLOAT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(inf|infinity|nan)$"
-DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+"""The texts that are conditions, in lower case."""
 CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
 TIME = f"^{CLOCK}$"
 OFFSET = "(Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])$"
-TIMESTAMP = f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{CLOCK})?$"
+TIMESTAMP = f"{DAY}([ T]{CLOCK})?$"
+DATE = f"{DAY}(?:[ T]{CLOCK}(?:{OFFSET.removesuffix('$')})?)?$"
+"""A day; a time behind it is ignored."""
 
 
 def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
@@ -61,7 +65,7 @@ def _number(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
         if target.kind == "float32" and source.kind == "float64":
             _fail(low, cast, result.is_infinite() & value.is_finite())
         return result
-    rounded = value.round(0, mode="half_away_from_zero") if source.is_float else value
+    rounded = value.round(0, mode="half_to_even") if source.is_float else value
     low_, high = integer_range(target.kind)
     if source.is_integer:
         from_, to = integer_range(source.kind)
@@ -121,7 +125,7 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
         return result
     if target.kind == "bool":
         lowered = text.str.to_lowercase()
-        result = pl.when(lowered == "true").then(True).when(lowered == "false").then(False)
+        result = pl.when(lowered.is_in(TRUE)).then(True).when(lowered.is_in(FALSE)).then(False)
     elif target.is_integer:
         result = pl.when(text.str.contains(INTEGER)).then(text.cast(dtype, strict=False))
     elif target.is_float:
@@ -132,7 +136,8 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
         fits = text.str.contains(FLOAT) & (number.is_finite() | ~text.str.contains("[0-9]"))
         result = pl.when(fits).then(number)
     elif target.kind == "date":
-        result = _dated(pl.when(text.str.contains(DATE)).then(text.str.to_date("%Y-%m-%d", strict=False)), target)
+        day = text.str.slice(0, len("2013-01-01")).str.to_date("%Y-%m-%d", strict=False)
+        result = _dated(pl.when(text.str.contains(DATE)).then(day), target)
     elif target.kind == "time":
         full = pl.when(text.str.len_chars() == len("00:00")).then(text + ":00").otherwise(text)
         result = pl.when(text.str.contains(TIME)).then(full.str.to_time("%H:%M:%S%.f", strict=False))
@@ -194,14 +199,21 @@ def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _to_text(source: Type, value: pl.Expr) -> pl.Expr:
-    if source.kind == "datetime":
-        return value.dt.to_string("%Y-%m-%d %H:%M:%S%.f")
-    if source.kind == "time":
-        return value.dt.to_string("%H:%M:%S%.f")
+    if source.kind in ("datetime", "time"):
+        written = value.dt.to_string("%H:%M:%S%.f" if source.kind == "time" else "%Y-%m-%d %H:%M:%S%.f")
+        return written.str.replace(r"(\.[0-9]*?)0+$", "$1").str.strip_suffix(".")
     if source.is_float:
         # Lanes have no -0.0, so text must have none either.
-        return pl.when(value == 0).then(pl.lit("0.0")).otherwise(value.cast(pl.String))
+        return pl.when(value == 0).then(pl.lit("0.0")).otherwise(_float_text(value))
     return value.cast(pl.String)
+
+
+def _float_text(value: pl.Expr) -> pl.Expr:
+    """Return floats as DuckDB and Python write them: polars writes other exponents below 0.0001, and `NaN`."""
+    written = value.cast(pl.String).str.replace("NaN", "nan", literal=True)
+    for zeros in (5, 6):
+        written = written.str.replace(f"^(-?)0[.]0{{{zeros - 1}}}([1-9])([0-9]*)$", f"${{1}}${{2}}.${{3}}e-0{zeros}")
+    return written.str.replace(".e", "e", literal=True).str.replace("e-([0-9])$", "e-0${1}")
 
 
 def _temporal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.lower_number import HIGH, LOW, checked, quotient, scaled, too_long, wide
+from ddcli.expressions.lower_text import part
 from ddcli.expressions.types import MAX_PRECISION
 
 if TYPE_CHECKING:
@@ -25,18 +26,19 @@ def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     values, n = args
-    # polars counts from the end below zero, and its positions are 32 bits wide.
-    inside = (n >= 1) & (n <= values.list.len().cast(pl.Int64))
-    value = values.list.get(pl.when(inside).then(n - 1).otherwise(0), null_on_oob=True)
+    size = values.list.len().cast(pl.Int64)
+    # polars' positions are 32 bits wide.
+    inside = (n != 0) & (n <= size) & (n >= -size)
+    value = values.list.get(pl.when(inside).then(n - (n > 0).cast(pl.Int64)).otherwise(0), null_on_oob=True)
     return pl.when(inside).then(value).otherwise(None).cast(call.type.to_polars())
 
 
-def _list_slice(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    # Positions in polars are 32 bits wide; no list is that long, so clipped ones give the same slice.
+def _list_slice(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     values, first, *last = args
-    most = (1 << 31) - 2
-    skipped = first.clip(1, most) - 1
-    found = values.list.slice(skipped, *((each.clip(0, most) - skipped).clip(0) for each in last))
+    text = call.args[0].type.kind == "string"
+    size = (values.str.len_chars() if text else values.list.len()).cast(pl.Int64)
+    offset, length = part(size, first, last[0] if last else None)
+    found = values.str.slice(offset, length) if text else values.list.slice(offset, length)
     return pl.when(*(each.is_not_null() for each in args)).then(found)
 
 

@@ -72,17 +72,14 @@ def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr
 
 
 def _extremum(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    # polars ignores nulls, and NaN beside other values: that is right only for the least.
+    # polars ignores NaN beside other values: that is right only for the least.
     if call.function == "least":
         best = pl.min_horizontal(args)
     else:
         best = pl.max_horizontal(args)
         if call.type.is_float:
             best = pl.when(balanced(or_, [value.is_nan() for value in args])).then(math.nan).otherwise(best)
-    nullable = [value for arg, value in zip(call.args, args, strict=True) if arg.type.nullable]
-    if not nullable:
-        return best
-    return pl.when(balanced(or_, [value.is_null() for value in nullable])).then(None).otherwise(best)
+    return best
 
 
 def _error(low: Checks, call: Call, _: list[pl.Expr]) -> pl.Expr:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOW, HIGH = integer_range("int64")
 OVERFLOW_HINT = "cast one side to decimal(38, 0) or float64, or use try_{} for null"
-NAMES = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "divide"}
+NAMES = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "divide", "%": "divide"}
 INTEGER = "_dd_integer"
 """The attribute of a decimal's expression for the 128-bit integer that it was made from."""
 ZERO_HINT = "use try_divide(a, b), or nullif(b, 0), for null"
@@ -148,7 +148,7 @@ def integer(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Ex
         return a * b
     _check_zero(low, call, a, b)
     divisor = call.args[1]
-    if sign == "/":
+    if sign == "//":
         if not isinstance(divisor, Literal) or divisor.value == -1:
             low.fail(call, (a == LOW) & (b == -1), "integer overflow", hint)
         return trunc_divide(low, call, a, b)

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from ddcli.expressions.checks import Checks, Lower
 
 
+FAR = 1 << 31
+"""A number beyond the positions in any text."""
+LONGEST = 1 << 20
+"""Bytes of the longest text that `repeat` makes, and characters of the longest by `lpad` and `rpad`."""
+TOO_LONG = "the text is longer than 1 MiB"
+
+
 def constant(call: Call, index: int, default: str = "") -> str:
     """Return a constant argument as text."""
     if len(call.args) <= index:
@@ -34,22 +41,54 @@ def _concat(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0] if len(args) == 1 else pl.concat_str(args, ignore_nulls=False)
 
 
-def _substring(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    text, start = args[:2]
-    begin = pl.when(start > 1).then(start - 1).otherwise(0)
-    if len(args) == 2 or _is_null_literal(call, 2):
-        return pl.when(start.is_not_null()).then(text.str.slice(begin))
-    length = args[2]
-    low.fail_given(call, args, length < 0, "negative length of a substring")
-    # ANSI: a start before 1 eats from the length. Starts far below are brought near first, lest the sum wraps.
-    missing = pl.when(start < 1).then(1 - start.clip(-(2**62), None)).otherwise(0)
-    size = pl.when(length > missing).then(length - missing).otherwise(0)
-    return pl.when(start.is_not_null() & length.is_not_null()).then(text.str.slice(begin, size))
+def _substring(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, start, *rest = args
+    given = [literal.value if isinstance(literal, Literal) else None for literal in call.args[1:]]
+    if all(isinstance(value, int) and 0 <= value - (not at) <= FAR for at, value in enumerate(given)):
+        return text.str.slice(start - 1, *rest)
+    # From the end where the start is below zero; both ends may be outside of the text.
+    size = text.str.len_chars().cast(pl.Int64)
+    near = start.clip(-FAR, FAR)
+    begin = pl.when(near < 0).then(size + near).otherwise(near - 1)
+    end = begin + rest[0].clip(-FAR, FAR) if rest else size
+    low = pl.min_horizontal(begin, end).clip(0) if rest else begin.clip(0)
+    high = pl.max_horizontal(begin, end).clip(0)
+    known = [value.is_not_null() for value in (start, *rest)]
+    return pl.when(*known).then(text.str.slice(low, (high - low).clip(0)))
 
 
-def _is_null_literal(call: Call, index: int) -> bool:
-    arg = call.args[index]
-    return isinstance(arg, Literal) and arg.value is None
+def part(size: pl.Expr, first: pl.Expr, last: pl.Expr | None) -> tuple[pl.Expr, pl.Expr]:
+    """Return the offset and the length of `x[first:last]`, both included, in something of a size; numbers below zero count from the end."""
+    near = first.clip(-FAR, FAR)
+    begin = pl.when(near > 0).then(near - 1).when(near < 0).then(size + near).otherwise(0).clip(0)
+    if last is None:
+        return begin, (size - begin).clip(0)
+    near = last.clip(-FAR, FAR)
+    return begin, (pl.when(near < 0).then(size + near + 1).otherwise(near) - begin).clip(0)
+
+
+WHOLE_UPPER = "".join(each for each in map(chr, range(sys.maxunicode + 1)) if len(each.upper()) > 1)
+"""The characters that are several in upper case, if whole texts are compared; as characters they are one."""
+
+
+def _upper(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    def raised(values: pl.Series) -> pl.Series:
+        if not values.str.contains(f"[{WHOLE_UPPER}]").any():
+            return values.str.to_uppercase()
+        by_character = [None if one is None else "".join(map(_upper_character, one)) for one in values]
+        return pl.Series(values.name, by_character, pl.String)
+
+    return args[0].map_batches(raised, return_dtype=pl.String, is_elementwise=True)
+
+
+def _upper_character(character: str) -> str:
+    found = character.upper() if len(character.upper()) == 1 else character.title()
+    return "ẞ" if character == "ß" else found if len(found) == 1 else character
+
+
+def _lower(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    # By the rules for whole texts `İ` would be two characters, and the last sigma of a word another than those within.
+    return args[0].str.replace_many(["İ", "\u03a3"], ["i", "\u03c3"]).str.to_lowercase()
 
 
 def _strpos(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -68,19 +107,17 @@ def _replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     joined = text.str.split(old).list.join(new)
     # polars splits empty text into no parts, and by an empty separator into characters.
     value = pl.when((old == "") | (text == "")).then(text).otherwise(joined)
-    whole = (old == "") & new.is_not_null() | (text == "") & (old != "") & new.is_not_null()
-    empty = pl.when((text == "") & (old == "")).then(text).otherwise(value)
-    return pl.when(whole | (old.is_not_null() & new.is_not_null())).then(empty)
+    return pl.when(old.is_not_null() & new.is_not_null()).then(value)
 
 
 def _split(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     text, separator = args
-    parts = text.str.split(separator)
-    whole = pl.concat_list(text)
     return (
-        pl.when(text.is_null() | separator.is_null()).then(None)
-        .when((separator == "") | (text == "")).then(whole)
-        .otherwise(parts)
+        pl.when(text.is_null()).then(None)
+        # polars splits the empty text by nothing into one part.
+        .when((text == "") & (separator == "")).then(pl.lit([], dtype=pl.List(pl.String)))
+        .when(separator.is_null() | ((text == "") & (separator != ""))).then(pl.concat_list(text))
+        .otherwise(text.str.split(separator))
     )  # fmt: skip
 
 
@@ -90,13 +127,14 @@ def _split_part(checks: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     inside = (n != 0) & (n <= count) & (n >= -count)
     at = pl.when(inside).then(pl.when(n > 0).then(n - 1).otherwise(count + n)).otherwise(0)
     value = pl.when(inside).then(parts.list.get(at, null_on_oob=True)).otherwise(pl.lit(""))
-    return pl.when(parts.is_not_null() & n.is_not_null()).then(value)
+    return pl.when(parts.is_not_null() & args[1].is_not_null() & n.is_not_null()).then(value)
 
 
-def _pad(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _pad(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args[:2]
     fill = constant(call, 2, " ")
-    size = n.clip(0, 2**31)
+    low.fail_given(call, args, n > LONGEST, TOO_LONG)
+    size = n.clip(0, LONGEST)
     padded = text.str.pad_start(size, fill) if call.function == "lpad" else text.str.pad_end(size, fill)
     return pl.when(n.is_not_null()).then(padded.str.slice(0, size))
 
@@ -148,11 +186,20 @@ def _regexp_replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Ours is \1, polars' is ${1}.
     new = constant(call, 2).replace("$", "$$")
     new = re.sub(r"\\(\\|\d)", lambda match: "\\" if match[1] == "\\" else "${" + match[1] + "}", new)
-    return args[0].str.replace_all(constant(call, 1), new)
+    flags = constant(call, 3)
+    pattern = flagged(constant(call, 1), flags)
+    return args[0].str.replace_all(pattern, new) if "g" in flags else args[0].str.replace(pattern, new)
+
+
+def flagged(pattern: str, flags: str) -> str:
+    """Return a pattern with flags: `i` for texts without regard to case, `s` for a point that is a line break, too."""
+    own = "".join(each for each in "is" if each in flags)
+    return f"(?{own}){pattern}" if own else pattern
 
 
 def _regexp_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[0].str.extract(constant(call, 1), int(constant(call, 2, "0")))
+    found = args[0].str.extract(flagged(constant(call, 1), constant(call, 3)), int(constant(call, 2, "0")))
+    return pl.when(args[0].is_not_null()).then(found.fill_null(""))
 
 
 def _concat_ws(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -163,7 +210,7 @@ def _repeat(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args
     # The product may wrap: a number beyond the most is too large for any text but the empty one.
     beyond = (text != "") & ((n > LONGEST) | (text.str.len_bytes().cast(pl.Int64) * n.clip(0, LONGEST) > LONGEST))
-    low.fail_given(call, args, beyond, "the text is longer than 1 MiB")
+    low.fail_given(call, args, beyond, TOO_LONG)
     count = pl.when(beyond | (text == "")).then(0).otherwise(n.clip(0, LONGEST)).cast(pl.UInt32)
     found = text.repeat_by(count).list.join("")
     return pl.when(text.is_not_null() & n.is_not_null()).then(found)
@@ -197,7 +244,7 @@ def _hashed(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def _chr(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     (code,) = args
-    outside = (code < 1) | (code > sys.maxunicode) | code.is_between(0xD800, 0xDFFF)
+    outside = (code < 0) | (code > sys.maxunicode) | code.is_between(0xD800, 0xDFFF)
     low.fail_given(call, args, outside, "no character has this code point")
     return each(pl.when(~outside).then(code), chr)
 
@@ -214,8 +261,6 @@ def _strftime(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return on_clock(call, args[0]).cast(pl.Datetime("us")).dt.to_string(written)
 
 
-LONGEST = 1 << 20
-"""Bytes of the longest text that `repeat` makes."""
 LOWER: dict[str, Lower] = {
     "concat_ws": _concat_ws,
     "repeat": _repeat,
@@ -229,10 +274,10 @@ LOWER: dict[str, Lower] = {
     "sha256": _hashed,
     "regexp_count": lambda _, call, args: args[0].str.count_matches(constant(call, 1)).cast(pl.Int64),
     "strftime": _strftime,
-    "concat": _concat,
+    "||": _concat,
     "length": lambda _, __, args: args[0].str.len_chars().cast(pl.Int64),
-    "upper": lambda _, __, args: args[0].str.to_uppercase(),
-    "lower": lambda _, __, args: args[0].str.to_lowercase(),
+    "upper": _upper,
+    "lower": _lower,
     **dict.fromkeys(["trim", "ltrim", "rtrim"], _trim),
     "substring": _substring,
     "strpos": _strpos,
@@ -249,7 +294,8 @@ LOWER: dict[str, Lower] = {
     "reverse": _reverse,
     "like": _like,
     "ilike": _like,
-    "regexp_like": lambda _, call, args: args[0].str.contains(constant(call, 1)),
+    "regexp_like": lambda _, call, args: args[0].str.contains(flagged(constant(call, 1), constant(call, 2))),
     "regexp_replace": _regexp_replace,
     "regexp_extract": _regexp_extract,
+    "regexp_substr": lambda _, call, args: args[0].str.extract(constant(call, 1), 0),
 }

@@ -28,7 +28,7 @@ SIGNS = {
     "try_subtract": "-",
     "try_multiply": "*",
     "try_divide": "/",
-    **{sign: sign for sign in "+-*/%"},
+    **{sign: sign for sign in ("+", "-", "*", "/", "//", "%")},
 }
 
 
@@ -54,7 +54,7 @@ def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.E
         # If the sum of a timestamp in these years and an interval wraps, the result is far outside of them.
         left = a.to_physical()
         return dated(low, call, left + right if sign == "+" else left - right).cast(call.type.to_polars())
-    return integer(low, call, sign, a.to_physical(), right).cast(call.type.to_polars())
+    return integer(low, call, "//" if sign == "/" else sign, a.to_physical(), right).cast(call.type.to_polars())
 
 
 def dated(low: Checks, call: Expression, physical: pl.Expr) -> pl.Expr:

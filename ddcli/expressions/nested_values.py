@@ -58,34 +58,16 @@ def fields_of(reader: FormReader, node: exp.Expr, whole: Expression, names: Sequ
 
 
 def _within(reader: FormReader, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
-    """Read `tags[1]` and `tags[1:2]`; negative numbers, which count from the end in other databases, are refused."""
+    """Read `tags[1]` and `tags[1:2]`, of a list or a text."""
     if isinstance(index, exp.Placeholder):  # `:n`, as parameters are written elsewhere: all up to the column
         bounds: list[exp.Expr | None] = [None, exp.column(str(*reader.take(index, "this")))]
     else:
         bounds = reader.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
-    for each in bounds:
-        if isinstance(each, exp.Neg):
-            reader.fail(each, "elements are counted from the first, which is 1", "the last is x[cardinality(x)]")
     whole, read = reader.read(value), [reader.read(each) if each is not None else None for each in bounds]
     given = [each for each in read if each is not None]
-    if whole.type.kind == "string":
-        return _part_of_text(reader, node, whole, *read)
     if len(bounds) == 1:
-        return reader.resolve(node, "struct_extract" if whole.type.kind == "struct" else "element", [whole, *given])
+        one = [Literal(1, INT64)] if whole.type.kind == "string" else []
+        name = {"struct": "struct_extract", "string": "substring"}.get(whole.type.kind, "element")
+        return reader.resolve(node, name, [whole, *given, *one])
     first = read[0] or Literal(1, INT64)
     return reader.resolve(node, "list_slice", [whole, first, *([read[1]] if read[1] is not None else [])])
-
-
-def _part_of_text(
-    reader: FormReader, node: exp.Expr, text: Expression, first: Expression | None, *last: Expression | None
-) -> Expression:
-    """Return the characters of a text from one to another, both included; without `last` only the first."""
-    begin = first or Literal(1, INT64)
-    if not last:
-        return reader.resolve(node, "substring", [text, begin, Literal(1, INT64)])
-    if last[0] is None:
-        return reader.resolve(node, "substring", [text, begin])
-    count = reader.resolve(node, "+", [reader.resolve(node, "-", [last[0], begin]), Literal(1, INT64)])
-    return reader.resolve(
-        node, "substring", [text, begin, reader.resolve(node, "greatest", [count, Literal(0, INT64)])]
-    )

@@ -20,7 +20,8 @@ from ddcli.expressions.coerce import (
     unify,
 )
 from ddcli.expressions.json_text import steps_of
-from ddcli.expressions.tree import Cast, Expression, Literal
+from ddcli.expressions.signatures import check_arguments, parse_signature
+from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, NESTED, ORDERLESS, Type, is_field_name
 
 if TYPE_CHECKING:
@@ -101,25 +102,46 @@ def nullif(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def extremum(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type greatest and least."""
+    """Type greatest and least: null only if every argument may be."""
     if not args:
         raise Mismatch(f"{name} takes at least 1 argument, got 0")
     sides, common = unify(args, name)
     if common.kind in ("list", "struct", "months"):
         raise Mismatch(f"values of type {common.required()} have no order here", args[0])
-    return sides, common, name
+    return sides, replace(common, nullable=all(side.type.nullable for side in sides)), name
 
 
-def concat(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `||` and concat: text; numbers, dates and booleans are cast to it."""
+def joined(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `||`: text; numbers, dates and booleans are cast to it."""
     if not args:
         raise Mismatch(f"{name} takes at least 1 argument, got 0")
     for arg in args:
         if arg.type.kind in ("list", "struct", "binary", "duration", "months"):
             raise Mismatch(f"{name} expects text, got {arg.type.required()}", arg)
-    text = Type("string")
-    sides = [convert(arg, text) for arg in args]
-    return sides, nullable_if_any(text, sides), "concat"
+    sides = [convert(arg, STRING) for arg in args]
+    return sides, nullable_if_any(STRING, sides), "||"
+
+
+def concat(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `concat`: `||` of the values, a null as the empty text."""
+    sides, _, joint = joined(name, args)
+    return [or_else(side, Literal("", STRING)) for side in sides], STRING, joint
+
+
+def or_else(value: Expression, other: Expression) -> Expression:
+    """Return a value, or another in the place of a null."""
+    if not value.type.nullable:
+        return value
+    return other if value.type.kind == "null" else Call("coalesce", (value, other), value.type.required())
+
+
+def split(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `split`: null only of a null text."""
+    converted = check_arguments(parse_signature(SPLIT), args)
+    return converted, Type("list", inner=STRING).or_null(converted[0].type.nullable), name
+
+
+SPLIT = "split(text: string, separator: string) -> list[string]"
 
 
 def array(name: str, args: Sequence[Expression]) -> Resolved:
@@ -195,7 +217,7 @@ def concat_ws(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(f"{name} takes a separator and at least 1 value", hint="concat_ws('-', a, b)")
     if not isinstance(args[0], Literal) or not isinstance(args[0].value, str):
         raise Mismatch(f"{name}: the separator is a constant text", args[0])
-    values, _, _ = concat(name, args[1:])
+    values, _, _ = joined(name, args[1:])
     return [args[0], *values], Type("string"), name
 
 

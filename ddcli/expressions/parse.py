@@ -156,21 +156,10 @@ class ExpressionReader(FormReader):
             return self.like(node)
         if isinstance(node, exp.And | exp.Or):
             return self.connected(node)
-        if isinstance(node, exp.IntDiv):
-            return self.quotient(node)
         if type(node) in BINARY:
             sides = self.take(node, "this", "expression")
             return self.resolve(node, BINARY[type(node)], [self.read(side) for side in sides])
         return self.special(node)
-
-    def quotient(self, node: exp.IntDiv) -> Expression:
-        """Read `a // b`, the quotient of integers without its fraction."""
-        sides = [self.read(side) for side in self.take(node, "this", "expression")]
-        for side in sides:
-            if not side.type.is_integer and side.type.kind != "null":
-                hint = "of other numbers write `floor(a / b)` or `trunc(a / b)`"
-                raise SpecError(f"`//` takes integers, got {side.type.required()}", span=side.span, hint=hint)
-        return ExpressionReader.resolve(self, node, "/", sides)
 
     def member(self, node: exp.Expr, value: Expression, choices: list[Expression]) -> Expression:
         """Return `value in (...)`; for structs the comparisons with each, connected by `or`."""

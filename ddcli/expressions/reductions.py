@@ -96,7 +96,8 @@ class ReductionReader(ExpressionReader):
         for part in (*args, *(key for key, _ in order)):
             check_depth(part)
         if written in BY_PAIR and len(args) == 2 and not order:
-            order, args = self.by_pair(nodes[1], aggregate.name, args[1]), args[:1]
+            order, value = self.by_pair(nodes[1], aggregate.name, *args)
+            args = [value]
         if aggregate.name in ("min", "max") and len(args) == 1 and args[0].type.kind == "struct" and not order:
             return self.extreme_struct(node, aggregate.name, args[0])
         self.check_form(node, aggregate, written, args, order, distinct=distinct)
@@ -164,12 +165,17 @@ class ReductionReader(ExpressionReader):
         there = Call("not", (Call("is null", (other,), BOOL),), BOOL)
         return self.inner.conditional(node, [(there, value)], Literal(None, NULL))
 
-    def by_pair(self, node: exp.Expr, name: str, key: Expression) -> tuple[Key, ...]:
-        """Return the order by which `first` is min_by(x, y) and `last` is max_by(x, y): rows with a null y are considered last."""
+    def by_pair(
+        self, node: exp.Expr, name: str, value: Expression, key: Expression
+    ) -> tuple[tuple[Key, ...], Expression]:
+        """Return the order and the value by which `first` is min_by(x, y) and `last` max_by(x, y), over the rows in which both are not null."""
         keys = self.ordering(node, key, descending=False, nulls_first=None)
-        if name == "last" and key.type.nullable:
-            keys.insert(0, (Call("not", (Call("is null", (key,), BOOL),), BOOL), False))
-        return tuple(keys)
+        if key.type.nullable:
+            there = Call("not", (Call("is null", (key,), BOOL),), BOOL)
+            value = self.inner.conditional(node, [(there, value)], Literal(None, NULL))
+        if value.type.nullable:
+            keys.insert(0, (Call("is null", (value,), BOOL), name == "last"))
+        return tuple(keys), value
 
     def parts(self, node: exp.Anonymous, aggregate: Aggregate) -> tuple[list[exp.Expr], bool, tuple[Key, ...]]:
         """Return the arguments, whether they are `distinct`, and the order; sqlglot attaches the order to the last argument."""

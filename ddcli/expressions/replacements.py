@@ -25,7 +25,6 @@ INSTEAD: dict[str, str] = {
     "collect_set": "write array_agg(distinct x order by x)",
     **dict.fromkeys(["unicode", "ord"], "write ascii(text), which is 0 of an empty text"),
     "to_hex": "write hex(x), or lower(hex(x)) for small letters",
-    "quantile": "write quantile_cont(x, 0.5), which interpolates, or quantile_disc(x, 0.5), one of the values",
     **dict.fromkeys(["dateadd", "timestampadd"], "write day + interval '1' month"),
     **dict.fromkeys(["timestampdiff", "days_between", "months_between", "age"], "write date_diff('day', a, b)"),
     **dict.fromkeys(["logical_and", "logical_or"], "write bool_and(x) or bool_or(x)"),
@@ -33,7 +32,6 @@ INSTEAD: dict[str, str] = {
     "sum_if": "write sum(x) filter (where condition)",
     "avg_if": "write avg(x) filter (where condition)",
     "regexp_full_match": "write regexp_like(text, '^(?:pattern)$')",
-    "regexp_substr": "write regexp_extract(text, pattern)",
     "zeroifnull": "write coalesce(x, 0)",
     "typeof": "`dd check -o json` prints the types of the columns",
 }

@@ -1,4 +1,4 @@
-"""Calls whose values an earlier version computed differently: a state that was made with them has another plan now, and the next run computes it anew.
+"""Calls and casts whose values an earlier version computed differently: a state that was made with them has another plan now, and the next run computes it anew.
 
 Otherwise this version could not retract the records that the earlier one inserted.
 """
@@ -6,32 +6,46 @@ Otherwise this version could not retract the records that the earlier one insert
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddcli.expressions.tree import Call, Expression, Literal
+from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import Type
 
-REVISION = "rounded once, by the clocks of zones"
-"""The word in the identity of a node with such a call: quotients by one number for all rows, and texts and months of timestamps with a zone."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 QUOTIENTS = {"/", "try_divide"}
 ROUNDED = {"round", "trunc"}
 BY_CLOCKS = {"strftime", "last_day"}
+FROM_END = {"substring": 3, "element": 2, "list_slice": 3}
+"""Functions that counted only from the beginning, with their numbers of arguments."""
+LIKE_DUCKDB = {"upper", "lower", "regexp_extract", "chr", "power", "sign"}
+"""Functions that have had DuckDB's meaning only since the second revision, for some of their values."""
 
 
-def is_revised(value: Any) -> bool:
-    """Return whether a part of a node has such a call."""
+def revisions_of(value: Any) -> tuple[str, ...]:
+    """Return the words in the identity of a node for the revisions of its calls and casts."""
+    found = list(_expressions(value))
+    return tuple(word for word, is_revised in REVISIONS.items() if any(map(is_revised, found)))
+
+
+def _expressions(value: Any) -> Iterator[Expression]:
+    """Yield the expressions in a part of a node, with all below them."""
     if isinstance(value, Expression):
-        return any(isinstance(each, Call) and _is_revised_call(each) for each in value.walk())
-    if isinstance(value, tuple | list):
-        return any(map(is_revised, value))
-    if isinstance(value, dict):
-        return any(map(is_revised, value.values()))
-    if is_dataclass(value) and not isinstance(value, Type):
-        return any(is_revised(getattr(value, each.name)) for each in fields(value))
-    return False
+        yield from value.walk()
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _expressions(each)
+    elif isinstance(value, dict):
+        yield from _expressions(list(value.values()))
+    elif is_dataclass(value) and not isinstance(value, Type):
+        yield from _expressions([getattr(value, each.name) for each in fields(value)])
 
 
-def _is_revised_call(call: Call) -> bool:
+def _is_rounded(call: Expression) -> bool:
+    """Return whether a call is a quotient by one number for all rows, or a text or month of a timestamp with a zone."""
+    if not isinstance(call, Call):
+        return False
     function, args, kind = call.function, call.args, call.type
     if function in QUOTIENTS:
         return kind.is_float and bool(args[0].columns()) and not args[1].columns()
@@ -45,3 +59,34 @@ def _is_revised_call(call: Call) -> bool:
         inner = args[0].type.inner
         return inner is not None and bool(inner.scale)
     return function in {"epoch", "seconds", "log", "log10"}
+
+
+def _is_like_duckdb(node: Expression) -> bool:
+    """Return whether a call or a cast had another meaning before it had DuckDB's, by its arguments or for some of their values."""
+    if isinstance(node, Cast):
+        source, target = node.argument.type, node.type
+        if target.kind == "string":
+            return source.is_float or source.kind in ("datetime", "time")
+        return (source.is_float and target.is_integer) or (source.kind == "string" and target.kind in ("bool", "date"))
+    if not isinstance(node, Call):
+        return False
+    args = node.args
+    if node.function in FROM_END:
+        at_least = [1, 0][: FROM_END[node.function] - 1]
+        return any(not _is_whole(arg, least) for arg, least in zip(args[1:], at_least, strict=False))
+    if node.function in ("split", "split_part"):
+        return not (isinstance(args[1], Literal) and args[1].value)
+    if node.function in ("greatest", "least", "replace"):
+        return any(arg.type.nullable for arg in args)
+    if node.function == "regexp_replace":
+        return len(args) < 4
+    return node.function in LIKE_DUCKDB
+
+
+def _is_whole(value: Expression, least: int) -> bool:
+    """Return whether an expression is a constant integer that is not below the least."""
+    return isinstance(value, Literal) and isinstance(value.value, int) and value.value >= least
+
+
+REVISIONS = {"rounded once, by the clocks of zones": _is_rounded, "as in DuckDB": _is_like_duckdb}
+"""The revisions, each with the calls whose values it changed."""

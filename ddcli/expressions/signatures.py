@@ -31,6 +31,7 @@ ACCEPTS: dict[str, tuple[frozenset[str], Type | None]] = {
     "moment": (frozenset({"date", "datetime", "time"}), None),
     "duration": (frozenset({"duration"}), None),
     "list": (frozenset({"list"}), None),
+    "sequence": (frozenset({"list", "string"}), None),
 }
 
 
@@ -123,7 +124,12 @@ def check_arguments(signature: Signature, args: Sequence[Expression]) -> list[Ex
 def described(parameter: Parameter) -> str:
     """Return the kind of argument that a parameter takes, in words."""
     kinds = {"float": "a number", "number": "a number", "integer": "an integer", "dated": "a date or timestamp"}
-    kinds |= {"timed": "a time or timestamp", "moment": "a date, time or timestamp", "any": "a value"}
+    kinds |= {
+        "timed": "a time or timestamp",
+        "moment": "a date, time or timestamp",
+        "any": "a value",
+        "sequence": "a list or text",
+    }
     return f"{kinds.get(parameter.kind, 'a ' + parameter.kind)} as `{parameter.name}`"
 
 

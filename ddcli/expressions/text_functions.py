@@ -7,20 +7,21 @@ from ddcli.expressions.function import table
 
 TEXT = table(
     """
-    concat [concat]: a || b, concat(a, ...) -- Join text; null if one is null. -- 'a' || 'b' => 'ab'
+    || [joined]: a || b -- Join text; null if one is null. -- 'a' || 'b' => 'ab'
+    concat [concat]: concat(a, ...) -- Join text; nulls are ignored. -- concat('a', null, 1) => 'a1'
     length(text: string) -> int64 -- Number of characters (code points). -- length('añb') => 3
-    upper(text: string) -> string -- The text in upper case, by Unicode. -- upper('aß') => 'ASS'
-    lower(text: string) -> string -- The text in lower case, by Unicode. -- lower('AÑ') => 'añ'
+    upper(text: string) -> string -- The text in upper case, each character by itself. -- upper('aß') => 'Aẞ'
+    lower(text: string) -> string -- The text in lower case, each character by itself. -- lower('AÑ') => 'añ'
     trim(text: string, characters: constant string = ' ') -> string -- The text without these characters at both ends. -- trim('  a ') => 'a'
     ltrim(text: string, characters: constant string = ' ') -> string -- The text without these characters at the beginning. -- ltrim('xxa', 'x') => 'a'
     rtrim(text: string, characters: constant string = ' ') -> string -- The text without these characters at the end. -- rtrim('axx', 'x') => 'a'
-    substring(text: string, start: integer, length: integer = null) -> string -- Characters from position start (the first is 1). A negative length is an error. -- substring('hello', 2, 3) => 'ell'
+    substring(text: string, start: integer, length: integer = null) -> string -- Characters from position start: the first is 1, the last -1. A negative length counts backwards. -- substring('hello', 2, 3) => 'ell'
     strpos(text: string, part: string) -> int64 -- Position of the first match, 0 if none. -- strpos('añb', 'b') => 3
     replace(text: string, old: string, new: string) -> string -- Replace every occurrence; an empty `old` replaces nothing. -- replace('aba', 'a', 'x') => 'xbx'
     starts_with(text: string, part: string) -> bool -- True if text begins with part. -- starts_with('abc', 'ab') => true
     ends_with(text: string, part: string) -> bool -- True if text ends with part. -- ends_with('abc', 'bc') => true
     contains(text: string, part: string) -> bool -- True if part occurs in text. -- contains('abc', 'b') => true
-    split(text: string, separator: string) -> list[string] -- The parts between separators; an empty separator splits nothing. -- split('a,b', ',') => ['a', 'b']
+    split [split]: split(text, separator) -- The parts between separators: characters if it is empty, the whole text if it is null. -- split('a,b', ',') => ['a', 'b']
     split_part(text: string, separator: string, position: integer) -> string -- The part at a position between separators, empty if there is none; the first is 1, the last -1. -- split_part('a/b/c', '/', 2) => 'b'
     lpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the left to n characters, or cut to n. The fill is one character. -- lpad('7', 3, '0') => '007'
     rpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the right to n characters, or cut to n. The fill is one character. -- rpad('abc', 2) => 'ab'
@@ -29,9 +30,10 @@ TEXT = table(
     reverse(text: string) -> string -- Characters (code points) in reverse order. -- reverse('abc') => 'cba'
     like(text: string, pattern: constant string, escape: constant string = '') -> bool -- True if the whole text matches: `%` is any text, `_` any character. Also `text [not] like pattern escape '!'`. -- like('abc', 'a%') => true
     ilike(text: string, pattern: constant string, escape: constant string = '') -> bool -- `like` without regard to case. -- ilike('ABC', 'a_c') => true
-    regexp_like(text: string, pattern: constant string) -> bool -- True if the pattern (Rust's regex syntax) matches anywhere. -- regexp_like('ab12', '[0-9]+$') => true
-    regexp_replace(text: string, pattern: constant string, new: constant string, flags: constant string = 'g') -> string -- Replace every match; `\\1` in the new text is the first group. -- regexp_replace('a1b22', '([0-9]+)', '<\\1>') => 'a<1>b<22>'
-    regexp_extract(text: string, pattern: constant string, group: constant integer = 0) -> string? -- The first match or one of its groups; null if there is none. -- regexp_extract('ab12', '[a-z]([0-9])', 1) => '1'
+    regexp_like(text: string, pattern: constant string, flags: constant string = '') -> bool -- True if the pattern (Rust's regex syntax) matches anywhere. Flags: `i` without regard to case, `s` if `.` matches line breaks, too. -- regexp_like('ab12', '[0-9]+$') => true
+    regexp_replace(text: string, pattern: constant string, new: constant string, flags: constant string = '') -> string -- Replace the first match, with the flag `g` every match; `\\1` in the new text is the first group. Other flags as in regexp_like. -- regexp_replace('a1b22', '([0-9]+)', '<\\1>', 'g') => 'a<1>b<22>'
+    regexp_extract(text: string, pattern: constant string, group: constant integer = 0, flags: constant string = '') -> string -- The first match or one of its groups; empty if there is none. -- regexp_extract('ab12', '[a-z]([0-9])', 1) => '1'
+    regexp_substr(text: string, pattern: constant string) -> string? -- The first match; null if there is none. -- regexp_substr('ab12', '[0-9]') => '1'
     concat_ws [concat_ws]: concat_ws(separator: constant string, a, ...) -- Join text with a separator; nulls are ignored. -- concat_ws('-', 'a', null, 2) => 'a-2'
     repeat(text: string, n: integer) -> string -- The text n times, at most 1 MiB. -- repeat('ab', 2) => 'abab'
     translate(text: string, old: constant string, new: constant string) -> string -- Replace each character of `old` by that of `new` at its place; those without one are removed. -- translate('abcb', 'bc', 'x') => 'axx'
@@ -48,7 +50,9 @@ TEXT = table(
     ascii(text: string) -> int64 -- The Unicode code point of the first character; 0 for an empty text. -- ascii('ñu') => 241
     hex [hexadecimal]: hex(x) -- The 64 bits of an integer in hexadecimal digits, from the first that is not 0; for a text, its bytes in UTF-8. -- hex(255) => 'FF'
     """,
+    joined=rules.joined,
     concat=rules.concat,
+    split=rules.split,
     concat_ws=rules.concat_ws,
     hexadecimal=rules.hexadecimal,
 )

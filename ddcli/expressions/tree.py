@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Value = int | float | Decimal | str | bool | dt.date | dt.time | dt.timedelta | None
 
 PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
-INFIX = {"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "and", "or"}
+INFIX = {"+", "-", "*", "/", "//", "%", "||", "=", "<>", "<", "<=", ">", ">=", "and", "or"}
 INFIX |= {"is distinct from", "is not distinct from", "&", "|", "<<", ">>"}
 # Names that sqlglot reads as something else than a column when they stand alone.
 RESERVED = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform, overl
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
-from ddcli.expressions.revisions import REVISION, is_revised
+from ddcli.expressions.revisions import revisions_of
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -139,8 +139,7 @@ class Node:
         columns = [(name, str(kind)) for name, kind in self.schema.items()]
         parts = (self.operator, self.identity_values, columns, [node.fingerprint for node in self.inputs])
         kind: Any = type(self)
-        revised = any(is_revised(getattr(self, name)) for name in _own_fields(kind))
-        return digest(*parts, REVISION) if revised else digest(*parts)
+        return digest(*parts, *revisions_of([getattr(self, name) for name in _own_fields(kind)]))
 
     @inherited
     def free(self) -> frozenset[LoopName]:

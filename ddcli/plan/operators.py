@@ -259,7 +259,7 @@ class _Apply:
         hidden: dict[str, Expression] = {}
         for at, item in enumerate(operator.order_by):
             expression = relation.scalar(item.expression)
-            if item.nulls_first is not None and item.nulls_first != item.descending and expression.type.nullable:
+            if item.nulls_first != item.descending and expression.type.nullable:
                 # Elsewhere than at the large end: first by whether it is null.
                 hidden[f"$order{at}.null"] = Call("is null", (expression,), Type("bool"))
                 order.append((f"$order{at}.null", item.nulls_first))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
 
-ARITHMETIC = {"+", "-", "*", "/", "%"}
+ARITHMETIC = {"+", "-", "*", "/", "//", "%"}
 STRICT = ARITHMETIC | STRICT_AND_CERTAIN
 """Functions that are null where an argument is."""
 
@@ -93,6 +93,6 @@ def passes(expression: Expression, padded: AbstractSet[str]) -> bool:
     if isinstance(expression, Cast):
         return is_null(expression.argument, padded)
     of = [is_null(each, padded) for each in expression.args]
-    if expression.function in ("/", "%"):  # null / 0 fails
+    if expression.function in ("/", "//", "%"):  # null / 0 fails
         return of[1]
     return expression.function in CERTAIN or (expression.function in ARITHMETIC and any(of))

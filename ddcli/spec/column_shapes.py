@@ -53,7 +53,7 @@ def _order(_: NodePlace, text: Text) -> operator_model.Order:
     match = re.fullmatch(r"(?is)(.*?\S)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", text.value)
     if match is None or not (match[2] or match[3]):
         return operator_model.Order(text)
-    nulls_first = match[3].lower() == "first" if match[3] else None
+    nulls_first = (match[3] or "").lower() == "first"
     return operator_model.Order(Text(match[1], text.span, text.inset), (match[2] or "").lower() == "desc", nulls_first)
 
 

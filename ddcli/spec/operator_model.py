@@ -39,7 +39,7 @@ class Order:
 
     expression: Text
     descending: bool = False
-    nulls_first: bool | None = None
+    nulls_first: bool = False
 
 
 @frozen

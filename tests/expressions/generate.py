@@ -149,7 +149,7 @@ LEAVES = {
     "struct": ["st", "st", "named_struct('n', 1, 't', 'a')", "{'n': 0, 't': null}"],
     "struct of a float": ["nested.inner", "{'x': 0.5e0}"],
 }
-NUMERIC = ["({%s} + {%s})", "({%s} - {%s})", "({%s} * {%s})", "({%s} / {%s})", "abs({%s})", "(- {%s})"]
+NUMERIC = ["({%s} + {%s})", "({%s} - {%s})", "({%s} * {%s})", "abs({%s})", "(- {%s})"]
 ANY = ["coalesce({%s}, {%s})", "case when {bool} then {%s} else {%s} end", "nullif({%s}, {%s})", "greatest({%s}, {%s})"]
 ANY += ["least({%s}, {%s})", "case when {bool} then {%s} when {bool} then {%s} end"]
 
@@ -161,8 +161,8 @@ def _forms(kind: str, forms: list[str]) -> list[str]:
 FORMS = {
     "int": [
         *_forms("int", NUMERIC + ANY),
+        "({int} // {int})",
         "({int} % {int})",
-        "try_divide({int}, {int})",
         "try_add({int}, {int})",
         "try_multiply({int}, {int})",
         "cast({float} as int64)",
@@ -229,6 +229,9 @@ FORMS = {
     ],
     "float": [
         *_forms("float", NUMERIC + ANY),
+        "({float} / {float})",
+        "({int} / {int})",
+        "try_divide({int}, {int})",
         "({int} + {float})",
         "({decimal} * {float})",
         "cast({int} as float64)",
@@ -267,6 +270,7 @@ FORMS = {
     ],
     "decimal": [
         *_forms("decimal", NUMERIC + ANY),
+        "({decimal} / {decimal})",
         "({decimal} % {decimal})",
         "list_sum([{decimal}, {decimal}, {decimal}])",
         "({int} + {decimal})",

@@ -66,7 +66,7 @@ condition: ends_with({text}, 'b') ; nullif({condition}, {condition})
 number:    {product} ; {product} ; {product} + {product} ; {product} - {product} ; {product} - {product} - {product}
 number:    {product} + {product} - {product}
 product:   {unary} ; {unary} ; {unary} * {unary} ; {unary} * {unary} * {unary} ; {whole} / 3 ; {whole} % 4
-product:   {whole} / 2 * {unary} ; {whole} * {whole} % 5 ; {whole} % 5 * {unary} ; {real} / 4e0
+product:   {whole} // 2 * {unary} ; {whole} / 2 * {unary} ; {whole} * {whole} % 5 ; {whole} % 5 * {unary} ; {real} / 4e0
 unary:     {whole} ; {whole} ; {real} ; {exact} ; -{whole} ; - {real} ; -{exact} ; +{whole}
 whole:     i ; j ; i ; j ; 1 ; 2 ; 7 ; 0 ; length({text}) ; abs({whole}) ; strpos({text}, {text}) ; sign({whole})
 whole:     extract(year from {date}) ; extract(dow from {moment}) ; month({date}) ; cast({bool} as bigint)
@@ -126,7 +126,24 @@ PREFIX = {"bool": ["not"], "whole": ["-", "- -"], "text": []}
 OPERANDS = {"bool": ["p", "q", "r", "true", "null"], "whole": ["i", "j", "1", "2", "null"], "text": ["s", "u", "'a'"]}
 INFIX = {
     "bool": ["and", "or", "=", "<>", "<", ">=", "is distinct from", "is not distinct from", "in (true) =", "== "],
-    "whole": ["+", "-", "*", "/ 3 +", "% 4 -", "=", "<", "<>", "and", "or", "between", "not between", "||", ">", "*-"],
+    "whole": [
+        "+",
+        "-",
+        "*",
+        "/ 3 +",
+        "// 3 -",
+        "% 4 -",
+        "=",
+        "<",
+        "<>",
+        "and",
+        "or",
+        "between",
+        "not between",
+        "||",
+        ">",
+        "*-",
+    ],
     "text": ["||", "=", "<", "like", "not like", "ilike", "and", "or", "is distinct from", "between", "~~", "!~~"],
 }
 POSTFIX = ["is null", "is not null", "isnull", "notnull", "is true", "is not false", "is unknown", "in (1, 2)"]

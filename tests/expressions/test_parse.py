@@ -23,7 +23,8 @@ COLUMNS |= {"day": "date", "xs": "list[string]", "Foo": "int32", "u": "uint64", 
         ("foo + 1", "int64"),
         ("FOO", "int32"),
         ('"x y" * 2', "int64"),
-        ("a / 2", "int64"),
+        ("a / 2", "float64"),
+        ("a // 2", "int64"),
         ("a + f", "float64"),
         ("d + 1.5", "decimal(13, 2)"),
         ("d * 2", "decimal(13, 2)"),
@@ -100,7 +101,6 @@ case when a then 1 end → 15 → expects a condition, got int64
 s like 'a!' escape '!' → 12 → escapes nothing
 cast(300 as int8) → 5 → out of range
 ? → 5 → not supported
-xs[-1] → 9 → counted from the first
 interval '1' fortnight → 14 → unknown unit
 * → 5 → only in count(*)
 a = any(xs) → 9 → any is an aggregate

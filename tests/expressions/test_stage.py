@@ -131,7 +131,7 @@ def test_explode() -> None:
         ("a + 1", {"a": [1, 2**63 - 1]}, "integer overflow in `a + 1`, in the row where a = 9223372036854775807"),
         ("-a", {"a": [-(2**63)]}, "integer overflow"),
         ("a * a", {"a": [2**32]}, "integer overflow"),
-        ("a / -1", {"a": [-(2**63)]}, "integer overflow"),
+        ("a // -1", {"a": [-(2**63)]}, "integer overflow"),
         (
             "cast(s as int64)",
             {"a": [0, 0], "s": ["1", "x"]},
@@ -140,7 +140,6 @@ def test_explode() -> None:
         ("cast(a as int8)", {"a": [128]}, "out of range for int8"),
         ("1 / (a - a)", {"a": [1]}, "division by zero"),
         ("sqrt(a)", {"a": [-1]}, "square root"),
-        ("substring(s, 1, a)", {"a": [-1], "s": ["x"]}, "negative length"),
         ("1 / 0", {"a": [1]}, "division by zero"),
     ],
 )
@@ -272,7 +271,7 @@ def test_ranges_settle_checks() -> None:
     """Column ranges prove what rows need not be asked for; the doubtful case is still found."""
     n = 50
     frame = frame_of(schema({"a": "int64"}), [{"a": i} for i in range(n)])
-    stage = FusedSteps(schema({"a": "int64"}), (mapped(schema({"a": "int64"}), x="a * 1000 + a / (a + 1)"),))
+    stage = FusedSteps(schema({"a": "int64"}), (mapped(schema({"a": "int64"}), x="a * 1000 + a // (a + 1)"),))
     assert stage.run(frame).frame["x"].to_list() == [i * 1000 for i in range(n)]
     assert np.all(np.diff(stage.run(frame).frame["x"].to_numpy()) > 0)
 

@@ -47,7 +47,8 @@ SCALARS = [
     "case i when 1 then 2 else 3 end",
     "case when p then 4 end",
     "extract(year from t) - -j",
-    "j * (i / 2) % 3",
+    "j * (i // 2) % 3",
+    "i / 2",
     "t + interval '1' day",
     "date '2013-01-01'",
     "cast(i as string) = s || 'a'",
@@ -61,7 +62,7 @@ SCALARS = [
 REDUCTIONS = [
     "count(*) + 1",
     "sum(distinct i)",
-    "first(i order by j desc, s nulls first)",
+    "first(i order by i desc, s nulls first)",
     "string_agg(s, ', ' order by i)",
 ]
 
@@ -258,14 +259,14 @@ def test_refused(written: str, at: int, length: int) -> None:
         ("order by i", "order by i"),
         ("order by i nulls last", "order by i"),
         ("order by i nulls first", "order by (i is null) desc, i"),
-        ("order by i desc", "order by i desc"),
+        ("order by i desc", "order by (i is null), i desc"),
         ("order by i desc nulls first", "order by i desc"),
         ("order by i desc nulls last", "order by (i is null), i desc"),
         ("order by j nulls first", "order by j"),
     ],
 )
 def test_nulls_in_order(written: str, keys: str) -> None:
-    """Null is the largest key, unless it is said otherwise."""
+    """Null is the last key, unless it is said otherwise."""
     assert reduction(f"first(s {written})", COLUMNS).calls[0].text() == f"first(s {keys})"
 
 

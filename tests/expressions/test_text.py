@@ -31,9 +31,8 @@ FRAME = frame_of(SCHEMA, ROWS)
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return a database with the rows, in which a quotient of integers is an integer."""
+    """Return a database with the rows."""
     with duckdb.connect() as connection:
-        connection.execute("set integer_division = true")
         columns = ", ".join(f"{name} {SQL_TYPES[kind.rstrip('?')]}" for name, kind in COLUMNS.items())
         connection.execute(f"create table rows (n bigint, {columns})")
         marks = ", ".join("?" for _ in range(len(COLUMNS) + 1))

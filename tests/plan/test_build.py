@@ -21,7 +21,7 @@ T = {"k": "int64", "v": "int64", "s": "string", "n": "int64?", "f": "float64", "
         (["project: [k]", "flat_map: {x: 'generate_series(1, k)'}"], {"k": "int64", "x": "int64"}),
         (["count: {by: [s], as: how_many}"], {"s": "string", "how_many": "int64"}),
         (["project: [k]", "count"], {"k": "int64", "count": "int64"}),
-        (["reduce: {by: {day: v / 2}, m: max(s), t: sum(n), a: avg(v)}"], {"day": "int64", "m": "string", "t": "int64?", "a": "float64"}),
+        (["reduce: {by: {day: v // 2}, m: max(s), t: sum(n), a: avg(v)}"], {"day": "int64", "m": "string", "t": "int64?", "a": "float64"}),
         (["top_k: {k: 1, order_by: [v + 1 desc]}"], T),
         (["distinct", "negate", "consolidate", "explode: v", "threshold: count", "arrange: {by: [k]}", "inspect: here"], T),
     ],

@@ -84,9 +84,7 @@ def call_function(call: Call, row: Mapping[str, Any]) -> Any:
     args = [evaluate(arg, row) for arg in call.args]
     if name in NULL_TAKING:
         return NULL_TAKING[name](call, args)
-    # The one optional argument is null when it is not given.
-    given = args[:2] if name == "substring" and isinstance(call.args[-1], Literal) else args
-    if any(arg is None for arg in given):
+    if any(arg is None for arg in args):
         return None
     return attempt(name.startswith("try_"), lambda: STRICT[name](call, args))
 
@@ -118,13 +116,19 @@ def is_in(_: Call, args: list[Any]) -> bool | None:
 
 
 def extremum(call: Call, args: list[Any]) -> Any:
-    if any(arg is None for arg in args):
-        return None
-    return (max if call.function == "greatest" else min)(args, key=cmp_to_key(compare))
+    present = [arg for arg in args if arg is not None]
+    return (max if call.function == "greatest" else min)(present, key=cmp_to_key(compare), default=None)
 
 
 def nullif(_: Call, args: list[Any]) -> Any:
     return None if equal(args[0], args[1]) else args[0]
+
+
+def split(_: Call, args: list[Any]) -> list[str] | None:
+    text, separator = args
+    if text is None or separator is None:
+        return None if text is None else [text]
+    return text.split(separator) if separator else list(text)
 
 
 def array_contains(_: Call, args: list[Any]) -> bool | None:
@@ -147,6 +151,7 @@ NULL_TAKING: dict[str, Callable[[Call, list[Any]], Any]] = {
     "least": extremum,
     "nullif": nullif,
     "array": lambda _, args: list(args),
+    "split": split,
     "named_struct": lambda call, args: {name: value for (name, _), value in zip(call.type.fields, args, strict=True)},
     "array_contains": array_contains,
     "concat_ws": lambda _, args: args[0].join(each for each in args[1:] if each is not None),
@@ -200,7 +205,7 @@ def arithmetic(call: Call, args: list[Any]) -> Any:
             raise Fails
         return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b}[sign]()
     if call.type.is_integer:
-        if sign == "/":
+        if sign == "//":
             return int64(truncated(a, b))
         if sign == "%":
             return a - truncated(a, b) * b
@@ -300,11 +305,21 @@ def power(_: Call, args: list[Any]) -> float:
 
 def substring(_: Call, args: list[Any]) -> str:
     text, start, *rest = args
-    if not rest or rest[0] is None:
-        return text[max(start - 1, 0) :]
-    if rest[0] < 0:
-        raise Fails
-    return text[max(start - 1, 0) : max(start - 1 + rest[0], 0)]
+    begin = len(text) + start if start < 0 else start - 1
+    end = begin + rest[0] if rest else max(begin, len(text))
+    return text[max(min(begin, end), 0) : max(begin, end, 0)]
+
+
+def sliced(_: Call, args: list[Any]) -> Any:
+    values, first, *last = args
+    begin = max(len(values) + first, 0) if first < 0 else max(first - 1, 0)
+    end = len(values) if not last else last[0] if last[0] >= 0 else len(values) + last[0] + 1
+    return values[begin : max(end, begin)]
+
+
+def element(_: Call, args: list[Any]) -> Any:
+    values, n = args
+    return values[n - 1 if n > 0 else n] if n and -len(values) <= n <= len(values) else None
 
 
 def like(call: Call, args: list[Any]) -> bool:
@@ -337,7 +352,7 @@ def trim(call: Call, args: list[Any]) -> str:
 
 def split_part(_: Call, args: list[Any]) -> str:
     text, separator, position = args
-    parts = text.split(separator) if separator else [text]
+    parts = text.split(separator) if separator else list(text)
     if position == 0 or abs(position) > len(parts):
         return ""
     return parts[position - 1 if position > 0 else position]
@@ -352,13 +367,34 @@ def right(_: Call, args: list[Any]) -> str:
     return text[max(len(text) - n, 0) :] if n >= 0 else text[-n:]
 
 
+def flags_of(text: str) -> int:
+    return (re.IGNORECASE if "i" in text else 0) | (re.DOTALL if "s" in text else 0)
+
+
 def regexp_replace(_: Call, args: list[Any]) -> str:
-    return re.sub(args[1], args[2], args[0])
+    flags = args[3] if len(args) > 3 else ""
+    return re.sub(args[1], args[2], args[0], count=0 if "g" in flags else 1, flags=flags_of(flags))
 
 
-def regexp_extract(_: Call, args: list[Any]) -> str | None:
+def regexp_extract(_: Call, args: list[Any]) -> str:
+    text, pattern, group, flags = [*args, *(0, "")[len(args) - 2 :]]
+    match = re.search(pattern, text, flags_of(flags))
+    return (match[group] if match else None) or ""
+
+
+def regexp_substr(_: Call, args: list[Any]) -> str | None:
     match = re.search(args[1], args[0])
-    return match.group(args[2] if len(args) > 2 else 0) if match else None
+    return match[0] if match else None
+
+
+def by_character(text: str, change: Callable[[str], str]) -> str:
+    """Change the case of each character that has one character in the other case."""
+    return "".join(found if len(found := change(each)) == 1 else each for each in text)
+
+
+def upper(_: Call, args: list[Any]) -> str:
+    text = args[0].replace("ß", "ẞ")
+    return by_character(text, lambda each: each.upper() if len(each.upper()) == 1 else each.title())
 
 
 # ------------------------------------------------------------------------------------------------ time
@@ -482,7 +518,7 @@ def bits(count: int) -> int:
 
 def character(_: Call, args: list[Any]) -> str:
     try:
-        return chr(args[0]).encode().decode() if args[0] else failing(_, args)
+        return chr(args[0]).encode().decode()
     except (ValueError, OverflowError):
         raise Fails from None
 
@@ -576,7 +612,9 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     ">=": lambda _, args: compare(*args) >= 0,
     "not": lambda _, args: not args[0],
     "nullif": nullif,
-    **dict.fromkeys(["+", "-", "*", "/", "%", "try_add", "try_subtract", "try_multiply", "try_divide"], arithmetic),
+    **dict.fromkeys(
+        ["+", "-", "*", "/", "//", "%", "try_add", "try_subtract", "try_multiply", "try_divide"], arithmetic
+    ),
     "negate": negate,
     "abs": absolute,
     "sign": sign_of,
@@ -588,10 +626,10 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "log10": lambda _, args: logarithm(10.0, args[0]),
     "log": lambda _, args: logarithm(*args),
     "is_nan": lambda _, args: math.isnan(args[0]),
-    "concat": lambda _, args: "".join(args),
+    "||": lambda _, args: "".join(args),
     "length": lambda _, args: len(args[0]),
-    "upper": lambda _, args: args[0].upper(),
-    "lower": lambda _, args: args[0].lower(),
+    "upper": upper,
+    "lower": lambda _, args: by_character(args[0].replace("İ", "i"), str.lower),
     **dict.fromkeys(["trim", "ltrim", "rtrim"], trim),
     "substring": substring,
     "strpos": lambda _, args: args[0].find(args[1]) + 1,
@@ -600,7 +638,6 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "ends_with": lambda _, args: args[0].endswith(args[1]),
     "contains": lambda _, args: args[1] in args[0],
     "split_part": split_part,
-    "split": lambda _, args: args[0].split(args[1]) if args[1] else [args[0]],
     "lpad": pad,
     "rpad": pad,
     "left": left,
@@ -608,9 +645,10 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "reverse": lambda _, args: args[0][::-1],
     "like": like,
     "ilike": like,
-    "regexp_like": lambda _, args: re.search(args[1], args[0]) is not None,
+    "regexp_like": lambda _, args: re.search(args[1], args[0], flags_of(args[2] if len(args) > 2 else "")) is not None,
     "regexp_replace": regexp_replace,
     "regexp_extract": regexp_extract,
+    "regexp_substr": regexp_substr,
     "year": _part(lambda x: x.year),
     "quarter": _part(lambda x: (x.month + 2) // 3),
     "month": _part(lambda x: x.month),
@@ -694,8 +732,8 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
         args[0].year, args[0].month, calendar.monthrange(args[0].year, args[0].month)[1]
     ),
     "time_bucket": time_bucket,
-    "list_slice": lambda _, args: args[0][max(args[1], 1) - 1 : max(args[2], 0) if len(args) > 2 else None],
-    "element": lambda _, args: args[0][args[1] - 1] if 1 <= args[1] <= len(args[0]) else None,
+    "list_slice": sliced,
+    "element": element,
 }
 
 
@@ -723,7 +761,7 @@ def cast(value: Any, source: Type, target: Type) -> Any:
             if not math.isfinite(moved):
                 raise Fails
             return to_decimal(Fraction(half_away(Fraction(moved)), 10**target.scale), target)
-        return whole_number(half_away(Fraction(value)), target)
+        return whole_number(round(value), target)
     if target.kind == "decimal":
         return to_decimal(Fraction(value), target)
     if target.is_integer:
@@ -765,11 +803,13 @@ def from_text(text: str, target: Type) -> Any:
             raise Fails
         return single(found) if target.kind == "float32" else found
     if target.kind == "bool":
-        return matched("(?i)true|false", text).lower() == "true"
+        return matched("(?i)true|t|yes|y|1|false|f|no|n|0", text).lower() in ("true", "t", "yes", "y", "1")
     clock = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
     try:
         if target.kind == "date":
-            return dt.date.fromisoformat(matched(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text))
+            day = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+            offset = "(Z|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])?"
+            return dt.date.fromisoformat(matched(f"{day}([ T]{clock}{offset})?", text)[:10])
         if target.kind == "time":
             return dt.time.fromisoformat(six_digits(matched(clock, text)))
         return dt.datetime.fromisoformat(six_digits(matched(f"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{clock})?", text)))
@@ -797,33 +837,14 @@ def to_text(value: Any) -> str:
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, dt.datetime | dt.time):
-        fraction = f".{value.microsecond:06d}" if value.microsecond else ""
-        fraction = fraction.removesuffix("000") if value.microsecond % 1000 == 0 else fraction
+        fraction = f".{value.microsecond:06d}".rstrip("0") if value.microsecond else ""
         return value.replace(microsecond=0).isoformat(*([" "] if isinstance(value, dt.datetime) else [])) + fraction
     return str(value)
 
 
 def float_text(value: float) -> str:
-    """Return the shortest text that reads back: plain up to 15 whole digits and down to 1e-5, with an exponent beyond."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value) or value == 0:
-        return {math.inf: "inf", -math.inf: "-inf"}.get(value, "0.0")
-    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    point = len(digits) + exponent
-    text = "".join(map(str, digits))
-    if -5 < point <= 16:
-        if point <= 0:
-            body = "0." + "0" * -point + text
-        elif point >= len(text):
-            body = text + "0" * (point - len(text)) + ".0"
-        else:
-            body = text[:point] + "." + text[point:]
-    else:
-        power = point - 1
-        body = text[0] + ("." + text[1:] if text[1:] else "") + f"e{'+' if power > 0 else ''}{power}"
-    return ("-" if sign else "") + body
+    """Return the shortest text that reads back, as Python writes it; of zero without its sign."""
+    return repr(value) if value else "0.0"
 
 
 # ------------------------------------------------------------------------------------------------ aggregates

@@ -122,7 +122,7 @@ SHAPES = {
         "TopK": {
             "k": 16,
             "order_by": tuple(
-                {"Order": {"expression": text, "descending": down, "nulls_first": None}}
+                {"Order": {"expression": text, "descending": down, "nulls_first": False}}
                 for text, down in (("a", True), ("b", False), ("desc", False))
             ),
             "by": (),

@@ -130,7 +130,6 @@ def states(rng: random.Random, changes: int = 5) -> Iterator[Rows]:
 def connect() -> duckdb.DuckDBPyConnection:
     """Return an empty database with the tables."""
     base = duckdb.connect(":memory:", config={"threads": 1})
-    base.execute("set default_null_order = 'nulls_last_on_asc_first_on_desc'")
     base.execute("set ieee_floating_point_ops = false")
     for name in TABLES:
         columns = ", ".join(f'"{column}" {SQL[kind.kind]}' for column, kind in schema(name).items())

@@ -44,7 +44,7 @@ group by q.category""",
     "q5": """\
 with windows as (
   select b.auction, w.number, count(*) as num
-  from bid b, lateral generate_series(b.date_time / 2000 - 4, b.date_time / 2000) as w(number)
+  from bid b, lateral generate_series(b.date_time // 2000 - 4, b.date_time // 2000) as w(number)
   group by b.auction, w.number
 )
 select auction, number, num from windows one
@@ -62,15 +62,15 @@ from (
     "q7": """\
 select b.auction, b.price, b.bidder, b.date_time, b.extra
 from bid b join (
-  select max(price) as maxprice, date_time / 10000 as number from bid group by date_time / 10000
+  select max(price) as maxprice, date_time // 10000 as number from bid group by date_time // 10000
 ) b1 on b.price = b1.maxprice
 where b.date_time between b1.number * 10000 and b1.number * 10000 + 9999""",
     "q8": """\
 select p.id, p.name, p.starttime
 from (
-  select id, name, date_time / 10000 as starttime from person group by id, name, date_time / 10000
+  select id, name, date_time // 10000 as starttime from person group by id, name, date_time // 10000
 ) p join (
-  select seller, date_time / 10000 as starttime from auction group by seller, date_time / 10000
+  select seller, date_time // 10000 as starttime from auction group by seller, date_time // 10000
 ) a on p.id = a.seller and p.starttime = a.starttime""",
     "q9": """\
 select distinct on (a.id) a.id, a.item, a.seller, a.category, b.auction, b.bidder, b.price, b.date_time as bid_time, b.extra
@@ -91,13 +91,13 @@ group by bidder, session""",
     "q13": "select b.auction, b.bidder, b.price, b.date_time, s.value from bid b join side s on b.auction % 100 = s.key",
     "q14": """\
 select auction, bidder, cast(0.908 * price as decimal(23, 3)) as price,
-  case when date_time / 3600000 % 24 between 8 and 18 then 'dayTime'
-       when date_time / 3600000 % 24 <= 6 or date_time / 3600000 % 24 >= 20 then 'nightTime' else 'otherTime' end as bid_time,
+  case when date_time // 3600000 % 24 between 8 and 18 then 'dayTime'
+       when date_time // 3600000 % 24 <= 6 or date_time // 3600000 % 24 >= 20 then 'nightTime' else 'otherTime' end as bid_time,
   extra, length(extra) - length(replace(extra, 'c', '')) as c_counts
 from bid
 where 0.908 * price > 1000 and 0.908 * price < 50000000""",
     "q15": """\
-select date_time / 86400000 as day, count(*) as total_bids,
+select date_time // 86400000 as day, count(*) as total_bids,
   count(*) filter (where price < 10000) as rank1_bids,
   count(*) filter (where price >= 10000 and price < 1000000) as rank2_bids,
   count(*) filter (where price >= 1000000) as rank3_bids,
@@ -108,22 +108,22 @@ select date_time / 86400000 as day, count(*) as total_bids,
   count(distinct auction) as total_auctions,
   count(distinct auction) filter (where price < 10000) as rank1_auctions
 from bid
-group by date_time / 86400000""",
+group by date_time // 86400000""",
     "q16": """\
-select channel, date_time / 86400000 as day, max(date_time / 60000) as minute, count(*) as total_bids,
+select channel, date_time // 86400000 as day, max(date_time // 60000) as minute, count(*) as total_bids,
   count(*) filter (where price < 10000) as rank1_bids,
   count(distinct bidder) as total_bidders,
   count(distinct bidder) filter (where price >= 1000000) as rank3_bidders,
   count(distinct auction) filter (where price >= 10000 and price < 1000000) as rank2_auctions
 from bid
-group by channel, date_time / 86400000""",
+group by channel, date_time // 86400000""",
     "q17": """\
-select auction, date_time / 86400000 as day, count(*) as total_bids,
+select auction, date_time // 86400000 as day, count(*) as total_bids,
   count(*) filter (where price < 10000) as rank1_bids,
   count(*) filter (where price >= 1000000) as rank3_bids,
   min(price) as min_price, max(price) as max_price, avg(price) as avg_price, sum(price) as sum_price
 from bid
-group by auction, date_time / 86400000""",
+group by auction, date_time // 86400000""",
     "q18": """\
 select distinct on (bidder, auction) auction, bidder, price, channel, url, date_time, extra
 from bid

@@ -77,7 +77,6 @@ select a from t where s like any(split(s, ',')) → → `any` and `all` take a s
 select a + any([1]) as x from t → → `any` is allowed only behind a comparison
 select a + all(select 1) as x from t → → `all` is allowed only behind a comparison
 select 7.5 // 2 as x from t → 1:8 → `//` takes integers, got decimal(2, 1)
-select [a][-1] as x from t → 1:13 → elements are counted from the first, which is 1
 select unnest([a]) as x, unnest([b]) as y from t → 1:26 → `unnest` is allowed once in a list
 select sum(a) as x, unnest([1]) as y from t → 1:21 → `unnest` is allowed once in a list, and not beside groups
 select (a, b) = (1, 2, 3) as x from t → 1:18 → a row of 3 values is compared with one of 2

@@ -88,11 +88,7 @@ def pipeline(tables: Mapping[str, object], statements: Mapping[str, str]) -> str
 def connect(tables: Frames) -> duckdb.DuckDBPyConnection:
     """Return a database with tables, which means by a statement what we do where that is a setting."""
     base = duckdb.connect(":memory:", config={"threads": 1})
-    for setting in (
-        "default_null_order = 'nulls_last_on_asc_first_on_desc'",
-        "ieee_floating_point_ops = false",
-        "integer_division = true",
-    ):
+    for setting in ("ieee_floating_point_ops = false",):
         base.execute(f"set {setting}")
     for name, frame in tables.items():
         base.register(f"frame_{name}", frame.to_arrow())

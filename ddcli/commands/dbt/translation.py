@@ -1,4 +1,4 @@
-"""A compiled query as dd's SQL: tables by their names in the pipeline, `/` and `desc` with DuckDB's meaning."""
+"""A compiled query as dd's SQL, with tables by their names in the pipeline."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 import sqlglot
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.commands.projects.translation import (
     UNWRITABLE,
-    Edit,
     Translation,
     edited,
     margins,
@@ -24,7 +21,7 @@ from ddcli.errors import Span, SpecError
 from ddcli.expressions.tree import deep_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 
 def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Translation:
@@ -36,7 +33,6 @@ def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Tra
     if bad := UNWRITABLE.search(code):
         raise SpecError("a pipeline file can't hold this character", span=span(file, code, bad.start()))
     try:
-        tokens = DuckDB().tokenize(code)
         with deep_calls():
             trees = sqlglot.parse(code, dialect="duckdb")
     except (SqlglotError, RecursionError) as error:
@@ -47,20 +43,8 @@ def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Tra
     if len(trees) != 1 or trees[0] is None:
         problem = "there is no query" if not any(trees) else "there are several statements"
         raise SpecError(problem, span=span(file, code, 0), hint="a model is one `select`")
-    edits = [*table_edits(trees[0], code, file, names), *_words(tokens)]
+    edits = [*table_edits(trees[0], code, file, names)]
     edits += [(at.start() - 1, at.start(), "$$") for at in re.finditer(r"(?<=\$)\{", code)]
     edits += margins(code)
     edits.sort()
     return Translation(edited(code, edits), file, code, tuple(edits))
-
-
-def _words(tokens: Sequence[Token]) -> list[Edit]:
-    """Return edits that make `/` a quotient of floats, and null the last value of a descending order, as in DuckDB."""
-    edits = []
-    for at, token in enumerate(tokens):
-        after = tokens[at + 1].text.lower() if at + 1 < len(tokens) else ""
-        if token.token_type == TokenType.SLASH:
-            edits.append((token.start, token.end + 1, "* 1e0 /"))
-        elif token.token_type == TokenType.DESC and after != "nulls":
-            edits.append((token.end + 1, token.end + 1, " nulls last"))
-    return edits

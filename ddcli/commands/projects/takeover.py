@@ -11,16 +11,12 @@ from ddcli.commands.check import check_text
 from ddcli.commands.projects.pipeline import ImportedQuery, PipelineText, written
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, Span, SpecError, UsageError
-from ddcli.expressions.aggregates import BY_PAIR
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.commands.check import Checked
     from ddcli.commands.projects.project import ForeignProject, ProjectNode
-
-ABSORBED = tuple(f"{name} is null where" for name in ("concat", "greatest", "least", *sorted(BY_PAIR)))
-"""The beginnings of notes about functions that are null here and not in DuckDB."""
 
 
 @dataclass(eq=False)
@@ -40,8 +36,6 @@ class Takeover(ABC):
 
     program: str
     """The program's name in `dd import`."""
-    absorbed = ABSORBED
-    """The beginnings of notes about functions that are null here and not in that program."""
 
     def __init__(self, project: ForeignProject, folder: Path, target: Path) -> None:
         self.project, self.folder, self.target = project, folder, target
@@ -122,12 +116,6 @@ class Takeover(ABC):
             text = written(self.program, self.project.name, self.inputs, list(self.queries.values()))
             checked = check_text("\n".join(text.lines) + "\n", self.target)
             errors: list[tuple[Span | None, DdError]] = [(each.span, each) for each in checked.errors]
-            if checked.bound is not None and not errors:
-                errors = [
-                    (place, SpecError(note, span=place))
-                    for place, note in checked.bound.graph.notes
-                    if note.startswith(self.absorbed)
-                ]
             before, elsewhere = len(self.gone), []
             for place, error in errors:
                 if place is not None and place.line in text.expected:

@@ -8,7 +8,7 @@ import yaml
 
 from ddcli.commands.projects.pipeline import ImportedQuery
 from ddcli.commands.projects.project import ForeignProject, ProjectNode
-from ddcli.commands.projects.takeover import ABSORBED, ImportedProject, Takeover
+from ddcli.commands.projects.takeover import ImportedProject, Takeover
 from ddcli.commands.projects.translation import Translation
 from ddcli.commands.sdp.definitions import SparkDefinition, read_definitions
 from ddcli.commands.sdp.specification import Key, SparkProject, library_files, read_spec, text_of, yaml_value
@@ -45,7 +45,6 @@ class _SparkTakeover(Takeover):
     """The takeover of a project of Spark's declarative pipelines."""
 
     program = "sdp"
-    absorbed = tuple(each for each in ABSORBED if not each.startswith("concat "))
 
     def __init__(
         self, spec: SparkProject, definitions: list[SparkDefinition], errors: list[SpecError], target: Path

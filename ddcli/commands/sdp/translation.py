@@ -44,10 +44,18 @@ REFUSED = {
         "the week begins with 1 in Spark and with 0 here",
         "leave it to the pipeline file, where it is `dow(day) + 1`",
     ),
+    "CONCAT": ("`concat` of a null is null in Spark, and passes over it here", "write `a || b`"),
+    "REGEXP_REPLACE": (
+        "`regexp_replace` replaces every match in Spark, and the first here",
+        "leave it to the pipeline file, where it is `regexp_replace(text, pattern, new, 'g')`",
+    ),
+    **dict.fromkeys(
+        ("MAX_BY", "MIN_BY"),
+        ("a row whose value is null counts in Spark, and not here", "write it with `filter (where value is not null)`"),
+    ),
     "SORT BY": ("`sort by` orders parts of a result", "write `order by`"),
 }
 NOTED = {
-    "/": "`/` is a quotient of floats here; Spark's of decimals is a decimal",
     "CAST": "a `cast` of a float to an integer rounds here, and cuts in Spark; of a text to a timestamp it has no time zone",
     "SUBSTRING": "`substring` counts from 1 here; Spark takes 0 for 1, too",
     "SUBSTR": "`substr` counts from 1 here; Spark takes 0 for 1, too",
@@ -157,7 +165,7 @@ def _streams(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edit]:
-    """Yield edits that put names and texts in dd's quotes and make `/` a quotient of floats; refuse words with another meaning here."""
+    """Yield edits that put names and texts in dd's quotes; refuse words with another meaning here."""
     text = definition.text
     for at, token in enumerate(tokens):
         start, end, word = token.start, token.end + 1, word_of(token)
@@ -179,8 +187,6 @@ def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edi
             yield start, end, "'" + _plain(token.text.replace("'", "''")) + "'"
         elif token.token_type == TokenType.IDENTIFIER:
             yield start, end, _plain(quoted(token.text))
-        elif token.token_type == TokenType.SLASH:
-            yield start, end, "* 1e0 /"
         elif word in REFUSED and (after == "(" or " " in word):
             problem, hint = REFUSED[word]
             raise SpecError(problem, span=place, hint=hint)
@@ -207,7 +213,7 @@ def _has_comma(tokens: Sequence[Token]) -> bool:
 
 
 def _orders(tokens: Sequence[Token]) -> Iterator[Edit]:
-    """Yield edits that add the place of nulls to each order: null is the least value in Spark, and the largest here."""
+    """Yield edits that add the place of nulls to each order: null is the least value in Spark, and the last here."""
     for at, token in enumerate(tokens):
         if word_of(token) != "ORDER BY":
             continue

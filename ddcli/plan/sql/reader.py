@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import SpecError
-from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BY_PAIR
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.coerce import BOOL, Mismatch
 from ddcli.expressions.forms import BINARY
 from ddcli.expressions.parse import ExpressionReader, check_depth, expanded
@@ -22,21 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-    from ddcli.expressions.aggregates import Aggregate, AggregateCall
+    from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.plan.sql.context import SubqueryHost
 
-QUOTIENT = "`/` of integers cuts the quotient; in DuckDB and Spark it is a float: cast one of them"
-BY_NULL = (
-    "is null where the value of its row is: other databases pass over rows with a null; "
-    "add `filter (where ... is not null)` if these are not to count"
-)
-ABSORBING = {
-    "concat": "DuckDB passes over it: `coalesce(x, '')`",
-    "greatest": "DuckDB and Spark pass over it: `coalesce` it",
-    "least": "DuckDB and Spark pass over it: `coalesce` it",
-}
-"""The functions that return null for a null argument only here, not in other databases, and the text to write instead."""
 QUERIES = (exp.Query, exp.Values, exp.Exists)
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike, exp.NullSafeEQ, exp.NullSafeNEQ)
 QUANTIFIED = "`any` and `all` take a subquery or a list, `any([1, 2])`, behind `=`, `<>`, `<`, `<=`, `>` or `>=`"
@@ -171,21 +160,6 @@ class RowExpressions(ExpressionReader):
         call, _ = AggregateCalls(self.tree, self.block).called(node, own=False)
         return Literal(None, call.type.or_null())
 
-    def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
-        """Return the call of a function, with a note on one that differs from other databases."""
-        found = super().resolve(node, name, args)
-        if not isinstance(found, Call):
-            return found
-        if found.function == "/" and all(arg.type.is_integer for arg in found.args):
-            self.block.statement.note(node, QUOTIENT)
-        elif (
-            found.function in ABSORBING
-            and not isinstance(node, exp.DPipe)
-            and any(arg.type.nullable for arg in found.args)
-        ):
-            self.block.statement.note(node, f"{found.function} is null where one value is: {ABSORBING[found.function]}")
-        return found
-
     def is_table(self, name: str) -> bool:
         return any((each.table or "").lower() == name.lower() for each in self.block.scope.visible())
 
@@ -280,14 +254,6 @@ class AggregateCalls(ReductionReader):
         if condition is None or found.function == "array_agg":  # `array_agg` keeps nulls
             return found, condition
         return self.kept(found, condition, node, written), None
-
-    def aggregate(self, node: exp.Anonymous, aggregate: Aggregate, written: str) -> AggregateCall:
-        """Return one aggregate call, with a note on one that differs from other databases."""
-        found = super().aggregate(node, aggregate, written)
-        parts = (*found.args, *(key for key, _ in found.order_by))
-        if written in BY_PAIR and any(part.type.nullable for part in parts) and not isinstance(node.parent, exp.Filter):
-            self.block.statement.note(node, f"{written} {BY_NULL}")
-        return found
 
     def refuse_around(self, node: exp.Expr, written: str) -> NoReturn:
         hint = "compute it there, and name it"

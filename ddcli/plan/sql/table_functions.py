@@ -96,11 +96,11 @@ def _moments(block: Block, name: str, args: Sequence[Expression], column: str) -
     if not size:
         raise Mismatch(f"the interval of {name} is 0")
     if step.type.kind == "months":
-        count, value = f"date_diff('month', a, b) / {size}", f"add_months(a, n * {size})"
+        count, value = f"date_sub('month', a, b) // {size}", f"add_months(a, n * {size})"
     elif first.type.kind == "date" and not size % DAY:
-        count, value = f"date_diff('day', a, b) / {size // DAY}", f"add_days(a, n * {size // DAY})"
+        count, value = f"date_diff('day', a, b) // {size // DAY}", f"add_days(a, n * {size // DAY})"
     else:
-        count, value = f"(epoch_us(b) - epoch_us(a)) / {size}", "a + n * step"
+        count, value = f"(epoch_us(b) - epoch_us(a)) // {size}", "a + n * step"
     (number,) = renamed(["#n"], {*block.schema, column}).values()
     ends = {"a": first, "b": last, "step": step}
     steps = TableCall("generate_series", (Literal(0, INT64), expanded(count, ends, step.span), nodes.ONE), INT64)
