@@ -1,6 +1,6 @@
 """Parts of JSON in a text: the steps of a path, and the value at its end, as text.
 
-Numbers stay as they are written, so that no digit is lost. If several members have one name the last counts.
+Numbers stay as they are written, so that no digit is lost. If several members have one name the first counts.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ MISSING = object()
 
 class NoJsonError(ValueError):
     """A text that is not JSON."""
+
+
+class Members(list[tuple[str, Any]]):
+    """The members of an object, in their order."""
+
+    __slots__ = ()
 
 
 class Digits(str):
@@ -61,10 +67,16 @@ def part_of(text: str, steps: Sequence[str | int]) -> Any:
     found = _read(text)
     for step in steps:
         if isinstance(step, str):
-            found = found.get(step, MISSING) if isinstance(found, dict) else MISSING
+            named = (value for name, value in found if name == step) if isinstance(found, Members) else iter(())
+            found = next(named, MISSING)
         else:
-            found = found[step] if isinstance(found, list) and step < len(found) else MISSING
+            found = found[step] if is_array(found) and step < len(found) else MISSING
     return found
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is a list of JSON."""
+    return isinstance(value, list) and not isinstance(value, Members)
 
 
 def is_json(text: str) -> bool:
@@ -80,8 +92,8 @@ def written(value: Any) -> str:
     """Return a value as JSON without spaces."""
     if isinstance(value, Digits):
         return str(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{written(name)}:{written(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, Members):
+        return "{" + ",".join(f"{written(name)}:{written(each)}" for name, each in value) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(written, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
@@ -98,7 +110,9 @@ def _read(text: str) -> Any:
     if text.count("[") + text.count("{") > DEEP:
         _check_depth(text)
     try:
-        found = json.loads(text, parse_int=Digits, parse_float=Digits, parse_constant=_constant)
+        found = json.loads(
+            text, parse_int=Digits, parse_float=Digits, parse_constant=_constant, object_pairs_hook=Members
+        )
         if "\\u" in text:
             written(found).encode()  # half of a pair is no character
     except ValueError:

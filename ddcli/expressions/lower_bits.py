@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Call
 
-SHIFT_HINT = "a number of bits is 0 to 63"
-
 
 def _shift(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     value, bits = args
     outside = (bits < 0) | (bits > 63)
-    low.fail_given(call, args, outside, f"`{call.function}` by a number outside of 0 to 63", SHIFT_HINT)
     by = wide(2).pow(pl.when(outside).then(0).otherwise(bits))
     if call.function == ">>":
-        return (value.cast(pl.Int128) // by).cast(pl.Int64)
+        return (
+            pl.when(outside).then(0 * (value + bits)).otherwise((value.cast(pl.Int128) // by).cast(pl.Int64) + 0 * bits)
+        )
+    low.fail_given(call, args, bits < 0, "`<<` by a number below zero", "`>>` goes the other way")
     moved = value.cast(pl.Int128) * by
-    beyond = (moved > wide(HIGH)) | (moved < wide(LOW))
+    beyond = (moved > wide(HIGH)) | (moved < wide(LOW)) | ((bits > 63) & (value != 0))
     low.fail_given(call, args, beyond, "integer overflow")
     return pl.when(beyond).then(None).otherwise(moved).cast(pl.Int64)
 

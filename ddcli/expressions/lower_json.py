@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions.json_text import MISSING, NoJsonError, as_text, is_json, part_of, steps_of, written
+from ddcli.expressions.json_text import MISSING, NoJsonError, as_text, is_array, is_json, part_of, steps_of, written
 from ddcli.expressions.lower_text import constant, each
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def _json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
         try:
             part = part_of(text, steps)
             if call.function == "json_array_length":
-                return len(part) if isinstance(part, list) else None
+                return None if part is MISSING else len(part) if is_array(part) else 0
             if call.function == "json_extract":
                 return None if part is MISSING else written(part)
             return as_text(part)

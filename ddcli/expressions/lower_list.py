@@ -43,8 +43,9 @@ def _list_slice(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    # polars finds a null in a list; here a null value is unknown.
-    return pl.when(args[1].is_not_null()).then(args[0].list.contains(args[1], nulls_equal=False))
+    # polars finds a null in a list; here a null value is unknown, and in no empty list.
+    found = pl.when(args[1].is_not_null()).then(args[0].list.contains(args[1], nulls_equal=False))
+    return found.when(args[0].list.len() == 0).then(False)
 
 
 def _cardinality(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -100,14 +101,17 @@ def _list_has(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def _shared(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     one, other = (each.list.drop_nulls() for each in args)
-    return one.list.set_intersection(other) if call.function == "list_intersect" else one.list.set_difference(other)
+    if call.function == "list_except":
+        return one.list.set_difference(other)
+    some = pl.when(args[1].is_not_null()).then(one.list.set_intersection(other)).otherwise(one.list.head(0))
+    return pl.when(args[0].is_not_null()).then(some)
 
 
 def _list_position(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # `eval` sees only the list: the value is put before its elements.
     values, value = args
     led = pl.concat_list(value, values)
-    places = led.list.eval((pl.element().slice(1) == pl.element().first()).arg_true().first() + 1)
+    places = led.list.eval(pl.element().slice(1).eq_missing(pl.element().first()).arg_true().first() + 1)
     return pl.when(values.is_not_null()).then(places.list.first().cast(pl.Int64))
 
 

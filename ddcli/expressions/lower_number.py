@@ -7,6 +7,7 @@ the types leave room for too many.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -216,6 +217,8 @@ def _abs(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 def _sign(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     kind = call.args[0].type.kind
     value = args[0].to_physical() if kind in ("decimal", "duration") else args[0]
+    if call.args[0].type.is_float:  # NaN is above every number
+        value = value.fill_nan(0.0)
     return (value > 0).cast(pl.Int64) - (value < 0).cast(pl.Int64)
 
 
@@ -293,7 +296,8 @@ def exact_log(base: pl.Expr, value: pl.Expr) -> pl.Expr:
     """Return a logarithm that is whole for whole powers: a quotient of logarithms misses log(10, 1000) = 3 by a bit."""
     near = quotient(value.log(), base.log())
     whole = near.round(0, mode="half_away_from_zero")
-    return pl.when(base.pow(whole) == value).then(whole).otherwise(near)
+    # The smallest floats have few digits: many powers round to one of them.
+    return pl.when((base.pow(whole) == value) & (value >= 2.0**-1022)).then(whole).otherwise(near)
 
 
 def _log(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -307,7 +311,8 @@ def _power(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     x, y = args
     low.fail(call, (x == 0) & (y < 0), "zero to a negative power")
     low.fail(call, (x < 0) & x.is_finite() & y.is_finite() & (y != y.floor()), "a negative number to a broken power")
-    return x.pow(y)
+    # polars takes the root, which -infinity has none of.
+    return pl.when((y == 0.5) & (x == -math.inf)).then(math.inf).otherwise(x.pow(y))
 
 
 def _cbrt(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:

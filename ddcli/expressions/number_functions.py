@@ -21,7 +21,7 @@ ARITHMETIC = table(
     try_divide [arithmetic]: try_divide(a, b) -- `a / b`, null when `b` is zero. -- try_divide(1, 0) => null
     negate [negate]: -a -- The value with the other sign. -- -(3) => -3
     abs [magnitude]: abs(x) -- Absolute value, in the type of x. -- abs(-3) => 3
-    sign [magnitude]: sign(x) -- -1, 0 or 1; of NaN 1, which sorts after every number. -- sign(-2.5) => -1
+    sign [magnitude]: sign(x) -- -1, 0 or 1; of NaN 0. -- sign(-2.5) => -1
     round [rounding]: round(x, digits = 0) -- Round half away from zero. Floats: scaled by 10^digits, rounded, scaled back. -- round(-2.5) => cast(-3 as decimal(2, 0))
     trunc [rounding]: trunc(x, digits = 0) -- Cut digits, toward zero. -- trunc(-2.58, 1) => -2.5
     floor [rounding]: floor(x) -- Largest whole number not above x. -- floor(-2.5e0) => -3e0
@@ -59,8 +59,8 @@ BITS = table(
     | [bits]: a | b -- Bitwise or. -- 5 | 3 => 7
     xor [bits]: xor(a, b) -- Bitwise exclusive or. -- xor(5, 3) => 6
     ~ [bits]: ~a -- Every bit flipped, `-a - 1`. -- ~5 => -6
-    << [bits]: a << n -- a times 2 to the n. Overflow is an error, as is an n outside of 0 to 63. -- 5 << 2 => 20
-    >> [bits]: a >> n -- a divided by 2 to the n, rounded down; an n outside of 0 to 63 is an error. -- -5 >> 1 => -3
+    << [bits]: a << n -- a times 2 to the n. Overflow is an error, as is an n below zero. -- 5 << 2 => 20
+    >> [bits]: a >> n -- a divided by 2 to the n, rounded down; 0 for an n outside of 0 to 63. -- -5 >> 1 => -3
     bit_count(x: integer) -> int64 -- The number of ones among its 64 bits. -- bit_count(7) => 3
     bin(x: integer) -> string -- The binary digits of its 64 bits, from the first 1 on. -- bin(5) => '101'
     """,

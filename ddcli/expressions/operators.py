@@ -245,13 +245,16 @@ def two_lists(name: str, args: Sequence[Expression]) -> Resolved:
     if common.kind != "list":
         raise Mismatch(f"{name} can't tell the type of null", args[0], "cast it")
     if name == "list_concat":
-        return sides, common, name
+        empty = convert(Call("array", (), Type("list", inner=Type("null", nullable=True))), common.required())
+        return [or_else(side, empty) for side in sides], common.required(), name
     if common.inner is not None and common.inner.kind in (ORDERLESS - {"null"}):
         raise Mismatch(f"{name} can't search a list of {common.inner.required()}", args[0])
     if common.inner is not None and common.inner.kind == "null":  # polars has no sets of nulls
         sides = [convert(side, Type("list", inner=INT64.or_null())) for side in sides]
-    if name in ("list_intersect", "list_except"):
-        return sides, replace(sides[0].type, nullable=any(side.type.nullable for side in sides)), name
+    if name == "list_intersect":
+        return sides, sides[0].type, name
+    if name == "list_except":
+        return sides, nullable_if_any(sides[0].type, sides), name
     return sides, nullable_if_any(BOOL, sides), name
 
 

@@ -19,7 +19,9 @@ ROUNDED = {"round", "trunc"}
 BY_CLOCKS = {"strftime", "last_day"}
 FROM_END = {"substring": 3, "element": 2, "list_slice": 3}
 """Functions that counted only from the beginning, with their numbers of arguments."""
-LIKE_DUCKDB = {"upper", "lower", "regexp_extract", "chr", "power", "sign"}
+LIKE_DUCKDB = {"upper", "lower", "regexp_extract", "chr", "power", "sign", "log", "log10", ">>", "<<"}
+LIKE_DUCKDB |= {"json_extract", "json_extract_string", "get_json_object", "json_array_length", "list_position"}
+LIKE_DUCKDB |= {"list_intersect"}
 """Functions that have had DuckDB's meaning only since the second revision, for some of their values."""
 
 
@@ -76,7 +78,7 @@ def _is_like_duckdb(node: Expression) -> bool:
         return any(not _is_whole(arg, least) for arg, least in zip(args[1:], at_least, strict=False))
     if node.function in ("split", "split_part"):
         return not (isinstance(args[1], Literal) and args[1].value)
-    if node.function in ("greatest", "least", "replace"):
+    if node.function in ("greatest", "least", "replace", "array_contains"):
         return any(arg.type.nullable for arg in args)
     if node.function == "regexp_replace":
         return len(args) < 4

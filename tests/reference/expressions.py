@@ -132,7 +132,7 @@ def split(_: Call, args: list[Any]) -> list[str] | None:
 
 
 def array_contains(_: Call, args: list[Any]) -> bool | None:
-    if args[0] is None or args[1] is None:
+    if args[0] is None or (args[1] is None and args[0]):
         return None
     return any(equal(item, args[1]) for item in args[0] if item is not None)
 
@@ -151,6 +151,12 @@ NULL_TAKING: dict[str, Callable[[Call, list[Any]], Any]] = {
     "least": extremum,
     "nullif": nullif,
     "array": lambda _, args: list(args),
+    "list_position": lambda _, args: next(
+        (at for at, each in enumerate(args[0] or (), start=1) if same(each, args[1])), None
+    ),
+    "list_intersect": lambda _, args: (
+        None if args[0] is None else [x for x in dict.fromkeys(args[0]) if x is not None and x in (args[1] or ())]
+    ),
     "split": split,
     "named_struct": lambda call, args: {name: value for (name, _), value in zip(call.type.fields, args, strict=True)},
     "array_contains": array_contains,
@@ -246,6 +252,8 @@ def absolute(call: Call, args: list[Any]) -> Any:
 
 
 def sign_of(_: Call, args: list[Any]) -> int:
+    if isinstance(args[0], float) and math.isnan(args[0]):
+        return 0
     if isinstance(args[0], dt.timedelta):
         return compare(args[0], dt.timedelta())
     return compare(args[0], type(args[0])(0))
@@ -510,10 +518,10 @@ def strptime(call: Call, args: list[Any]) -> Any:
     return None
 
 
-def bits(count: int) -> int:
-    if not 0 <= count < 64:
+def bits(count: int, value: int) -> int:
+    if count < 0 or (count > 63 and value):
         raise Fails
-    return count
+    return min(count, 64)
 
 
 def character(_: Call, args: list[Any]) -> str:
@@ -530,7 +538,13 @@ def read_json(text: str) -> tuple[bool, Any]:
         return "\0", digits
 
     try:
-        return True, json.loads(text, parse_int=marked, parse_float=marked, parse_constant=int)
+        return True, json.loads(
+            text,
+            parse_int=marked,
+            parse_float=marked,
+            parse_constant=int,
+            object_pairs_hook=lambda pairs: dict(pairs) | dict(pairs[::-1]),
+        )
     except ValueError:
         return False, None
 
@@ -560,7 +574,7 @@ def json_part(call: Call, args: list[Any]) -> Any:
             return None
         found = found[step] if inside else found[int(step)]
     if call.function == "json_array_length":
-        return len(found) if isinstance(found, list) else None
+        return len(found) if isinstance(found, list) else 0
     if found is None and call.function != "json_extract":
         return None
     if isinstance(found, str) and call.function != "json_extract":
@@ -687,17 +701,13 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "list_has_any": lambda _, args: any(each in args[1] for each in args[0] if each is not None),
     "list_has_all": lambda _, args: all(each in args[0] for each in args[1] if each is not None),
     "array_to_string": lambda _, args: args[1].join(each for each in args[0] if each is not None),
-    "list_position": lambda _, args: next(
-        (at for at, each in enumerate(args[0], start=1) if each is not None and compare(each, args[1]) == 0), None
-    ),
-    "list_intersect": lambda _, args: [x for x in dict.fromkeys(args[0]) if x is not None and x in args[1]],
     "list_except": lambda _, args: [x for x in dict.fromkeys(args[0]) if x is not None and x not in args[1]],
     "&": lambda _, args: args[0] & args[1],
     "|": lambda _, args: args[0] | args[1],
     "xor": lambda _, args: args[0] ^ args[1],
     "~": lambda _, args: ~args[0],
-    "<<": lambda _, args: int64(args[0] << bits(args[1])),
-    ">>": lambda _, args: args[0] >> bits(args[1]),
+    "<<": lambda _, args: int64(args[0] << bits(args[1], args[0])),
+    ">>": lambda _, args: args[0] >> args[1] if 0 <= args[1] < 64 else 0,
     "bit_count": lambda _, args: (args[0] % 2**64).bit_count(),
     "bin": lambda _, args: f"{args[0] % 2**64:b}",
     "hex": lambda _, args: args[0].encode().hex().upper() if isinstance(args[0], str) else f"{args[0] % 2**64:X}",
