@@ -172,7 +172,7 @@ def _damaged_json(path: Path, error: Exception) -> InputError:
     """Return the error for a file of JSON whose first objects can't be read: its first fault, with its place."""
     from ddcli.store.tables.text_syntax import judge_json
 
-    damage = judge_json(path)
+    damage = judge_json(path, tombstones=True)
     if damage is None:
         return InputError(f"the file can't be read: {error}", place=str(path), hint="write it again")
     return InputError(damage.problem, place=damage.place, hint=damage.hint)

@@ -85,6 +85,7 @@ class Debezium(Format):
         if self.key:
             raw = raw.filter(pl.col(OP).ne_missing(TRUNCATE))
         self._check(raw)
+        _refuse_unavailable(raw)
         after = pl.col(OP) != "d"
         if not self.key:
             sides = [
@@ -146,6 +147,30 @@ class Debezium(Format):
                 raise BadRow(raw[ROW].filter(found).filter(same), f"the op {op[0]!r} {problem}", hint)
 
 
+def _refuse_unavailable(raw: pl.DataFrame) -> None:
+    """Refuse events in which the mark of an absent value stands in place of the value: it would become the record's."""
+    import polars as pl
+
+    for name, dtype in raw.schema.items():
+        mark = {pl.String(): UNAVAILABLE, pl.Binary(): UNAVAILABLE.encode()}.get(dtype)
+        if dtype == pl.List(pl.String):
+            found = raw[name].list.contains(UNAVAILABLE).fill_null(value=False)
+        elif mark is not None:
+            found = (raw[name] == mark).fill_null(value=False)
+        else:
+            continue
+        if found.any():
+            column = name.removeprefix(f"{AFTER}.").removeprefix(f"{BEFORE}.")
+            rows = raw[ROW].filter(found) if ROW in raw.columns else found.arg_true()
+            problem = (
+                f"the event lacks the value of '{column}', which did not change: it has '{UNAVAILABLE}' in its place"
+            )
+            raise BadRow(rows, problem, WHOLE)
+
+
+UNAVAILABLE = "__debezium_unavailable_value"
+"""Debezium's word for a large value (TOAST) that the source's log doesn't repeat."""
+WHOLE = "let the source log whole rows (REPLICA IDENTITY FULL), or leave the column out of the declared `columns`"
 DELETED = "__deleted"
 ROW, DIFF, HIDDEN = "row of the event", "diff of the row", "hidden "
 
@@ -163,6 +188,10 @@ class Flattened(UpsertFormat):
     def enveloped(self) -> bool:
         return True
 
+    @property
+    def judges(self) -> bool:
+        return True
+
     def bound(self, columns: Schema, time: Schema) -> Self:
         is_bool = DELETED in columns and columns[DELETED].kind == "bool"
         deletes = {DELETED: DELETED if is_bool else f"{DELETED} = 'true'", "__op": "__op = 'd'"}
@@ -170,6 +199,10 @@ class Flattened(UpsertFormat):
         delete_when = self.delete_when or self._first(deletes, columns)
         order_by = self.order_by or self._first(orders, columns)
         return super(Flattened, replace(self, delete_when=delete_when, order_by=order_by)).bound(columns, time)
+
+    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+        _refuse_unavailable(raw)
+        return super().turn(raw, columns)
 
     @staticmethod
     def _first(choices: dict[str, str], columns: Schema) -> Text | None:

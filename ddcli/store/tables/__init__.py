@@ -6,6 +6,7 @@
 * avro_header: the schema of Avro, and one by which polars reads more of it
 * column_types: types of columns of text, by the look of their values
 * compression: gzip, bzip2, zstd
+* connect_values: values in the encodings of Kafka Connect and Debezium
 * csv_records: the records of CSV, with their lines
 * csv_kind: CSV as a kind of files
 * encodings: the encodings of text files

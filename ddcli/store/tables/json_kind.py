@@ -11,13 +11,15 @@ import polars as pl
 
 from ddcli.engine.kernels.text_syntax import BLANK, LONG
 from ddcli.expressions.json_text import Digits, written
+from ddcli.expressions.years import FIRST_DAY, LAST_DAY
 from ddcli.store.parquet import footers
 from ddcli.store.tables.compression import packing_of
+from ddcli.store.tables.connect_values import ConnectValues
 from ddcli.store.tables.json_numbers import ExactColumns
-from ddcli.store.tables.json_values import has_mark, is_values, numbered_lines, payload_of
+from ddcli.store.tables.json_values import has_mark, is_values, numbered_lines, payload_and_schema, payload_of
 from ddcli.store.tables.kinds import lazy_frame
 from ddcli.store.tables.text_kind import TextKind
-from ddcli.store.tables.text_syntax import SPACE, Syntax, judge_json, whole_lines
+from ddcli.store.tables.text_syntax import SPACE, TOMBSTONES, Syntax, judge_json, whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import Schema, Type
     from ddcli.store.tables.csv_records import Damage
     from ddcli.store.tables.kinds import Footer
 
@@ -43,7 +45,8 @@ class Ndjson(TextKind):
         self._envelopes: dict[Path, bool] = {}
         self._misshapen: dict[Path, dict[int, tuple[str, str]]] = {}
         self._watched = ExactColumns(declared, nested=nested)
-        self._syntax = Syntax(self._watched)
+        self._syntax = Syntax(self._watched, tombstones=enveloped)
+        self._values = ConnectValues(declared, nested=nested)
 
     def footer(self, path: Path) -> Footer:
         return {name: kind.to_polars() for name, kind in self.declared.items()}
@@ -60,7 +63,7 @@ class Ndjson(TextKind):
                 schema[name] = pl.String()
         marks = [self._marks(path) for path in paths]
         exact = [
-            bool(found[LONG])
+            bool(found[LONG] or found[TOMBSTONES])
             or path in self._syntax.preceded
             or not _is_read_by_polars(path)
             or self._has_envelopes(path)
@@ -100,7 +103,7 @@ class Ndjson(TextKind):
         for lines in whole_lines(path):
             objects = [line for line in lines.split(b"\n") if line.strip()]
             if self._enveloped:
-                objects = [payload for line in objects if (payload := payload_of(line))]
+                objects = [self._values.decoded(*each) for line in objects if (each := payload_and_schema(line))[0]]
             yield first, objects
             first += len(objects)
 
@@ -121,6 +124,15 @@ class Ndjson(TextKind):
                         found[row] = name, written(tree[name])
             self._misshapen[path] = found
         return self._misshapen[path]
+
+    def _cast(self, name: str, kind: Type) -> pl.Expr:
+        """Return a column as a cast of its text; in events a date may be a number of days, as Debezium writes it."""
+        value = super()._cast(name, kind)
+        if not (self.nested and kind.kind == "date"):
+            return value
+        days = pl.col(name).cast(pl.Int32, strict=False)
+        inside = days.is_between(FIRST_DAY, LAST_DAY) & pl.col(name).str.contains("^-?[0-9]+$")
+        return pl.when(inside).then(days.cast(pl.Date)).otherwise(value)
 
     @property
     def _structs(self) -> list[str]:
@@ -154,10 +166,10 @@ class Ndjson(TextKind):
         return self._syntax.json_damage(path)
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
-        return judge_json(path) or super().why_damaged(path, error)
+        return judge_json(path, tombstones=self._enveloped) or super().why_damaged(path, error)
 
     def _lines(self, path: Path) -> Iterator[int]:
-        enveloped = self._has_envelopes(path)
+        enveloped = self._enveloped and (self._has_envelopes(path) or bool(self._marks(path)[TOMBSTONES]))
         for line, text in numbered_lines(path):
             if text.strip(SPACE) and (not enveloped or payload_of(text.encode())):
                 yield line

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SPACE = re.compile(r"[ \t\r\n]*")
+TOMBSTONE = b"null"
+"""The line that a topic's consumer writes for a record without a value."""
 BREAKS = str.maketrans("\r\n", "  ")
 SHAPES = json.JSONDecoder(parse_int=str, parse_float=str)
 """The decoder that finds where values end: numbers stay texts, as Python makes no integer of more than 4 300 digits."""
@@ -96,23 +98,30 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
 def payload_of(line: bytes) -> bytes:
     """Return the payload of an object that has nothing but a schema and a payload, as Kafka Connect writes it; another line as it is.
 
-    A payload of null, a tombstone, becomes an empty line. A line that is no JSON is refused by readers before and after.
+    A tombstone, which is `null` or has it as payload, becomes an empty line. A line that is no JSON is refused by readers before and after.
 
     >>> payload_of(b'{"schema": {"type": "struct"}, "payload": {"id": 1.0}}'), payload_of(b'{"id": 1, "payload": {}}')
     (b'{"id": 1.0}', b'{"id": 1, "payload": {}}')
     """
+    return payload_and_schema(line)[0]
+
+
+def payload_and_schema(line: bytes) -> tuple[bytes, str]:
+    """Return the same as `payload_of`, and the schema beside the payload, an empty text without one."""
     if b'"payload"' not in line:
-        return line
+        return (b"" if line.strip() == TOMBSTONE else line), ""
     try:
         text = line.decode()
         found = dict(_entries(text))
     except (ValueError, RecursionError):
-        return line
+        return line, ""
     if not {"payload"} <= found.keys() <= {"payload", "schema"}:
-        return line
+        return line, ""
     start, end = found["payload"]
-    payload = text[start:end]
-    return b"" if payload == "null" else payload.encode() if payload.startswith("{") else line
+    payload, schema = text[start:end], text[slice(*found.get("schema", (0, 0)))]
+    if payload == TOMBSTONE.decode():
+        return b"", ""
+    return (payload.encode(), schema) if payload.startswith("{") else (line, "")
 
 
 def _entries(text: str) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -46,6 +46,8 @@ BLOCK = 4 << 20
 DOUBTS = 1 << 12
 """The doubtful lines of a block that are judged one by one; if there are more, the whole file is."""
 SPACE = " \t\r\n"
+NULL, TOMBSTONES = "null", MARKS
+"""A line without an object, and the mark of files that have one: the first beyond those of the compiled code."""
 SHOWN = 100
 """Digits of a number that a message quotes."""
 
@@ -75,13 +77,19 @@ def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = N
     return None
 
 
-def judge_json(path: Path, watched: ExactColumns | None = None, marks: np.ndarray | None = None) -> Damage | None:
-    """Return the first damage of an NDJSON file; the lines before it set `marks`, if these are given."""
+def judge_json(
+    path: Path,
+    watched: ExactColumns | None = None,
+    marks: np.ndarray | None = None,
+    *,
+    tombstones: bool = False,
+) -> Damage | None:
+    """Return the first damage of an NDJSON file; the lines before it set `marks`, if these are given. `tombstones`: a line may be `null`."""
     try:
         for line, text in numbered_lines(path):
             if marks is not None and watched is not None:
                 mark(text, watched, marks)
-            if damage := judge_object(text, f"{path}:{line}"):
+            if damage := judge_object(text, f"{path}:{line}", tombstones=tombstones):
                 return damage
     except DamagedError as error:
         return error.damage
@@ -92,13 +100,17 @@ def mark(text: str, watched: ExactColumns, marks: np.ndarray) -> None:
     """Note of a line of NDJSON whether it is blank, or has a number that a float may cut where that counts."""
     if not text.strip(SPACE):
         marks[BLANK] = 1
+    elif text.strip(SPACE) == NULL:
+        marks[TOMBSTONES] = 1
     elif not marks[LONG]:
         line = text.encode()
         marks[LONG] = watched.exact(line) != line
 
 
-def judge_object(text: str, place: str) -> Damage | None:
+def judge_object(text: str, place: str, *, tombstones: bool = False) -> Damage | None:
     """Return the damage of a line of NDJSON."""
+    if tombstones and text.strip(SPACE) == NULL:
+        return None
     if not text.strip(SPACE):
         return None
     try:
@@ -125,8 +137,11 @@ def judge_object(text: str, place: str) -> Damage | None:
 class Syntax:
     """Looks through files: those of up to `SMALL` bytes in all by Python alone, the others by compiled code first."""
 
-    def __init__(self, watched: ExactColumns | None = None, dialect: Dialect = DEFAULT) -> None:
+    def __init__(
+        self, watched: ExactColumns | None = None, dialect: Dialect = DEFAULT, *, tombstones: bool = False
+    ) -> None:
         self._left = SMALL
+        self._tombstones = tombstones
         self._dialect = dialect
         self._watched = watched or ExactColumns({}, nested=False)
         self.bare: set[Path] = set()
@@ -143,12 +158,13 @@ class Syntax:
 
     def json_damage(self, path: Path) -> Damage | None:
         """Return the damage of an NDJSON file; None if each line is blank or an object that has each key once."""
-        marks = self.marks[path] = np.zeros(MARKS, np.int64)
+        marks = self.marks[path] = np.zeros(MARKS + 1, np.int64)
         with suppress(NotWholeError):  # the reader of the whole file reports it
             if has_mark(path):
                 self.preceded.add(path)
-        sound = self._is_large(path) and _json_is_sound(path, self._watched, marks)
-        return None if sound else judge_json(path, self._watched, marks)
+        tombstones = self._tombstones
+        sound = self._is_large(path) and _json_is_sound(path, self._watched, marks, tombstones=tombstones)
+        return None if sound else judge_json(path, self._watched, marks, tombstones=tombstones)
 
     def _is_large(self, path: Path) -> bool:
         self._left -= path.stat().st_size * (PACKED if packing_of(path.name) else 1)
@@ -170,7 +186,7 @@ def _csv_is_sound(path: Path, dialect: Dialect = DEFAULT) -> bool:
     return bool(ended == RECORD or (ended != QUOTED and commas + 1 == wanted))
 
 
-def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray) -> bool:
+def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray, *, tombstones: bool = False) -> bool:
     hashes, first, found = np.empty(MOST_KEYS, np.uint64), np.empty(DEEPEST, np.int64), np.empty(DOUBTS, np.int64)
     try:
         for lines in whole_lines(path):
@@ -182,7 +198,7 @@ def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray) -> bool
                 end = lines.find(b"\n", start)
                 text = lines[start : None if end < 0 else end].decode(errors="replace")
                 mark(text, watched, marks)
-                if judge_object(text, ""):
+                if judge_object(text, "", tombstones=tombstones):
                     return False
     except (DamagedError, NotWholeError):
         return False
