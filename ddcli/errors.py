@@ -253,6 +253,19 @@ class StateError(DdError):
     exit_code = 4
 
 
+class ChangedError(StateError):
+    """The pipeline has changed, and outputs would change: the edits of the file are shown below the problem, a line each."""
+
+    def __init__(self, problem: str, edits: Iterable[str], *, place: str, hint: str):
+        super().__init__(problem, place=place, hint=hint)
+        self.detail = tuple(map(_shown, edits))
+
+    def lines(self) -> list[str]:
+        """Return the message as a person reads it: the edits are between the problem and the hint."""
+        problem, *hint = super().lines()
+        return [problem, *(f"  {visible(line)}" for line in self.detail), *hint]
+
+
 class EngineError(DdError):
     """The engine or the file system failed: overflow of a diff, a hash collision, no space left."""
 

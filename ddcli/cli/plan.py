@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, REPORT, STATE, VAR
+from ddcli.cli.arguments import ONLY_PIPELINE, REPORT, STATE, VAR
 from ddcli.screen import json_text, say
 
 WORK = 10
@@ -14,25 +14,31 @@ WORK = 10
 
 
 @click.command("plan", short_help="Show the work of a run, without doing it.")
-@click.argument("pipeline", type=PIPELINE)
+@ONLY_PIPELINE
 @click.option("--until", metavar="T", help="Plan a run that closes the times before T, as `dd run --until T`.")
 @STATE
+@click.option(
+    "--counts",
+    is_flag=True,
+    help="For a changed file, compute how many rows of each output would change, as `dd run --apply --dry-run` does.",
+)
 @click.option("--exit-code", is_flag=True, help="Exit with 10 if a run has something to do.")
 @REPORT
 @VAR
-def command(pipeline: Path, until: str | None, state: str | None, exit_code: bool, output: str) -> None:
+def command(pipeline: Path, until: str | None, state: str | None, counts: bool, exit_code: bool, output: str) -> None:
     """Show the work of a run of PIPELINE: the files and rows to read.
 
-    For a changed file it also shows which arrangements the run keeps or builds anew, and why; which outputs change; and which operators have a worse class of work (see `dd explain`).
+    For a changed file it also shows which arrangements the run keeps or builds anew; which outputs change, and by which edits of the file; and which operators have a worse class of work (see `dd explain`).
     Then it lists the choices of the plan, with the figures that decided them: columns and filters, the order of joins, delta joins, shared arrangements,
     collections that are kept once in place of their filtered parts, and sides that are kept apart.
 
-    Computes nothing, changes nothing, takes no lock. `rows` is an upper bound where files hold rows of other times, too.
+    Changes nothing and takes no lock; without --counts it computes nothing. `rows` is an upper bound where files hold rows of other times, too.
 
     \b
     JSON: {name, lower, upper, work, needs_apply, inputs: {NAME: {rows, new_files, waiting_files,
           again_files, again_bytes}}, kept | built | dropped: [{of, rows, bytes, why: [TEXT], estimated}],
-          outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT]}}, worsened: [TEXT], inferred: {NAME: TEXT},
+          outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT],
+          edits: [{name, query, before: TEXT or null, now: TEXT}], updates: {rows, inserted, retracted} or null}}, worsened: [TEXT], inferred: {NAME: TEXT},
           choices: [{kind: "columns" | "filter" | "join order" | "delta join" | "shared" | "kept once" | "apart", at, chosen, why}]}
 
     \b
@@ -43,7 +49,7 @@ def command(pipeline: Path, until: str | None, state: str | None, exit_code: boo
     from ddcli.commands.plan import preview
     from ddcli.store.files.objects import locate
 
-    found = preview(pipeline, state=None if state is None else locate(Path.cwd(), state), until=until)
+    found = preview(pipeline, state=None if state is None else locate(Path.cwd(), state), until=until, counts=counts)
     if output == "json":
         say(json_text(found.to_json()))
     else:

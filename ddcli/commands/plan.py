@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
@@ -11,7 +11,9 @@ from ddcli.job.frontier import find_time, find_upper
 from ddcli.job.idle_check import is_changed, is_idle
 from ddcli.job.request import newest_of, read_request
 from ddcli.job.summary import plural, size_of
+from ddcli.plan.edits import shown
 from ddcli.store.state.outputs import check_outputs
+from ddcli.store.time_text import json_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.changes import PlanChanges
     from ddcli.plan.choices import PlanChoice
+    from ddcli.plan.edits import Edit
     from ddcli.plan.generations import Plan
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
@@ -53,11 +56,24 @@ class ArrangementWork:
 
 
 @frozen
+class Counted:
+    """The number of updates, and the sums of their positive and of their negative diffs."""
+
+    rows: int
+    inserted: int
+    retracted: int
+
+
+@frozen
 class OutputWork:
     """The change of an output: "same", "new", "changed" (it gets the difference), or "removed"; and the reasons."""
 
     change: str
     why: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    """The edited collections behind it."""
+    updates: Counted | None = None
+    """The updates that the change would add to it, if they were counted."""
 
 
 @frozen
@@ -83,7 +99,7 @@ class Preview:
 
     def to_json(self) -> dict[str, Any]:
         """Return the preview as JSON."""
-        return asdict(self)
+        return asdict(self) | {"lower": json_time(self.lower), "upper": json_time(self.upper)}
 
     def lines(self) -> list[str]:
         """Return the preview as lines of text."""
@@ -92,10 +108,10 @@ class Preview:
             return [f"{self.name}: nothing to do{at}"]
         since = f" from {self.lower}" if self.lower else ""
         closes = self.upper is not None and self.lower != self.upper
-        lines = [f"{self.name}: times{since} to before {self.upper}" if closes else f"{self.name}: no times to close"]
+        lines = [f"{self.name}: times{since} until {self.upper}" if closes else f"{self.name}: no times to close"]
         for name, given in self.inputs.items():
             if given.new_files or given.waiting_files:
-                waiting = f", {given.waiting_files} with rows that wait" if given.waiting_files else ""
+                waiting = f", {given.waiting_files} with rows at later times" if given.waiting_files else ""
                 files = f"{given.new_files} new {plural(given.new_files, 'file')}{waiting}"
                 lines.append(f"  read    {name}: {files}, {given.rows:,} {plural(given.rows, 'update')}")
             if given.again_files:
@@ -108,7 +124,8 @@ class Preview:
             lines.append(
                 f"  keep    {count}, {rows:,} {plural(rows, 'row')}, {size_of(sum(e.bytes for e in self.kept))}"
             )
-        lines += [f"  build   {each.of}{_estimate(each.estimated)}{_because(each.why)}" for each in self.built]
+        built = dict.fromkeys(f"  build   {each.of}{_estimate(each.estimated)}" for each in self.built)
+        lines += built
         if self.dropped:
             count = f"{len(self.dropped)} {plural(len(self.dropped), 'arrangement')}"
             lines.append(f"  drop    {count}, {size_of(sum(each.bytes for each in self.dropped))}")
@@ -116,12 +133,16 @@ class Preview:
         for name, output in self.outputs.items():
             if output.change in words:
                 rest = "; its files stay" if output.change == "removed" else ""
-                lines.append(f"  {words[output.change]:7} {name}{_because(output.why)}{rest}")
+                lines.append(f"  {words[output.change]:7} {name}{_counted(output.updates)}{_because(output.why)}{rest}")
+        edited = {edit.name: edit for output in self.outputs.values() for edit in output.edits}
+        lines += [f"          {line}" for line in shown(edited.values())]
         lines += [f"  work    {line}" for line in self.worsened]
         if self.built:
             lines += [f"  choose  {each.kind}: {each.at}: {each.chosen}; {each.why}" for each in self.choices]
         if self.needs_apply:
             lines.append("  `dd run --apply` writes the difference to the outputs that change, from the frontier on")
+            if not any(output.updates for output in self.outputs.values()):
+                lines.append("  `dd plan --counts` computes how many rows that is")
         return lines
 
 
@@ -129,14 +150,36 @@ def _estimate(rows: int | None) -> str:
     return "" if rows is None else f", about {rows:,} {plural(rows, 'row')}"
 
 
+def _counted(updates: Counted | None) -> str:
+    if updates is None:
+        return ""
+    return f": {updates.rows:,} {plural(updates.rows, 'update')} (+{updates.inserted:,} -{updates.retracted:,})"
+
+
 def _because(why: tuple[str, ...]) -> str:
     return f": {'; '.join(why)}" if why else ""
 
 
-def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
-    """Return the work that a run of the pipeline file at `path` would do, or raise the run's error. Writes nothing, takes no lock."""
+def preview(path: Path, *, state: Path | None = None, until: str | None = None, counts: bool = False) -> Preview:
+    """Return the work that a run of the pipeline file at `path` would do, or raise the run's error. Writes nothing, takes no lock.
+
+    With `counts` the changes that an edited file makes to outputs are computed, as a dry run does.
+    """
     request = read_request(path, state, until)
-    return read_settled(request, lambda: _preview_now(request))
+    found = read_settled(request, lambda: _preview_now(request))
+    return _with_counts(found, path, state, until) if counts and found.needs_apply else found
+
+
+def _with_counts(found: Preview, path: Path, state: Path | None, until: str | None) -> Preview:
+    from ddcli.driver.run import run
+
+    summary = run(path, state=state, until=until, apply=True, dry_run=True)
+    outputs = dict(found.outputs)
+    for name, made in summary.rebuilt.items():
+        if name in outputs:
+            updates = Counted(made.rows, made.inserted, made.retracted)
+            outputs[name] = replace(outputs[name], updates=updates)
+    return replace(found, outputs=outputs)
 
 
 def _preview_now(request: Request) -> Preview:
@@ -222,6 +265,10 @@ def _read_again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> di
     return {name: (len(each), sum(file.size for file in each)) for name, each in files.items() if each}
 
 
+def _output_work(changes: PlanChanges, name: str) -> OutputWork:
+    return OutputWork("changed", tuple(changes.why(name)), tuple(changes.edits_of(name)))
+
+
 def _state_work(
     wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None, expected: Mapping[str, float]
 ) -> dict[str, Any]:
@@ -254,7 +301,7 @@ def _state_work(
         return [manifest.arrangements[name] for name in names if name in manifest.arrangements]
 
     outputs = {
-        name: OutputWork(change, tuple(changes.why(name)) if change == "changed" else ())
+        name: _output_work(changes, name) if change == "changed" else OutputWork(change)
         for name, change in changes.outputs.items()
     }
     return {

@@ -6,12 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier
-from ddcli.errors import StateError
+from ddcli.errors import ChangedError, StateError
 from ddcli.job.clock import is_due, run_time
 from ddcli.job.functions import functions_of
 from ddcli.job.idle_check import is_changed
+from ddcli.job.summary import plural
 from ddcli.plan.changes import Known, PlanChanges, present
+from ddcli.plan.edits import edits, shown
 from ddcli.plan.generations import wrongly_keyed
+from ddcli.screen import shell
+from ddcli.spec.excerpts import excerpts, queries
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.time_text import format_frontier
@@ -44,7 +48,9 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChange
     )
     refresh = frozenset(plan.meanings) if everything or whole else frozenset(request.refresh or ())
     refresh |= wrongly_keyed(plan.logical, manifest.cache["plan"])
-    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.withdrawn))
+    before = known.outline.get("collections")  # states of earlier versions lack the texts
+    written = {} if before is None else edits(before, excerpts(request.spec), queries(request.spec))
+    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.withdrawn), written)
 
 
 def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
@@ -69,11 +75,16 @@ def refuse_rewriting(request: Request, manifest: Manifest, changes: PlanChanges)
     """Raise StateError if outputs would change and neither `--apply` nor `--full-refresh` allows it."""
     if request.apply or not needs_apply(request, manifest, changes):
         return
-    lines = [f"output '{name}': {'; '.join(changes.why(name)) or 'changed'}" for name in changes.rewritten]
-    raise StateError(
-        "the pipeline has changed since its state was made, and outputs would change: " + "; ".join(lines),
-        place=str(request.spec.path),
-        hint=f"see `dd plan {request.spec.path}`; `dd run --apply` writes the difference to the outputs; or put the file back",
+    reasons = dict.fromkeys(reason for name in changes.rewritten for reason in changes.why(name))
+    edited = {edit.name: edit for name in changes.rewritten for edit in changes.edits_of(name)}
+    outputs = f"{plural(len(changes.rewritten), 'output')} {present(changes.rewritten)}"
+    file = request.spec.path
+    raise ChangedError(
+        f"the pipeline has changed since its state was made, and the {outputs} would change: {'; '.join(reasons) or 'changed'}",
+        shown(edited.values()),
+        place=str(file),
+        hint=f"`{shell('dd', 'run', file, '--apply', '--dry-run')}` counts the changes, without `--dry-run` it writes "
+        f"them to the outputs; see also `{shell('dd', 'plan', file)}`; or put the file back",
     )
 
 
@@ -91,7 +102,7 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
         raise StateError(
             f"the pipeline has changed since its state was made: {what}",
             place=str(request.spec.path),
-            hint=f"bring the state to the new pipeline with `dd run --apply {request.spec.path}`, or put the file back, and "
+            hint=f"bring the state to the new pipeline with `{shell('dd', 'run', '--apply', request.spec.path)}`, or put the file back, and "
             f"{'reopen' if reopens else 'retract' if request.forgetting is None else 'forget'} then",
         )
     if request.forgetting is not None:

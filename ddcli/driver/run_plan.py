@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.job.kept_plan import conditions_of
+from ddcli.spec.excerpts import excerpts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +68,16 @@ class RunPlan:
         """Return the JSON that a manifest keeps of the plan."""
         from ddcli.plan.places import classes_of_work
 
-        return self.plan.to_json() | {"work": classes_of_work(self.bound, self.plan)}
+        kept = self.plan.to_json()
+        texts = {"collections": excerpts(self.request.spec)}
+        return kept | {"outline": kept["outline"] | texts, "work": classes_of_work(self.bound, self.plan)}
+
+    def outline_of(self, manifest: Manifest) -> dict[str, Any]:
+        """Return the JSON that a state keeps of the plan by which it was made, with the present texts of its collections."""
+        kept: dict[str, Any] = manifest.cache["plan"]
+        if manifest.pipeline == self.request.digest and "collections" in kept["outline"]:
+            return kept
+        return kept | {"outline": kept["outline"] | {"collections": excerpts(self.request.spec)}}
 
     def check_work(self) -> None:
         """Raise the first error of operators that may do more work than the budget allows; a kept plan passed this check when it was made."""

@@ -9,6 +9,7 @@
 * delta: delta joins: joins of a collection with itself that keep no intermediate results
 * descriptions: names and short descriptions of physical nodes
 * node: nodes, and graphs of them
+* edits: the edited collections behind a changed output
 * engines: the engines that the file chooses, by node
 * error_path: errors with the path of their subject
 * estimates: the rows that operators are expected to emit

@@ -7,28 +7,33 @@ if its plan by itself has the same fingerprint as before. Pure: a manifest and a
 from __future__ import annotations
 
 import re
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import dataclass
 from ddcli.plan import physical
+from ddcli.plan.descriptions import by_words
+from ddcli.plan.edits import collections_of
 from ddcli.plan.generations import substitute
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import level
-from ddcli.plan.outline import wording
+from ddcli.plan.outline import INPUT, wording
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
-from ddcli.plan.reductions import ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
+    from ddcli.plan.edits import Edit
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
 
 WORD = re.compile("[A-Z][a-z]*")
 """A word in the name of an operator."""
+INTERNAL = re.compile(r'"?[#$]\w')
+"""A name that a query's plan adds, and no file has."""
 CONTENTS = "="
 """The prefix of scans of an arrangement's contents, instead of an input."""
 
@@ -59,6 +64,8 @@ class PlanChanges:
     times: int
     refresh: frozenset[str] = frozenset()
     withdrawn: frozenset[str] = frozenset()
+    edits: Mapping[str, Edit] = field(default_factory=dict)
+    """The edited collections of the file, by name."""
 
     @cached_property
     def touched(self) -> frozenset[str]:
@@ -157,7 +164,15 @@ class PlanChanges:
         if self.outputs[name] == "new":
             return ["it is new"]
         before = self.known.outline["outputs"].get(name)
-        return self._compare(self.plan.logical.outputs[name], before) if before else []
+        reasons = self._compare(self.plan.logical.outputs[name], before) if before else []
+        edits = [edit.words for edit in self.edits_of(name)]
+        # An edited collection explains all changes but those of inputs.
+        return edits + [reason for reason in reasons if not edits or reason.startswith(INPUT)]
+
+    def edits_of(self, name: str) -> list[Edit]:
+        """Return the edits behind the change of an output."""
+        read = collections_of(self.plan.logical, name) if self.edits else ()
+        return [edit for each, edit in self.edits.items() if each in read]
 
     def why_built(self, fingerprint: str) -> list[str]:
         """Return the reasons why a node is built: the changes of the outputs that read it."""
@@ -220,9 +235,8 @@ def describe(node: Node) -> str:
     """Return a description of the collection that a node's state holds: `orders by customer`, `sums by region of orders`."""
     inputs = sorted({each.name for each in _scans(node)})
     of = ", ".join(inputs)
-    by: Iterable[str] = node.key if isinstance(node, physical.Arrangement) else getattr(node, "by", ())
-    named = [name for name in by if name != ALL]
-    grouped = f" by {', '.join(named)}" if named else ""
+    by = by_words(node)
+    grouped = f" by {by}" if by else ""
     return (
         f"{of}{grouped}"
         if isinstance(node, physical.Arrangement)
@@ -237,6 +251,8 @@ def _scans(node: Node) -> list[physical.Scan | physical.Pick]:
 def _differ(kind: str, words: str, now_kind: str, now: str) -> str:
     if kind != now_kind:
         return f"{kind} is {now_kind} now"
+    if INTERNAL.search(words + now):
+        return f"{kind} changed"
     return f"{kind}: {_short(words)} is {_short(now)} now"
 
 

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 OWN = re.compile(
     r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|rows\d|present|side|at)"
+    r"|#[\w.]+"
 )
 """Columns that the plan adds: the file doesn't name them."""
+INTERNAL = re.compile(r'"#([a-z]+)[\w.]*"')
+"""A column of a query's plan whose expression is somewhere else: its word is shown."""
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
 """A column that stands for two keys exists twice, the second time under such a name."""
 MADE = {"$from": "from {}", "$until": "until {}", "$round": "at round {}"}
@@ -37,7 +40,7 @@ def columns(node: Node) -> dict[str, str]:
         words = name
         if OWN.fullmatch(name):
             held = texts.get(quoted(name))
-            words = MADE.get(name, "{}").format(held) if held else name.strip("$.0123456789") or "value"
+            words = MADE.get(name, "{}").format(held) if held else name.strip("#$.0123456789") or "value"
         if name != ALL and not _is_copy(name, node.schema):
             found[words] = str(type_)
     return found
@@ -87,6 +90,7 @@ def _results(node: Node) -> dict[str, str]:
     if not isinstance(node, physical.Accumulate | physical.Group):
         return {}
     found, texts = {quoted(RECORDS): "count(*)"}, _arguments(node)
+    found |= {own: texts[own] for own in map(quoted, node.by) if own in texts}
     for at, call in enumerate(node.calls):
         words = _in_words(call.text(), texts)
         counted = ", ".join(_in_words(argument.text(), texts) for argument in call.args)
@@ -113,7 +117,7 @@ def _in_words(text: str, texts: Mapping[str, str]) -> str:
     """Return an expression in which the plan's own columns are replaced by their texts, the longest names first."""
     for own in sorted(texts, key=len, reverse=True):
         text = text.replace(own, texts[own])
-    return text
+    return INTERNAL.sub(r"\1", text) if '"#' in text else text
 
 
 def _step(step: Step, texts: dict[str, str]) -> str:
@@ -151,7 +155,7 @@ def _(node: physical.Show) -> list[str]:
 
 @details.register
 def _(node: physical.Arrangement) -> list[str]:
-    return [f"by {_by(node.key)}"]
+    return [f"by {_by(node.key, _words(node))}"]
 
 
 @details.register
@@ -187,17 +191,24 @@ def _on(pairs: Iterable[tuple[str, str]]) -> str:
 def _(node: physical.AsofGroup) -> list[str]:
     (arranged,) = node.inputs
     assert isinstance(arranged, physical.Arrangement)
-    return [f"of each {_by(arranged.key)}", f"the nearest with {node.condition}", "inner" if node.inner else "left"]
+    return [
+        f"of each {_by(arranged.key, _words(arranged))}",
+        f"the nearest with {node.condition}",
+        "inner" if node.inner else "left",
+    ]
 
 
 @details.register(physical.Accumulate | physical.Group)
 def _(node: physical.Accumulate | physical.Group) -> list[str]:
-    return [f"by {_by(node.by)}", ", ".join(_in_words(call.text(), _arguments(node)) for call in node.calls)]
+    return [
+        f"by {_by(node.by, _arguments(node))}",
+        ", ".join(_in_words(call.text(), _arguments(node)) for call in node.calls),
+    ]
 
 
 @details.register
 def _(node: physical.PythonGroup) -> list[str]:
-    return [f"by {_by(node.by)}", node.function]
+    return [f"by {_by(node.by, {})}", node.function]
 
 
 @details.register
@@ -207,10 +218,11 @@ def _(node: physical.Multiplicity) -> list[str]:
 
 @details.register
 def _(node: physical.Top) -> list[str]:
-    order = ", ".join(f"{name} desc" if descending else name for name, descending in node.order_by)
     (arranged,) = node.inputs
     assert isinstance(arranged, physical.Arrangement)
-    return [f"{node.k} by {order}", f"of each {_by(arranged.key)}"]
+    texts = _words(arranged)
+    order = ", ".join(_by([name], texts) + " desc" * descending for name, descending in node.order_by)
+    return [f"{node.k} by {order}", f"of each {_by(arranged.key, _words(arranged))}"]
 
 
 @details.register
@@ -228,7 +240,12 @@ def _(node: physical.WindowedGroup) -> list[str]:
         read = "reads whole partitions"
     elif isinstance(node, physical.RunningGroup):
         read = f"reads {'back' if node.backwards else 'on'} from a change as far as it reaches"
-    return [f"of each {_by(arranged.key)}", *([f"in the order of {order}"] if order else []), read, calls]
+    return [
+        f"of each {_by(arranged.key, _words(arranged))}",
+        *([f"in the order of {order}"] if order else []),
+        read,
+        calls,
+    ]
 
 
 @details.register
@@ -247,10 +264,20 @@ def _(node: loops.Iterate) -> list[str]:
     return [f"{names}, {node.bound} rounds" if node.bound is not None else names]
 
 
-def _by(names: Iterable[str]) -> str:
+def by_words(node: Node) -> str:
+    """Return the columns of a node's key, or by which it groups, in the words of the pipeline file; "" where it has none."""
+    if isinstance(node, physical.Arrangement):
+        return "" if set(node.key) <= {ALL} else _by(node.key, _words(node))
+    names = [name for name in getattr(node, "by", ()) if name != ALL]
+    texts = _arguments(node) if isinstance(node, physical.Accumulate | physical.Group) else {}
+    return _by(names, texts) if names else ""
+
+
+def _by(names: Iterable[str], texts: Mapping[str, str]) -> str:
     """Return the columns of a key; the one of a single group of all rows is ours, not the file's."""
     key = tuple(names)
-    return ", ".join(_copied(name, key) for name in key if name != ALL) or "all"
+    named = [_copied(name, key) for name in key if name != ALL]
+    return ", ".join(without_parentheses(texts.get(quoted(name), name)) for name in named) or "all"
 
 
 def _is_copy(name: str, columns: Container[str]) -> bool:

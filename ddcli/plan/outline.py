@@ -10,6 +10,9 @@ from ddcli.plan import groupings, logical
 if TYPE_CHECKING:
     from ddcli.plan.node import Graph, Node
 
+INPUT = "input"
+"""The kind of an input."""
+
 
 def outline(graph: Graph) -> dict[str, Any]:
     """Return a graph for people, JSON-able: each node's kind, words and inputs by its fingerprint, and the outputs' fingerprints."""
@@ -20,7 +23,7 @@ def outline(graph: Graph) -> dict[str, Any]:
 def wording(node: Node) -> tuple[str, str]:
     """Return an operator's kind and its words, for people."""
     if isinstance(node, logical.Source):
-        return "input", f"{node.name} ({', '.join(f'{name} {kind}' for name, kind in node.schema.items())})"
+        return INPUT, f"{node.name} ({', '.join(f'{name} {kind}' for name, kind in node.schema.items())})"
     if isinstance(node, logical.Apply):
         kind, _, words = str(node.identity_values[0]).partition(" ")
         return kind, words

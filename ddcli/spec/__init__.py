@@ -8,6 +8,7 @@ Readers are imported when they are first called: only `load_spec` and `parse_spe
 * column_shapes: names, columns, expressions and orders
 * csv_options: the key `csv` of an input
 * document: the whole file
+* excerpts: the texts of collections
 * file: the text of a pipeline file
 * include: inputs and collections of other files
 * inputs: inputs and their formats

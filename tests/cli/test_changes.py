@@ -64,7 +64,7 @@ def test_a_plan_before_the_first_run_says_what_there_is_to_do(orders):
         "worsened": [],
         "inferred": {},
         "choices": [],
-        "outputs": {"totals": {"change": "new", "why": []}},
+        "outputs": {"totals": {"change": "new", "why": [], "edits": [], "updates": None}},
     }
     assert orders("plan", "orders.yaml", "--exit-code").code == 10
     assert orders("plan", "orders.yaml").code == 0
@@ -87,11 +87,86 @@ def test_with_nothing_to_do_the_exit_code_is_0(orders):
     orders.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 1, 9, 1)], **ORDER_COLUMNS)
     result = orders("plan", "orders.yaml", "--exit-code", "--until", "5")
     assert result.code == 10
-    assert result.out == "orders: times from 3 to before 5\n  read    orders: 1 new file, 1 update\n" or (
+    assert result.out == "orders: times from 3 until 5\n  read    orders: 1 new file, 1 update\n" or (
         "1 new file, 2 updates" in result.out  # an upper bound, where rows are not looked at one by one
     )
     del before[orders.folder / "orders/1.parquet"]
     assert {path: data for path, data in files(orders.folder).items() if path in before} == before
+
+
+SQL = """\
+name: orders
+inputs: {orders: orders/}
+collections:
+  daily:
+    sql: |
+      -- by region, in capitals
+      select upper(region) as region, sum(amount) + 0 as amount
+      from orders
+      group by upper(region)
+  unread:
+    {sql: "select region from orders"}
+  large:
+    from: daily
+    apply:
+      - filter: amount > 1
+outputs: {daily: out/daily, large: out/large, other: {from: orders, path: out/other}}
+"""
+
+
+def test_an_edited_query_is_shown_as_its_person_wrote_it(orders):
+    """Whatever names the plan has for its parts: none is in a message, also where the state knows no text of the query."""
+    orders.write("orders.yaml", SQL)
+    ran(orders)
+    edit(
+        orders,
+        ("upper(region)", "lower(region)"),
+        ("amount > 1", "amount>1"),
+        ('sql: "select region', 'sql: "select 1, region'),
+    )
+    edit(orders, ("-- by region, in capitals", "-- by region"))
+    refused = orders("run")
+    assert refused.code == 4
+    assert refused.err == (
+        "orders.yaml: error: the pipeline has changed since its state was made, and the outputs 'daily', 'large' would change: "
+        "collection `daily`: SQL changed\n"
+        "  - -- by region, in capitals\n"
+        "  - select upper(region) as region, sum(amount) + 0 as amount\n"
+        "  + -- by region\n"
+        "  + select lower(region) as region, sum(amount) + 0 as amount\n"
+        "  - group by upper(region)\n"
+        "  + group by lower(region)\n"
+        "hint: `dd run orders.yaml --apply --dry-run` counts the changes, without `--dry-run` it writes them to the outputs; "
+        "see also `dd plan orders.yaml`; or put the file back\n"
+    )
+    shown = orders("plan", "--counts").out
+    assert "  change  daily: 4 updates (+2 -2): collection `daily`: SQL changed\n" in shown
+    assert "#" not in shown
+    manifest = read_newest(orders.folder / ".dd/orders")
+    plan = manifest.cache["plan"]
+    older = {name: part for name, part in plan["outline"].items() if name != "collections"}
+    path = manifest_path(orders.folder / ".dd/orders", manifest.number)
+    rewrite(path, {"cache": manifest.cache | {"plan": plan | {"outline": older}}})
+    for command in ("plan", "run", "explain"):
+        result = orders(command)
+        assert "#" not in result.out + result.err
+    assert "would change: reduce changed" in orders("run").err
+
+
+def test_a_run_keeps_the_present_text_of_a_collection(orders):
+    """One that was only moved, renamed or written in another way is no edit, and the next edit is compared with it."""
+    orders.write("orders.yaml", SQL)
+    ran(orders)
+    edit(orders, ("  daily:\n", "  days:\n"), ("from: daily", "from: days"), ("daily: out/daily", "days: out/daily"))
+    edit(orders, ("select upper(region) as region,", "select\n        upper(region) as region,"))
+    orders.log("orders/2.parquet", [("south", 1, 9, 1)], **ORDER_COLUMNS)
+    ran(orders)
+    edit(orders, ("upper(region)", "lower(region)"))
+    (edited,) = planned(orders)["outputs"]["days"]["edits"]
+    assert edited["before"].splitlines()[3:5] == [
+        "    select",
+        "      upper(region) as region, sum(amount) + 0 as amount",
+    ]
 
 
 def test_a_changed_output_is_given_the_difference_at_the_frontier(orders):
@@ -102,14 +177,18 @@ def test_a_changed_output_is_given_the_difference_at_the_frontier(orders):
     assert found["work"]
     assert found["needs_apply"]
     assert found["outputs"]["totals"]["change"] == "changed"
-    assert found["outputs"]["totals"]["why"] == [
-        "reduce: `by region: orders: count(*), amount: sum(amount)` is `by region: orders: count(*), amount: max(amount)` now"
-    ]
+    assert found["outputs"]["totals"]["why"] == ["collection `totals`: changed"]
+    (edited,) = found["outputs"]["totals"]["edits"]
+    assert edited["before"].replace("sum(amount)", "max(amount)") == edited["now"] != edited["before"]
+    counted = planned(orders, "--counts")
+    assert counted["outputs"]["totals"].pop("updates") == {"rows": 0, "inserted": 0, "retracted": 0}
+    assert found["outputs"]["totals"].pop("updates") is None
+    assert counted == found
     assert found["inputs"]["orders"]["again_files"] == 1
     assert len(found["dropped"]) == 1
     refused = orders("run", "orders.yaml")
     assert refused.code == 4
-    assert "output 'totals': " in refused.err
+    assert "the output 'totals' would change: collection `totals`: changed\n  - " in refused.err
     assert "--apply" in refused.err
     done = ran(orders, "--apply")
     assert done["rebuilt"]["totals"]["rows"] == 0  # there is one order in each region, so it says the same

@@ -458,7 +458,7 @@ def test_what_is_kept_is_of_included_files_and_variables_too(twins, monkeypatch)
     twins(begin)
     twins(lambda folder: batch(folder, 2))
     monkeypatch.setenv("LEAST", "3")
-    assert "outputs would change: output 'some'" in str(twins())
+    assert "the output 'some' would change: filter: " in str(twins())
     assert twins(apply=True)[0]
     twins(lambda folder: batch(folder, 3))
     monkeypatch.setenv("OTHERS", "in/*.parquet")

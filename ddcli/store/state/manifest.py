@@ -226,6 +226,7 @@ def _check_plan(plan: Mapping[str, Any]) -> None:
     texts_of([text for pair in mapping_of(plan.get("work", {})).items() for text in pair])
     outline = plan["outline"]
     texts_of(list(mapping_of(outline["outputs"]).values()))
+    texts_of([text for pair in mapping_of(outline.get("collections", {})).items() for text in pair])
     for kind, words, inputs in mapping_of(outline["nodes"]).values():
         texts_of([kind, words]), texts_of(inputs)
 
