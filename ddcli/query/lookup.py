@@ -22,7 +22,7 @@ from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.query.answer import Finder
 from ddcli.query.stored_arrangements import DIFF, StoredArrangements
-from ddcli.query.ways import Ways
+from ddcli.query.ways import Ways, with_key
 from ddcli.store.time_text import format_frontier, parse_time
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Lookup:
         """
         for name in key:
             if name not in self.columns:
-                kept = f"of '{self.name}' no column '{name}' is kept, as no output needs it"
+                kept = f"the state has no column '{name}' of '{self.name}', as no output needs it"
                 problem = kept if name in self.known else f"'{self.name}' has no column '{name}'"
                 raise UsageError(problem, hint=f"its columns are: {', '.join(self.columns)}")
         keys = pl.DataFrame(height=1).with_columns(self._typed(name, value) for name, value in key.items())
@@ -166,9 +166,9 @@ class Lookup:
             raise StateError("the pipeline has changed since its state was made", place=str(spec.path), hint=hint)
         source = spec.outputs[self.name].source.value if self.name in spec.outputs else self.name
         self._meant = bound.relations[source].node
-        self._nodes = self._plan.lowered(self._meant)
+        self._nodes = [with_key(node) for node in self._plan.lowered(self._meant)]
         if not self._nodes:
-            problem = f"no output reads '{self.name}', so nothing of it is kept"
+            problem = f"no output reads '{self.name}', so the state has nothing of it"
             raise UsageError(problem, place=str(spec.path), hint="ask for another collection, or make it an output")
         self._ways = Ways(self._plan.graph, manifest.arrangements.keys())
         self._pool = Pool(manifest.secret_bytes)
@@ -201,10 +201,9 @@ class Lookup:
                 f"'{self.name}' can't be asked {asked}: the state keeps it by no key",
                 hint="ask a collection that is reduced, made distinct or joined; or end this one with `- arrange: {by: [..], export: NAME}`",
             )
-        return UsageError(
-            f"'{self.name}' can't be asked {asked}: it is kept by another key{nulls}",
-            hint=f"ask by {' or by '.join(keys)}",
-        )
+        why = f"the state keeps it by {' and by '.join(keys)}{nulls}"
+        hint = f"give a value of {' or of '.join(keys)}"
+        return UsageError(f"'{self.name}' can't be asked {asked}: {why}", hint=hint)
 
 
 def asked_time(manifest: Manifest, kinds: Sequence[Type], as_of: Any) -> tuple[Time, Time | None]:

@@ -236,6 +236,17 @@ def _key(node: Node) -> Names:
     return tuple(node.schema)
 
 
+def with_key(node: Node) -> Node:
+    """Return the records of an input with their key where operators read fewer columns of them: the state keeps the key too."""
+    base, steps = _over_linear_steps(node)
+    keyed = isinstance(base, physical.UpsertTable | physical.SnapshotTable) and not getattr(base, "lasting", False)
+    plain = all(
+        isinstance(step, MapStep) and all(isinstance(made, Column) and made.name == name for name, made in step.columns)
+        for step in steps
+    )
+    return base if keyed and plain else node
+
+
 def _over_linear_steps(node: Node) -> tuple[Node, tuple[Step, ...]]:
     """Return a node as linear steps over a node that is not linear."""
     steps: tuple[Step, ...] = ()

@@ -90,10 +90,10 @@ def test_what_is_reduced_joined_distinct_and_upserted_is_found(kept):
 
 def test_what_cannot_be_asked_is_told(kept):
     for arguments, code, said in (
-        (["named", "name=Ann"], 2, "hint: ask by customer"),
+        (["named", "name=Ann"], 2, "hint: give a value of customer"),
         (["named"], 2, "'named' can't be asked without a key"),
         (["paid", "customer=1"], 2, "the state keeps it by no key"),
-        (["orders", "note=x"], 2, "no column 'note' is kept, as no output needs it"),
+        (["orders", "note=x"], 2, "the state has no column 'note' of 'orders', as no output needs it"),
         (["name", "customer=1"], 2, "did you mean 'named'?"),
         (["named", "customr=1"], 2, "did you mean 'customer'?"),
         (["named", "customer=one"], 2, "'one' is not int64"),
