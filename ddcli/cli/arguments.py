@@ -245,7 +245,34 @@ REMOTE = click.option("--remote", metavar="URL", help="Address of Spark Connect,
 CONF = click.option(
     "--conf", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of Spark; repeatable."
 )
+
+
+def only_pipeline() -> Path:
+    """Return the pipeline file of the working directory, for a command that names none. Raises UsageError unless there is exactly one."""
+    from ddcli.commands.pipelines import find_pipelines
+    from ddcli.errors import UsageError
+
+    here = Path()
+    if not any(path.suffix in ENDINGS for path in here.iterdir()):
+        raise UsageError("no pipeline is named, and this directory has none", hint="name the pipeline file")
+    found, _ = find_pipelines([here])
+    if len(found) > 1:
+        names = ", ".join(sorted(str(each.path) for each in found))
+        raise UsageError(f"no pipeline is named, and this directory has several: {names}", hint="name one of them")
+    return found[0].path
+
+
+def _named_or_only(context: click.Context, argument: click.Parameter, given: Any) -> Any:
+    if given or context.resilient_parsing:
+        return given
+    return only_pipeline() if argument.nargs == 1 else (only_pipeline(),)
+
+
 PIPELINE = PipelineFile()
+ONLY_PIPELINE = click.argument("pipeline", type=PIPELINE, required=False, callback=_named_or_only)
+PIPELINES = click.argument(
+    "pipelines", metavar="[PIPELINE...]", type=PIPELINE, nargs=-1, required=False, callback=_named_or_only
+)
 OUTPUT = NameIn("outputs")
 OUTPUTS = OutputOfSeveral()
 COLLECTION = NameIn("inputs", "collections", "outputs")

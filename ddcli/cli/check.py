@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, VAR, budget, formats
+from ddcli.cli.arguments import PIPELINES, VAR, budget, formats
 from ddcli.screen import json_text, near, say, say_own
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("check", short_help="Report the errors of pipeline files, without reading data.")
-@click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True, type=PIPELINE)
+@PIPELINES
 @formats(
     "text", "json", "github", about="Format: lines, JSON, or GitHub's annotations of a pull request.", old=["--format"]
 )

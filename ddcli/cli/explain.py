@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, STATE, VAR, Renamed
+from ddcli.cli.arguments import ONLY_PIPELINE, STATE, VAR, Renamed
 from ddcli.screen import columns, json_text, say
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ COLUMNS = 100
 
 
 @click.command("explain", short_help="Show a pipeline's operators, with the counts of the last run.")
-@click.argument("pipeline", type=PIPELINE)
+@ONLY_PIPELINE
 @STATE
 @click.option(
     "-o",

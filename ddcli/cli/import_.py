@@ -40,7 +40,7 @@ def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     in target/manifest.json. PIPELINE is PROJECT/dd.yaml by default.
 
     Models become collections with their SQL, and tables also outputs. Seeds, sources and snapshots become inputs, tests become tests of the pipeline.
-    The parts that can't be taken over are listed by file and line, with all their readers; the file holds the rest.
+    The parts that can't be imported are listed by file and line, with all their readers; the file holds the rest.
 
     Exits with 1 if something is left out.
 
@@ -68,7 +68,7 @@ def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     spark-pipeline.yml names. PIPELINE is PROJECT/dd.yaml by default.
 
     Materialized views and streaming tables become outputs, views collections, tables that the project does not define inputs.
-    The parts that can't be taken over are listed by file and line, with all their readers; the file holds the rest.
+    The parts that can't be imported are listed by file and line, with all their readers; the file holds the rest.
 
     Exits with 1 if something is left out.
 

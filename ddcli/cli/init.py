@@ -87,8 +87,7 @@ def _begin(data: Path, directory: Path, output: str) -> None:
     from ddcli.commands.first_pipeline import begin
     from ddcli.errors import UsageError
 
-    notes: list[str] = []
-    made = begin(data, directory, notes)
+    made = begin(data, directory)
     if met := [name for name in made if (directory / name).exists()]:
         hint = "name another directory: `dd init DIRECTORY --from DATA`"
         raise UsageError(f"these files exist already: {', '.join(met)}", place=str(directory), hint=hint)
@@ -103,8 +102,6 @@ def _begin(data: Path, directory: Path, output: str) -> None:
         return
     for name in made:
         say(str(directory / name))
-    for note in notes:
-        say(f"note: {note}", err=True)
     say(
         f"next: check the comments with a question mark, then {shell('dd', 'run', directory / next(iter(made)))}",
         err=True,

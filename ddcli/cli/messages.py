@@ -51,9 +51,9 @@ class Speaker:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         say(json_text({"at": at, "level": level, "event": event, "message": message, **facts}), err=True)
 
-    def summary(self, summary: RunSummary, *, rates: bool) -> None:
+    def summary(self, summary: RunSummary, *, verbose: bool) -> None:
         """Print a run's summary; in JSON each warning is an object of its own."""
-        lines = summary.lines(rates=rates)
+        lines = summary.lines(verbose=verbose)
         if self.form == "text":
             for line in lines:
                 self.say(line)

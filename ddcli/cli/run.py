@@ -17,7 +17,7 @@ from ddcli.cli.arguments import (
     NOW,
     OUTPUT,
     OUTPUTS,
-    PIPELINE,
+    PIPELINES,
     QUIET,
     REMOTE,
     STATE,
@@ -42,7 +42,7 @@ LEAST_MEMORY = 256 << 20
 
 
 @click.command("run", short_help="Read new input and write the changes of outputs.")
-@click.argument("pipelines", type=PIPELINE, nargs=-1, required=True, metavar="PIPELINE...")
+@PIPELINES
 @click.option(
     "--select",
     metavar="NAME",
@@ -121,7 +121,12 @@ LEAST_MEMORY = 256 << 20
 @click.option("--watch", is_flag=True, help="Keep running, and run again whenever inputs change, until Ctrl-C.")
 @QUIET
 @click.option("--profile", is_flag=True, help="Print each operator's time and rows.")
-@click.option("-v", "--verbose", is_flag=True, help="Print bytes read, and rows per second.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print the files that were written, the inputs and outputs without changes, bytes read, and rows per second.",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -195,7 +200,7 @@ def command(
     claims: [{output, kind, name, since, files, until, passed}]}. With --profile also `operators`: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
-    exit_code}}; two of the last three are null. For several pipelines, and for a directory, both are {exit_code, pipelines: [...]}, with
+    exit_code}}; two of the last three are null. Timestamps are ISO 8601 in UTC; the state's size is null in a dry run. For several pipelines, and for a directory, both are {exit_code, pipelines: [...]}, with
     one such object for each pipeline.
     --log-format json: {at, level, event, message, ...} on each line; `level` is info, warning or error.
 
@@ -269,7 +274,7 @@ def command(
         from ddcli.cli.run_several import run_several
 
         each = partial(run_one, refresh=refreshed)
-        run_several(pipelines, select, each, speaker, summary_file, json=output == "json", rates=verbose, skips=skips)
+        run_several(pipelines, select, each, speaker, summary_file, json=output == "json", verbose=verbose, skips=skips)
         return
     (pipeline,) = pipelines
     records = Records(pipeline, partial(put_file, summary_file))
@@ -294,7 +299,7 @@ def command(
         if output == "json":
             say(json_text(summary.to_json() | ({"operators": found.to_json()} if found else {})))
         else:
-            speaker.summary(summary, rates=verbose)
+            speaker.summary(summary, verbose=verbose)
             if found:
                 speaker.lines(found.lines(columns(sys.stderr)), "profile", operators=found.to_json())
 

@@ -29,7 +29,7 @@ def run_several(
     summary_file: Path | None,
     *,
     json: bool,
-    rates: bool,
+    verbose: bool,
     skips: bool,
 ) -> None:
     """Run the pipelines of some paths, or those that write the `wanted` outputs, and record them together.
@@ -71,7 +71,7 @@ def run_several(
         else:
             records.done(summary)
             if not json:
-                speaker.summary(summary, rates=rates)
+                speaker.summary(summary, verbose=verbose)
     tree = {"exit_code": first, "pipelines": done}
     put_file(summary_file, tree)
     if json:

@@ -52,6 +52,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     from ddcli.commands.arrangements import columns_of_file, names_of
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import manifest_of, overview
+    from ddcli.store.time_text import json_times
 
     directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)
@@ -59,7 +60,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     for one in facts["arrangements"]:
         one["key"] = columns_of_file(one["key"])
     if output == "json":
-        say(json_text(facts))
+        say(json_text(json_times(facts)))
         return
     say(
         f"{facts['name']}: times before {facts['upper']} are closed; {facts['rows']:,} {plural(facts['rows'], 'row')}, {size_of(facts['bytes'])}"
@@ -88,13 +89,13 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
         (
             one["reader"],
             one["since"],
-            one["through"] + (f", passed in {', '.join(one['passed'])}" if one["passed"] else ""),
+            one["through"] + (f", too far behind in {', '.join(one['passed'])}" if one["passed"] else ""),
         )
         for one in facts["holds"]
     ]
     _table(("held by", "since", "taken"), held)
     fed = [
-        (one["consumer"], one["output"], f"{one['acknowledged']}{', passed' if one['passed'] else ''}")
+        (one["consumer"], one["output"], f"{one['acknowledged']}{', too far behind' if one['passed'] else ''}")
         for one in facts["consumers"]
     ]
     _table(("consumer", "of", "acknowledged"), fed, right=(2,))
@@ -122,13 +123,14 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     from ddcli.commands.arrangements import columns_of_file, names_of
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import details, manifest_of
+    from ddcli.store.time_text import json_times
 
     directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)
     facts = details(manifest, arrangement, names_of(directory, manifest, pipeline))
     facts["key"] = columns_of_file(facts["key"])
     if output == "json":
-        say(json_text(facts))
+        say(json_text(json_times(facts)))
         return
     of = f": {facts['of']}" if facts["of"] else ""
     say(f"arrangement {facts['name']}{of}")
@@ -208,6 +210,11 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
 
     if len(pipelines) > 1:
         raise UsageError("a state is copied into one directory", hint="dd state export PIPELINE DIRECTORY")
+    if not pipelines and state is None:
+        raise UsageError(
+            "no state is named",
+            hint="name the pipeline file, `dd state export PIPELINE DIRECTORY`, or the state's directory with --state",
+        )
     target = locate(Path.cwd(), directory)
     manifest, size = export_state(directory_of(next(iter(pipelines), None), state), target)
     if output == "json":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, REPORT, VAR
+from ddcli.cli.arguments import PIPELINE, REPORT, VAR, only_pipeline
 from ddcli.screen import near, say
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ def directory_of(pipeline: Path | None, state: str | None) -> Path:
 
 def places_of(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] | None]:
     """Return the state's directory, and the directories that the pipeline writes to, if one is named."""
-    from ddcli.errors import UsageError
     from ddcli.store.files.access import real
     from ddcli.store.files.objects import locate
 
     given = None if state is None else real(locate(Path.cwd(), state))
+    if pipeline is None and given is None:
+        pipeline = only_pipeline()
     if pipeline is not None:
         from ddcli.job.request import read_request
 
         request = read_request(pipeline, given)
         return request.state, request.written
-    if given is None:
-        raise UsageError("no state is named", hint="name the pipeline file, or the state's directory with --state")
+    assert given is not None
     return given, None
 
 

@@ -145,9 +145,10 @@ def adopt(pipeline: Path | None, state: str | None, if_locked: IfLocked, output:
     from ddcli.spec import load_spec
     from ddcli.store.state.upkeep import adopt as give
 
+    if pipeline is None:
+        raise UsageError("no pipeline is named", hint="name the pipeline file: dd state adopt PIPELINE")
     directory, written = places_of(pipeline, state)
-    if pipeline is None or written is None:
-        raise UsageError("no pipeline is named", hint="dd state adopt PIPELINE")
+    assert written is not None
     before = give(directory, pipeline, load_spec(pipeline).name.value, written=written, if_locked=if_locked)
     if output == "json":
         say(json_text({"state": str(directory), "file": str(pipeline), "before": before and str(before)}))

@@ -130,7 +130,7 @@ def _changed(
 
     rebuilt, wrote, counts, spark = rebuild(request, manifest, state, planning, time, choosing)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
-    rows, size = state_size(rebuilt)
+    rows, size = state_size(rebuilt) if state else (None, None)
     withdrawn = {name: paths for name, keys in request.withdrawn.items() if (paths := _paths(manifest, name, keys))}
     alone = RunSummary(
         request.spec.name.value,

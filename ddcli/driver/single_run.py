@@ -292,7 +292,7 @@ class SingleRun:
         return {"horizons": found} if found else {}
 
     def _outline(self) -> Any:
-        return self.manifest.cache["plan"] if self.manifest else self.planning.outline()
+        return self.planning.outline_of(self.manifest) if self.manifest else self.planning.outline()
 
     @property
     def _listings(self) -> dict[str, Listing]:
@@ -314,7 +314,7 @@ class SingleRun:
         manifest: Manifest | None,
         errors: ErrorLog,
     ) -> RunSummary:
-        rows, size = state_size(manifest)
+        rows, size = state_size(manifest) if self.state else (None, None)
         return RunSummary(
             name=self.request.spec.name.value,
             lower=format_frontier(Frontier(self.manifest.upper), self.kinds) if self.manifest else None,

@@ -69,9 +69,9 @@ def parts_of(text: str) -> list[tuple[str, str]]:
     for several, what in (("Yy", "year"), ("mbB", "month"), ("d", "day")):
         if len(set(several) & set(letters)) != 1:
             named = " or ".join(f"%{each}" for each in several)
-            raise FormatError(f"wants one {what}: {named}")
+            raise FormatError(f"must have one {what}: {named}")
     if ("I" in letters) != ("p" in letters) or {"I", "H"} <= set(letters):
-        raise FormatError("wants %I and %p together, or %H")
+        raise FormatError("must have %I and %p together, or %H")
     return parts
 
 

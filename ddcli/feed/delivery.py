@@ -83,11 +83,11 @@ class OutputFeed:
         ]
 
     def passed(self) -> dict[str, str]:
-        """Return the consumers that must begin anew, with the reason: `passed` (the updates they lack were summed up) or `written anew`."""
+        """Return the consumers that must begin anew, with the reason: `too far behind` (the updates they lack were summed up) or `written anew`."""
         _, output = self._newest()
         first = next(iter(output.files), None)
         return {
-            each.name: "passed" if each.log == output.log else "written anew"
+            each.name: "too far behind" if each.log == output.log else "written anew"
             for each, _ in self.consumers()
             if each.log != output.log or is_passed(first, each.acknowledged)
         }

@@ -15,6 +15,7 @@ from ddcli.job.frontier import find_seen, find_time, find_upper
 from ddcli.job.inputs import find_inputs
 from ddcli.job.summary import RunSummary
 from ddcli.store.state.contents import unpublished
+from ddcli.store.state.entries import Size
 from ddcli.store.state.holds import is_reading, reader_name
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
@@ -39,7 +40,11 @@ def idle_summary(request: Request, manifest: Manifest) -> RunSummary:
     """Return the summary of a run that has nothing to do."""
     upper = Frontier(manifest.upper)
     closed = format_frontier(upper, list(find_time(manifest).values()))
-    return RunSummary(request.spec.name.value, None, closed, changed=False, time=time_text(request.clock, upper))
+    size = Size.of(manifest.files)
+    time = time_text(request.clock, upper)
+    return RunSummary(
+        request.spec.name.value, None, closed, changed=False, time=time, state_bytes=size.bytes, state_rows=size.rows
+    )
 
 
 def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:

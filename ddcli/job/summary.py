@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.screen import markdown, near
+from ddcli.store.time_text import json_time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ddcli.engine.counts import Counts
 
 
 SHOWN = 5
-"""The number of passed-over files that a summary names."""
+"""The number of skipped files that a summary names."""
+NAMED = 3
+"""The number of unchanged inputs or outputs that a summary names; more are counted."""
 
 
 @frozen
@@ -49,6 +54,11 @@ class OutputSummary:
     inserted: int
     retracted: int
     file: str | None
+
+    @property
+    def words(self) -> str:
+        """Return the updates in words."""
+        return f"{self.rows:,} {plural(self.rows, 'update')} (+{self.inserted:,} -{self.retracted:,})"
 
 
 @frozen
@@ -94,7 +104,7 @@ class ClaimSummary:
         files = f"{self.files:,} {plural(self.files, 'file')}{f' from {self.since} on' if self.since else ''}"
         who = f"  claim  {self.output}: {self.kind} '{self.name}'"
         if self.passed:
-            return f"{who} was passed: {files} that it has not got are summed up; it must begin anew"
+            return f"{who} is too far behind: {files} that it has not read are summed up; it must start over"
         until = f"until times before {self.until} are closed" if self.until else "without a bound: `claims` sets one"
         return f"{who} holds back {files}, {until}"
 
@@ -113,8 +123,9 @@ class RunSummary:
     seconds: float = 0.0
     inputs: dict[str, InputSummary] = field(default_factory=dict)
     outputs: dict[str, OutputSummary] = field(default_factory=dict)
-    state_bytes: int = 0
-    state_rows: int = 0
+    state_bytes: int | None = 0
+    """The size of the state; None in a dry run, which makes none."""
+    state_rows: int | None = 0
     dry: bool = False
     failed: int = 0
     """The number of records on which an expression failed; they are in the log of errors."""
@@ -137,7 +148,8 @@ class RunSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""
-        return {name: value for name, value in asdict(replace(self, counts=None)).items() if name != "counts"}
+        tree = {name: value for name, value in asdict(replace(self, counts=None)).items() if name != "counts"}
+        return tree | {name: json_time(tree[name]) for name in ("lower", "upper", "time", "reopened")}
 
     @property
     def head(self) -> str:
@@ -150,34 +162,43 @@ class RunSummary:
             what = f"times before {self.reopened} are closed, no more those before {self.lower}"
             return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
         # If the pipeline changed, and nothing is new, no time is closed.
-        closed = f"at {self.time}" if self.time else f"times{since} to before {self.upper}"
+        closed = f"at {self.time}" if self.time else f"times{since} until {self.upper}"
         changed = "no new times, a change of the outputs" if self.rebuilt or self.withdrawn else "no time closed"
         what = closed if self.lower != self.upper else changed
         return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
 
-    def lines(self, *, rates: bool = False) -> list[str]:
-        """Return the summary as lines of text; with `rates`, also the bytes that were read, and the rows a second."""
+    def lines(self, *, verbose: bool = False) -> list[str]:
+        """Return the summary as lines of text; all that is unchanged is one line.
+
+        With `verbose`, also each of these, the files, the bytes that were read, and the rows a second.
+        """
         tables = [f"  table  {name} -> {near(place)}" for name, place in self.tables.items()]
         if not self.changed:
             return [self.head, *tables]
         lines = [self.head]
         lines += [f"  withdrew {near(path)} from {name}" for name, files in self.withdrawn.items() for path in files]
+        same: dict[str, list[str]] = {"input": [], "output": []}
         for name, given in self.inputs.items():
-            size = f", {size_of(given.bytes)}" if rates else ""
-            waiting = f", {given.waiting} with rows still to come" if given.waiting else ""
+            if not (given.rows or given.files or verbose):
+                same["input"].append(name)
+                continue
+            size = f", {size_of(given.bytes)}" if verbose else ""
+            waiting = f", {given.waiting} with rows at later times" if given.waiting else ""
             lines.append(
                 f"  read   {name}: {given.rows:,} {plural(given.rows, 'update')} in {given.files} {plural(given.files, 'file')}{size}{waiting}"
             )
-            lines += _warnings(name, given)
-        for name, made in self.rebuilt.items():
-            change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
-            lines.append(f"  changed {name}: {change if made.rows else 'unchanged'}")
+        lines += [line for name, given in self.inputs.items() for line in _warnings(name, given)]
+        lines += [f"  changed {name}: {made.words}" for name, made in self.rebuilt.items() if made.rows]
+        if unchanged := [name for name, made in self.rebuilt.items() if not made.rows]:
+            lines.append(f"  changed nothing in {_listed('output', unchanged)}")
         for name, made in self.outputs.items():
-            change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
-            lines.append(
-                f"  wrote  {name}: {change if made.rows else 'no change'}"
-                + (f" -> {near(made.file)}" if made.file else "")
-            )
+            if not (made.rows or verbose):
+                same["output"] += [name] * (name not in self.rebuilt)
+                continue
+            file = f" -> {near(made.file)}" if verbose and made.file else ""
+            lines.append(f"  wrote  {name}: {made.words if made.rows else 'no change'}{file}")
+        if folded := [_listed(kind, names) for kind, names in same.items() if names]:
+            lines.append(f"  same   {', '.join(folded)}")
         lines += tables
         lines += [claim.line() for claim in self.claims]
         if self.failed:
@@ -186,8 +207,9 @@ class RunSummary:
             lines.append(f"  spark  {_tasks(self.spark.tasks, self.spark.stages)} at {self.spark.master}")
             if self.spark.tasks_here:
                 lines.append(f"  here   {_tasks(self.spark.tasks_here, self.spark.stages_here)}")
-        lines.append(f"  state  {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}")
-        if rates and self.seconds:
+        if size := self._size():
+            lines.append(f"  state  {size}")
+        if verbose and self.seconds:
             rows, size = (sum(getattr(given, what) for given in self.inputs.values()) for what in ("rows", "bytes"))
             lines.append(f"  rate   {rows / self.seconds:,.0f} updates/s, {size_of(size / self.seconds)}/s")
         return lines
@@ -211,8 +233,14 @@ class RunSummary:
             for word, outputs in made
             for name, one in outputs.items()
         ]
-        lines += ["", f"State: {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}."]
+        lines += ["", f"State: {size}."] if (size := self._size()) else []
         return [*lines, *(f"- {markdown(warning)}" for warning in self.warnings())]
+
+    def _size(self) -> str:
+        """Return the size of the state in words, "" where it is unknown."""
+        if self.state_rows is None or self.state_bytes is None:
+            return ""
+        return f"{self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}"
 
     def _failed(self) -> str:
         return f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {near(self.errors or '')}"
@@ -228,13 +256,20 @@ def _warnings(name: str, given: InputSummary) -> list[str]:
         rows = f"{given.unparsed:,} {plural(given.unparsed, 'row')}"
         lines.append(f"  failed {name}: {rows} that can't be read -> {near(given.unparsed_in or '')}")
     for path, why in list(given.passed.items())[:SHOWN]:
-        lines.append(f"  passed {name}: {near(path)}: {why}")
+        lines.append(f"  skipped {name}: {near(path)}: {why}")
     if len(given.passed) > SHOWN:
-        lines.append(f"  passed {name}: and {len(given.passed) - SHOWN:,} more")
+        lines.append(f"  skipped {name}: and {len(given.passed) - SHOWN:,} more")
     if given.negative:
         updates = plural(given.negative, "update")
         lines.append(f"  warn   {name}: {given.negative:,} {updates} to negative multiplicities; {given.example}")
     return lines
+
+
+def _listed(kind: str, names: Sequence[str]) -> str:
+    """Return the names of inputs or outputs, or their number if there are many."""
+    if len(names) > NAMED:
+        return f"{len(names)} {kind}s"
+    return f"{plural(len(names), kind)} {', '.join(names)}"
 
 
 def _tasks(tasks: int, stages: int) -> str:

@@ -20,7 +20,6 @@ ENCODINGS = (
     "windows-1251", "windows-1252", "windows-1253", "windows-1254", "koi8-r", "cp437", "cp850", "mac-roman",
     "shift_jis", "euc-jp", "euc-kr", "gb18030", "big5",
 )  # fmt: skip
-THOUSANDS = (".", ",", "'", "\u2019", " ", "\u00a0", "\u202f", "_")
 LONGEST = 100
 """Characters of a text that a file has at a place."""
 MOST_SKIPPED = 1_000_000
@@ -40,7 +39,7 @@ class Literally(Shape[str]):
             raise notes.mismatch(node, place, self.wants, self.hint)
         text = node.text.value
         if not text:
-            raise notes.refuse(place.path, f"wants {self.wants}, found an empty text", node.span, self.hint)
+            raise notes.refuse(place.path, f"must be {self.wants}, found an empty text", node.span, self.hint)
         if len(text) > self.most or any(each in self.none for each in text) or not (self.most > 1 or text.isascii()):
             raise notes.refuse(place.path, f"{text[:LONGEST]!r} can't be {self.wants}", node.span, self.hint)
         return text
@@ -106,16 +105,9 @@ KEYS = {
         about="texts that are null, as an empty field is",
     ),
     "decimal": Key(Choice("decimal sign", (".", ",")), about="the decimal sign of floats and decimals; default: ."),
-    "thousands": Key(
-        Choice("mark", THOUSANDS),
-        about="the mark between groups of three digits; if it is the point, the decimal sign is the comma",
-    ),
     "date_format": Key(MomentFormat(timed=False), about="how dates are written: %d.%m.%Y"),
     "timestamp_format": Key(MomentFormat(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"),
-    "header": Key(
-        Flag(),
-        about="false: the columns are those of `columns`, in order; default: true, but inferred columns ask where it looks otherwise",
-    ),
+    "header": Key(Flag(), about="false: the columns are those of `columns`, in order; default: true"),
     "comment": Key(Literally("the beginning of a comment"), about="lines that begin with it are passed over"),
     "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header that are passed over"),
 }
@@ -137,8 +129,6 @@ class _Options(Shape[Dialect]):
             other = getattr(given, name)
             if given.comment and other and given.comment.startswith(other):
                 raise _clash(node, place, notes, "comment", name)
-        if given.thousands == given.decimal:
-            raise _clash(node, place, notes, "thousands", "decimal sign")
         return given
 
     def _schema(self) -> JsonSchema:
@@ -151,8 +141,6 @@ def _clash(node: Mapping, place: NodePlace, notes: Notes, name: str, other: str)
 
 
 def _built(_: NodePlace, arguments: dict[str, Any]) -> Dialect:
-    if arguments.get("thousands") == ".":
-        arguments = {"decimal": ",", **arguments}
     return Dialect(**arguments)
 
 

@@ -68,7 +68,7 @@ class Includes:
                 continue
             if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value:
                 hint = "for example `include: shared/inputs.yaml`"
-                self.notes.refuse(KEY, f"wants a file or a list of files, found {describe(node)}", node.span, hint)
+                self.notes.refuse(KEY, f"must be a file or a list of files, found {describe(node)}", node.span, hint)
             elif node.text.value in named:
                 self.notes.refuse(KEY, f"'{node.text.value}' is listed twice", node.span, "leave one of them out")
             else:
@@ -125,7 +125,7 @@ class Includes:
         self.variables |= tree.variables
         if not isinstance(tree.root, Mapping):
             if tree.root is not None:
-                problem = f"'{node.text.value}': wants a mapping, found {describe(tree.root)}"
+                problem = f"'{node.text.value}': must be a mapping, found {describe(tree.root)}"
                 self.notes.refuse(KEY, problem, node.span)
             return
         for word, value in tree.root.entries:
@@ -142,7 +142,7 @@ class Includes:
             moved = self._moved(value, folder) if word.value == "inputs" else value
             self._add(word.value, moved, self.entries[word.value])
         elif not isinstance(value, Broken):
-            self.notes.refuse(word.value, f"wants a mapping of names, found {describe(value)}", value.span)
+            self.notes.refuse(word.value, f"must be a mapping of names, found {describe(value)}", value.span)
 
     def _add(self, section: str, more: Mapping, found: dict[str, tuple[Text, Node]]) -> None:
         """Add the entries of a file to those of others. Names belong to one of them."""

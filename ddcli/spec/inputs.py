@@ -152,7 +152,7 @@ class _ByFormat(Shape[model.InputSpec]):
             if node.get(kind) is not None:
                 if kind == "database" and (node.get("table") is None) == (node.get("query") is None):
                     hint = "for example `{database: sqlite:///shop.db, table: orders}`"
-                    raise notes.refuse(place.path, "wants `table` or `query`, one of them", place.word.span, hint)
+                    raise notes.refuse(place.path, "must have `table` or `query`, and not both", place.word.span, hint)
                 given = record.read(node, place, notes)
                 self._check(node, place, notes, given)
                 return given
@@ -181,8 +181,8 @@ class _ByFormat(Shape[model.InputSpec]):
             hint = "a flattened event holds its key's new record: name the columns, `key: [id]`"
             notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
             raise Refused
-        if given.csv and not given.csv.has_header and given.columns is None and not given.infers:
-            hint = "declare them under `columns`, in the order that they have in the files, or write `columns: infer`"
+        if given.csv and not given.csv.header and given.columns is None:
+            hint = "declare them under `columns`, in the order that they have in the files"
             notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
             raise Refused
         if given.late == "arrive" and (reason := _unmovable(given)):

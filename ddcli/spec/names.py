@@ -1,4 +1,4 @@
-"""Names across a file: each used one exists, none means two things, none needs itself, no path is written twice.
+"""Names across a file: each used one exists, none means two things, none depends on itself, no path is written twice.
 
 Names are looked up from inside out: in the body of a loop among its variables and collections, then around it.
 """
@@ -210,7 +210,7 @@ def _check_circles(scope: _Scope, notes: Notes) -> None:
         place = uses[circle[0]][circle[1 % len(circle)]]
         hint = "collections may refer to each other in any order, but not in a circle"
         hint += ": only a variable refers to the round before" if scope.outer else ": that takes `iterate`"
-        notes.refuse(f"{scope.path}.{circle[0]}", f"needs itself: {shown}", place.span, hint)
+        notes.refuse(f"{scope.path}.{circle[0]}", f"depends on itself: {shown}", place.span, hint)
         for user, used in zip(circle, [*circle[1:], circle[0]], strict=True):
             uses[user].pop(used)
 

@@ -358,7 +358,7 @@ class OneOperator(Shape[operator_model.Operator]):
         """Refuse a mapping of no or several keys: mostly a wrong indentation or a missing dash."""
         words = [word.value for word, _ in node.entries]
         if not words:
-            return notes.refuse(place.path, "wants an operator, found an empty mapping", node.span)
+            return notes.refuse(place.path, "must be an operator, found an empty mapping", node.span)
         second = node.entries[1][0]
         if second.value in OPERATORS:
             hint = f"begin each operator with a dash: `- {second.value}: ...`"

@@ -77,7 +77,7 @@ class Notes:
 
     def mismatch(self, node: Node, place: NodePlace, wants: str, hint: str | None = None) -> Refused:
         """Report that a node is not of the wanted kind."""
-        return self.refuse(place.path, f"wants {wants}, found {describe(node)}", span_of(node, place), hint)
+        return self.refuse(place.path, f"must be {wants}, found {describe(node)}", span_of(node, place), hint)
 
 
 def describe(node: Node) -> str:

@@ -41,7 +41,7 @@ class Many(Shape[tuple[T, ...]]):
                 hint = "begin each item with `- `"
             raise notes.mismatch(node, place, self.wants, hint)
         if len(node.items) < self.least:
-            raise notes.refuse(place.path, f"wants {self.wants}, found an empty one", node.span)
+            raise notes.refuse(place.path, f"must be {self.wants}, found an empty one", node.span)
         values, seen, wrong = [], set[str](), False
         for index, item in enumerate(node.items):
             try:
@@ -80,10 +80,10 @@ class Pairs(Shape[tuple[tuple[Text, T], ...]]):
             hint = "write `key: value`, without dashes or brackets" if isinstance(node, Sequence) else None
             raise notes.mismatch(node, place, self.wants, hint)
         if len(node.entries) < self.least:
-            raise notes.refuse(place.path, f"wants {self.wants}, found an empty one", node.span)
+            raise notes.refuse(place.path, f"must be {self.wants}, found an empty one", node.span)
         if self.most is not None and len(node.entries) > self.most:
             extra = node.entries[self.most][0]
-            raise notes.refuse(place.path, f"wants {self.wants}, found {extra.value!r} too", extra.span)
+            raise notes.refuse(place.path, f"must be {self.wants}, found {extra.value!r} too", extra.span)
         pairs, wrong = [], False
         for key, value in node.entries:
             try:
@@ -133,7 +133,7 @@ class Record(Shape[T]):
             raise notes.mismatch(node, place, self.wants, f"for example `{self.example}`")
         if len(node.entries) < self.least:
             hint = f"for example `{self.example}`"
-            raise notes.refuse(place.path, f"wants {self.wants}, found an empty one", node.span, hint)
+            raise notes.refuse(place.path, f"must be {self.wants}, found an empty one", node.span, hint)
         found, wrong = {}, False
         for word, value in node.entries:
             key = self.keys.get(word.value)
@@ -213,7 +213,7 @@ class Nothing(Shape[T]):
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         none = isinstance(node, Scalar) and node.kind == "null"
         if not none and not (isinstance(node, Mapping) and not node.entries):
-            raise notes.mismatch(node, place, "nothing", f"write `- {place.word.value}`")
+            raise notes.mismatch(node, place, "empty", f"write `- {place.word.value}`")
         return self.build(place)
 
     def _schema(self) -> JsonSchema:

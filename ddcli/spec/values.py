@@ -95,7 +95,7 @@ class ExpressionText(Shape[Text]):
             )
         if node.kind == "null" and text.value:
             hint = "write the SQL null with its type: cast(null as int64)"
-            raise notes.refuse(place.path, f"wants {self.wants}, found YAML's {text.value!r}", text.span, hint)
+            raise notes.refuse(place.path, f"must be {self.wants}, found YAML's {text.value!r}", text.span, hint)
         if not text.value.strip():
             hint = "write it after the colon, quoted if it has a comma or begins with a special character"
             if ":" in place.word.value:

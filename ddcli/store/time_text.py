@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.times import BEYOND, box
 from ddcli.errors import UsageError
@@ -119,6 +119,27 @@ def format_time(time: Time, kinds: Sequence[Type]) -> str:
     '1970-01-03,7,*'
     """
     return ",".join("*" if value == BEYOND else _format(value, kind) for value, kind in zip(time, kinds, strict=True))
+
+
+TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)")
+FRONTIERS = {"lower", "upper", "since", "through"}
+"""The names of times in the facts of a state."""
+
+
+def json_time(text: str | None) -> str | None:
+    """Return a time or frontier for JSON: its timestamps are as ISO 8601 has them, in UTC, which the options that take times read as well.
+
+    >>> json_time("2024-01-02 09:00:00.5,7"), json_time("2024-01-02"), json_time(None)
+    ('2024-01-02T09:00:00.5Z,7', '2024-01-02', None)
+    """
+    return text and TIMESTAMP.sub(r"\1T\2Z", text)
+
+
+def json_times(tree: Any) -> Any:
+    """Return facts of a state for JSON, with their times as `json_time` has them."""
+    if isinstance(tree, dict):
+        return {name: json_time(each) if name in FRONTIERS else json_times(each) for name, each in tree.items()}
+    return [json_times(each) for each in tree] if isinstance(tree, list | tuple) else tree
 
 
 def _format(value: int, kind: Type) -> str:

@@ -57,7 +57,7 @@ a quote that is open → sum(amount) → 'sum(amount) → 14:39 → a quote is n
 a colon less → by_person:⏎    from → by_person⏎    from → 11:9 → a colon in a place → the indentation
 a space less → from: expenses⏎    apply: → from: expenses⏎   apply: → 12:4 → does not fit those above it → check the indentation
 no space after a colon → total: s → total:s → 14:32 → found nothing → space after the colon: `total: sum
-no list → - filter: category <> 'rent'⏎      - reduce → reduce → 13:7 → wants a list of operators, found a mapping → begin each item with `- `
+no list → - filter: category <> 'rent'⏎      - reduce → reduce → 13:7 → must be a list of operators, found a mapping → begin each item with `- `
 a comma in a plain value → "decimal(10, 2)" → decimal(10, 2) → 8:68 → a comma cuts → "decimal(10, 2)"
 no space after a key → path: in/ → path:in/ → 5:5 → a colon without a space → write `key: value`
 nothing to apply → ⏎      - filter: category <> 'rent'⏎      - reduce: {by: [person], total: sum(amount)} → → 12:5 → found nothing → `- `
@@ -68,7 +68,7 @@ an input → from: expenses → from: expense → 11:11 → is named 'expense' �
 a column → sum(amount) → sum(amuont) → 14:43 → no column is named `amuont` → did you mean `amount`?
 a function → sum(amount) → summ(amount) → 14:39 → no function is named `summ` → did you mean `sum`?
 a type → day: date → day: dat → 8:20 → unknown type 'dat' → did you mean `date`?
-a circle → from: expenses → from: [expenses, by_person] → 11:22 → needs itself → that takes `iterate`
+a circle → from: expenses → from: [expenses, by_person] → 11:22 → depends on itself → that takes `iterate`
 an operator of SQL's → - reduce: → - group_by: → 14:9 → unknown operator 'group_by' → that is `reduce` here
 a sign of another language → <> 'rent' → <> 'x' && true → 13:33 → unexpected `&&` → write `and`
 text in double quotes → 'rent' → "rent" → 13:29 → no column is named `rent` → single quotes: 'rent'
@@ -146,7 +146,7 @@ def test_a_file_that_is_called_otherwise(mine, name):
 
 def test_a_file_that_is_no_pipeline(mine):
     result = mine("check", "in/1.csv")
-    assert result.err.startswith(f"in/1.csv:1:1: error: wants a mapping, found '{DATA[:60]}".replace("\n", " "))
+    assert result.err.startswith(f"in/1.csv:1:1: error: must be a mapping, found '{DATA[:60]}".replace("\n", " "))
     assert "..." in result.err
 
 

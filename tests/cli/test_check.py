@@ -142,7 +142,7 @@ tests: [{expect: {collection: tpye, unique: [amount]}}]
         "8:34: error: collections.shape.apply[0]: unknown operator 'fliter'",
         "9:16: error: collections.name: no input or collection is named 'ordres'",
         "10:41: error: collections.type.apply[0].filter: no column is named `amont`",
-        "11:13: error: collections.a: needs itself: a -> b -> a",
+        "11:13: error: collections.a: depends on itself: a -> b -> a",
         "15:47: error: outputs.nothing: no input or collection is named 'nothing'",
         "15:96: error: outputs.shape: unknown key 'form'",
         "16:31: error: tests[0].expect: no input, collection or output is named 'tpye'",

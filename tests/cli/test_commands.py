@@ -28,8 +28,8 @@ needs_processes = pytest.mark.skipif(not PROCESSES.exists(), reason="no list of 
         (["rum", "orders.yaml"], "error: no such command 'rum'\nhint: did you mean 'run'?\nusage: dd "),
         (["zzz"], "error: no such command 'zzz'\nhint: the commands are: check, completion, "),
         (
-            ["run"],
-            "error: missing argument 'PIPELINE...'\nhint: `dd run -h` lists arguments and options\nusage: dd run ",
+            ["query"],
+            "error: missing argument 'PIPELINE'\nhint: `dd query -h` lists arguments and options\nusage: dd query ",
         ),
         (["run", "orders.yaml", "--unti", "3"], "error: no such option '--unti'\nhint: did you mean"),
         (["run", "orders.yaml", "more"], "more: error: there is no such pipeline file"),
@@ -46,6 +46,28 @@ def test_wrong_use_ends_with_2(orders, arguments, said):
     assert said in result.err
     assert not result.out
     assert not any(path.exists() for path in orders.kept)
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "explain", "test", "run", "state ls", "state verify"])
+def test_without_a_name_the_pipeline_is_the_only_one_of_the_directory(orders, command):
+    orders("run", "orders.yaml")
+    orders.write("compose.yaml", "services: {}\n")
+    found, named = orders(*command.split()), orders(*command.split(), "orders.yaml")
+    assert (found.code, found.out) == (named.code, named.out)
+    orders.write("below/other.yaml", (orders.folder / "orders.yaml").read_text())
+    assert orders(*command.split()).code == found.code
+    orders.write("others.yaml", (orders.folder / "orders.yaml").read_text())
+    several = orders(*command.split())
+    assert several.code == 2
+    assert several.err == (
+        "error: no pipeline is named, and this directory has several: orders.yaml, others.yaml\nhint: name one of them\n"
+    )
+    for name in ("orders.yaml", "others.yaml"):
+        (orders.folder / name).unlink()
+    for _ in range(2):
+        none = orders(*command.split())
+        assert (none.code, "this directory has n" in none.err or "no pipeline file" in none.err) == (2, True)
+        (orders.folder / "compose.yaml").unlink(missing_ok=True)
 
 
 def test_all_errors_of_a_file_are_told_at_once_each_at_its_place(orders):

@@ -1,4 +1,4 @@
-"""`dd import dbt`: the pipeline holds each day what DuckDB makes of the same models, and what can't be taken over is listed."""
+"""`dd import dbt`: the pipeline holds each day what DuckDB makes of the same models, and what can't be imported is listed."""
 
 import datetime as dt
 import json
@@ -227,7 +227,7 @@ def test_what_cannot_be_taken_over_is_listed_by_file_and_line(project):
         "model `last_orders`: it is written in python",
         "model `category_months`: this can't be read as SQL",
         "model `customer_moves`: `elsewhere` is not a model, seed, snapshot or source of the project",
-        "model `idle_customers`: its post-hook can't be taken over",
+        "model `idle_customers`: its post-hook can't be imported",
         "model `customer_orders`: it reads `dim_customers`, which is left out",
     ):
         assert words in problems, problems
@@ -341,7 +341,7 @@ def test_a_source_without_a_place_is_a_question(project):
     replace(project, "manifest.json", '"dd": {', '"other": {')
     result = project("import", "dbt", "dbt")
     assert result.code == 0, result.err
-    assert "note: inputs.orders: where its files lie: state it in the source's `meta: {dd: {path: ...}}`" in result.err
+    assert "note: inputs.orders: the path of its files: set it in the source's `meta: {dd: {path: ...}}`" in result.err
     assert '"path": "sources/raw/orders/"' in (project.folder / "dbt/dd.yaml").read_text()
 
 

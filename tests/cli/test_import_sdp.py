@@ -1,4 +1,4 @@
-"""`dd import sdp`: the pipeline holds what the SQL of the project means in Spark, and what can't be taken over is listed."""
+"""`dd import sdp`: the pipeline holds what the SQL of the project means in Spark, and what can't be imported is listed."""
 
 import json
 import shutil
@@ -165,7 +165,7 @@ def test_names_are_told_apart_by_catalog_and_database(shop):
 
 def test_a_table_that_nothing_defines_is_an_input_to_be_looked_at(shop):
     report = imported(shop, "create materialized view v as select count(*) as n from db.t", code=0)
-    assert '"t": {"path": "sources/db/t/", "format": "append"}  # ? where its files lie' in report["text"]
+    assert '"t": {"path": "sources/db/t/", "format": "append"}  # ? the path of its files' in report["text"]
     assert "dd.inputs.db.t" in report["text"]
 
 

@@ -99,17 +99,17 @@ def test_who_never_comes_back_holds_a_log_up_to_a_bound_that_is_told(shop):
             assert shop("feed", "out/kept", "--consumer", "gone", "--ack").code == 0
             assert shop("feed", "out/kept", "--consumer", "into", "--into", "fed").code == 0
             assert shop("run", "r.yaml").code == 0
-            assert "passed" not in shop("feed", "out/kept", "--list").out
+            assert "too far behind" not in shop("feed", "out/kept", "--list").out
     assert {each["name"][:4] for each in told} == {"gone", "into", "r-" + told[-1]["name"][2:4]}
     assert {each["until"] for each in told if each["kind"] == "consumer"} == {"22"}
     assert {each["kind"] for each in passed} == {"consumer", "reader"}
     assert most < RUNS
     listed = shop("feed", "out/kept", "--list").out
-    assert listed.count("passed: --drop it") == 2
+    assert listed.count("too far behind: --drop it") == 2
     facts = json.loads(shop("state", "ls", "a.yaml", "-o", "json").out)
     assert [each["passed"] for each in facts["holds"]] == [["n"]]
     assert [each["passed"] for each in facts["consumers"]] == [True, True]
-    assert "passed in n" in shop("state", "ls", "a.yaml").out
+    assert "too far behind in n" in shop("state", "ls", "a.yaml").out
     for arguments in (["gone"], ["into", "--into", "fed"]):
         refused = shop("feed", "out/kept", "--consumer", *arguments)
         assert (refused.code, refused.out) == (4, "")

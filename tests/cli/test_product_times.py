@@ -159,14 +159,14 @@ def upper(shop, *arguments, pipeline="lengths.yaml"):
 def test_an_upper_is_a_box_or_several(lengths):
     lengths.log("words/1.parquet", [("a", 2, 9, 1), ("b", 5, 1, 1)], **WORDS)
     result = lengths("run", "lengths.yaml", "--until", "3,4")
-    assert result.err.splitlines()[0].startswith("lengths: times to before 3,4, ")
+    assert result.err.splitlines()[0].startswith("lengths: times until 3,4, ")
     assert upper(lengths, "--until", "6,2") == "3,4 or 6,2"
     progress = json.loads((lengths.folder / "out/lengths/_progress.json").read_text())
     assert progress["upper"] == [[None, 4], [3, 2], [6, None]]
     again = lengths("run", "lengths.yaml", "--until", "6,1").err
     assert again == "lengths: nothing new (times before 3,4 or 6,2 are closed)\n"
     result = lengths("run", "lengths.yaml")
-    assert result.err.splitlines()[0].startswith("lengths: times from 3,4 or 6,2 to before 6,10, ")
+    assert result.err.splitlines()[0].startswith("lengths: times from 3,4 or 6,2 until 6,10, ")
     assert {path.name for path in (lengths.folder / "out/lengths").glob("*.parquet")} == {
         "updates-3x4-3x4+6x2.parquet",
         "updates-3x4+6x2-6x10.parquet",

@@ -82,7 +82,7 @@ def test_a_row_of_a_far_day_closes_the_times_before_no_more(days):
     err = reopen(days, "2024-06-02").err
     assert "p: times before 2024-06-02 are closed, no more those before 2204-06-03" in err
     days.write("in/2.csv", "day,k\n2024-06-02,y\n2024-06-04,z\n")
-    assert "times from 2024-06-02 to before 2024-06-05" in ran(days, "run", "p.yaml").err
+    assert "times from 2024-06-02 until 2024-06-05" in ran(days, "run", "p.yaml").err
     assert contents(days.folder / "out") == {("x",): 3, ("y",): 1, ("z",): 1}
     assert read_log(days.folder / "out", as_of="2024-06-03").rows() == [("x", 2), ("y", 1)]
     assert "nothing new" in ran(days, "run", "p.yaml").err
@@ -95,7 +95,7 @@ def test_a_file_that_is_withdrawn_afterwards_closes_nothing_either(days):
     reopen(days, "2024-06-02")
     days.write("in/2.csv", "day,k\n2024-06-02,y\n2024-06-04,z\n")
     ran(days, "retract", "p.yaml", "in/2.csv")
-    assert "times from 2024-06-02 to before 2024-06-05" in ran(days, "run", "p.yaml").err
+    assert "times from 2024-06-02 until 2024-06-05" in ran(days, "run", "p.yaml").err
     assert contents(days.folder / "out") == {("x",): 1, ("y",): 1, ("z",): 1}
 
 

@@ -79,7 +79,7 @@ def test_what_lies_there_as_it_was_is_passed_over_until_it_changes(upsert):
     os.utime(upsert.folder / "in/2.csv")
     assert "nothing new" in ran(upsert, "run").err
     upsert.write("in/3.csv", csv((4, "d")))
-    assert "passed a: in/2.csv: it was withdrawn" in ran(upsert, "run").err
+    assert "skipped a: in/2.csv: withdrawn with `dd retract`; " in ran(upsert, "run").err
     ran(upsert, "run", "--full-refresh", "all")
     assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1, (4, "d"): 1}
     assert "was withdrawn before" in ran(upsert, "retract", "in/2.csv").err
@@ -376,7 +376,7 @@ def test_a_withdrawn_file_that_goes_is_forgotten_by_the_next_commit(upsert):
     assert "nothing new" in ran(upsert, "run").err
     path.write_bytes(data)
     upsert.write("in/3.csv", csv((4, "d")))
-    assert "passed a: in/2.csv: it was withdrawn" in ran(upsert, "run").err
+    assert "skipped a: in/2.csv: withdrawn with `dd retract`; " in ran(upsert, "run").err
     path.unlink()
     upsert.write("in/4.csv", csv((5, "e")))
     ran(upsert, "run")

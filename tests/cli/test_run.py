@@ -223,8 +223,59 @@ def test_the_summary_as_json(orders):
         "reopened": None,
         "tables": {},
     }
-    again = summary(orders("run", "orders.yaml", "-o", "json"))
-    assert (again["changed"], again["upper"], again["outputs"]) == (False, "3", {})
+    size = again = None
+    for _ in range(2):
+        again = summary(orders("run", "orders.yaml", "-o", "json"))
+        assert (again["changed"], again["upper"], again["outputs"]) == (False, "3", {})
+        assert (again["state_rows"], again["state_bytes"] > 0, size in {None, again["state_bytes"]}) == (2, True, True)
+        size = again["state_bytes"]
+
+
+def test_times_in_json_are_iso_8601_and_options_read_them(shop):
+    shop.write(
+        "p.yaml",
+        "inputs: {a: {path: in/, columns: {k: int64}, format: append}}\noutputs: {b: {from: a, path: out/b}}\n",
+    )
+    shop.write("in/1.csv", "k\n1\n")
+    found = summary(shop("run", "p.yaml", "-o", "json", "--now", "2024-01-02 03:04:05.25"))
+    assert (found["time"], found["upper"]) == ("2024-01-02T03:04:05.25Z", "2024-01-02T03:04:05.250001Z") or found[
+        "time"
+    ] == "2024-01-02T03:04:05.250000Z"
+    again = summary(shop("run", "p.yaml", "-o", "json"))
+    assert (again["time"], again["changed"]) == (found["time"], False)
+    assert json.loads(shop("plan", "p.yaml", "-o", "json").out)["upper"] == found["upper"]
+    assert json.loads(shop("state", "ls", "p.yaml", "-o", "json").out)["upper"] == found["upper"]
+    shop.write("in/2.csv", "k\n2\n")
+    dry = summary(shop("run", "-n", "p.yaml", "-o", "json", "--now", "2024-01-02T04:04:05Z"))
+    assert (dry["time"], dry["state_rows"], dry["state_bytes"]) == ("2024-01-02T04:04:05Z", None, None)
+    assert "  state" not in shop("run", "-n", "p.yaml", "--now", "2024-01-02T04:04:05Z").err
+
+
+def test_what_did_not_change_is_one_line(shop):
+    names = ["a", "b", "c", "d"]
+    shop.write(
+        "p.yaml",
+        "inputs: {a: {path: in/, columns: {k: int64}, format: append}, none: {path: none/, columns: {k: int64}, format: append}}\n"
+        f"outputs: {{ {', '.join(f'{name}: {{from: {name}s, path: out/{name}}}' for name in names)}, n: {{from: none, path: out/n}} }}\n"
+        "collections:\n"
+        + "".join(f"  {name}s: {{from: a, apply: [filter: k > {at * 10}]}}\n" for at, name in enumerate(names)),
+    )
+    (shop.folder / "none").mkdir()
+    shop.write("in/1.csv", "k\n15\n")
+    first = shop("run").err.splitlines()
+    assert first[1:5] == [
+        "  read   a: 1 update in 1 file",
+        "  wrote  a: 1 update (+1 -0)",
+        "  wrote  b: 1 update (+1 -0)",
+        "  same   input none, outputs c, d, n",
+    ]
+    shop.write("in/2.csv", "k\n-1\n")
+    assert shop("run").err.splitlines()[2] == "  same   input none, 5 outputs"
+    shop.write("in/3.csv", "k\n7\n")
+    told = shop("run", "-v").err
+    assert "  read   none: 0 updates in 0 files, 0 B\n" in told
+    assert "  wrote  a: 1 update (+1 -0) -> out/a/updates-" in told
+    assert "  wrote  n: no change\n" in told
 
 
 def test_a_quiet_run_says_nothing(orders):
@@ -346,10 +397,10 @@ def test_inspect_shows_updates_on_stderr_in_order_of_time(orders):
     ("kind", "until", "upper"),
     [
         (pl.Date(), "2013-01-02", "2013-01-02"),
-        (pl.Datetime("us"), "2013-01-02", "2013-01-02 00:00:00"),
-        (pl.Datetime("us"), "2013-01-01 06:30", "2013-01-01 06:30:00"),
-        (pl.Datetime("us"), "2013-01-01T07:30+01:00", "2013-01-01 06:30:00"),
-        (pl.Datetime("ms", "UTC"), "2013-01-01T06:30", "2013-01-01 06:30:00"),
+        (pl.Datetime("us"), "2013-01-02", "2013-01-02T00:00:00Z"),
+        (pl.Datetime("us"), "2013-01-01 06:30", "2013-01-01T06:30:00Z"),
+        (pl.Datetime("us"), "2013-01-01T07:30+01:00", "2013-01-01T06:30:00Z"),
+        (pl.Datetime("ms", "UTC"), "2013-01-01T06:30", "2013-01-01T06:30:00Z"),
     ],
     ids=str,
 )

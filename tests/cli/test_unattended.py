@@ -122,7 +122,7 @@ def test_in_github_actions(orders, monkeypatch):
     assert orders("run", "orders.yaml", "--until", 1).code == 0
     lines = page.read_text().splitlines()
     assert lines[:2] == ["before", lines[1]]
-    assert lines[1].startswith("### orders: times to before 1, ")
+    assert lines[1].startswith("### orders: times until 1, ")
     assert "| read | `orders` | 1 | | |" in lines
     assert "| wrote | `totals` | 1 | 1 | 0 |" in lines
     orders.write("orders.yaml", (orders.folder / "orders.yaml").read_text().replace("sum(amount)", "sum(amont)"))

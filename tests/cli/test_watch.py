@@ -202,7 +202,7 @@ def test_a_person_is_told_in_lines(orders):
         lines += process.stderr.readlines()
     assert process.returncode == 0
     assert lines[0] == "watching the inputs of orders.yaml; Ctrl-C ends it\n"
-    assert lines[1].startswith("orders: times to before 3, ")
+    assert lines[1].startswith("orders: times until 3, ")
     assert lines[-1] == "stopped\n"
 
 

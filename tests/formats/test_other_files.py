@@ -159,7 +159,7 @@ DAMAGED = {
         (b'[{"i": 1}', "a.json:1:10", "Expecting ',' delimiter"),
         (b'[{"i": 1},\n {"i": 1, "i": 2}]', "a.json:2", "the key 'i' is in an object twice"),
         (b'[{"i": 1}]\n[]', "a.json:2", "something comes after the array"),
-        (b'[{"i": 1},\n 7]', "a.json:2", "wants a JSON object"),
+        (b'[{"i": 1},\n 7]', "a.json:2", "must be a JSON object"),
         (b'[{"i":\n 1, "s": "\xff"}]', "a.json:2", "the line is not UTF-8"),
         (b"[" * (1 << 17), "a.json:1", "nested too deep"),
         (b'[{"i": "x"}]', "a.json:1", "'x' is not"),
@@ -243,7 +243,7 @@ def test_what_is_passed_over_is_named_with_its_reason(tmp_path, monkeypatch, cap
         "plain": "its name has no ending of a kind that is read",
         "settings.json": "JSON is read where `path` names it, as in '*.json'",
     }
-    assert "  passed a: in/_c.csv: a name that begins" in "\n".join(summary.lines())
+    assert "  skipped a: in/_c.csv: a name that begins" in "\n".join(summary.lines())
     assert "and 1 more" in "\n".join(summary.lines())
     main(["check", "p.yaml"])
     assert "in/below/again is skipped: a link to a directory above it" in capsys.readouterr().err

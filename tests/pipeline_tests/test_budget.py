@@ -129,9 +129,9 @@ def test_bytes_are_those_of_the_files_of_a_run(shop, operator):
     ("budget", "problem"),
     [
         ("{work: groups}", "unknown key 'work'"),
-        ("{seconds: 5kB}", "wants a number of seconds"),
+        ("{seconds: 5kB}", "must be a number of seconds"),
         ("{}", "found an empty one"),
-        ("{rows: many}", "wants a number of rows"),
+        ("{rows: many}", "must be a number of rows"),
     ],
 )
 def test_what_is_no_budget_of_a_step(shop, budget, problem):
@@ -158,7 +158,7 @@ expected → problem → hint
 {collection: most, non_negative: false} → nothing is expected of the collection → add one of contents,
 {collection: most, unique: [region], at: 1} → `at` is about contents, and there is none → add `contents`, or remove `at`
 {collection: most, unique: [region], tolerance: 1} → `tolerance` is about contents or changes, and there is none → remove `tolerance`
-{} → wants what is expected, found an empty one → for example `{collection:
+{} → must be what is expected, found an empty one → for example `{collection:
 {unique: [region]} → the key 'collection' is missing → for example `{collection:
 """)
 def test_what_expects_nothing(shop, expected, problem, hint):

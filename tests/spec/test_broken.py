@@ -28,7 +28,7 @@ def customers(more):
 BROKEN = {
     "long_number": (
         f"dd: 1\nname: p\nshards: {'9' * 5_000}\ninputs: {{a: in/}}\noutputs: {{a: out/}}\n",
-        f"3:9 shards: wants a whole number from 1 to 4096, found '{'9' * 60}...'",
+        f"3:9 shards: must be a whole number from 1 to 4096, found '{'9' * 60}...'",
         None,
     ),
     "long_name": (
@@ -157,17 +157,17 @@ BROKEN = {
     ),
     "bare": (
         applied("- filter"),
-        "8:9 collections.big.apply[0].filter: wants a condition, found nothing",
+        "8:9 collections.big.apply[0].filter: must be a condition, found nothing",
         "write it after the colon, quoted if it has a comma or begins with a special character",
     ),
     "bare_join": (
         applied("- join"),
-        "8:9 collections.big.apply[0].join: wants a mapping, found nothing",
+        "8:9 collections.big.apply[0].join: must be a mapping, found nothing",
         "for example `join: {with: customers, on: [customer_id]}`",
     ),
     "distinct_arg": (
         applied("- distinct: {on: x}"),
-        "8:19 collections.big.apply[0].distinct: wants nothing, found a mapping",
+        "8:19 collections.big.apply[0].distinct: must be empty, found a mapping",
         "write `- distinct`",
     ),
     "how": (
@@ -177,7 +177,7 @@ BROKEN = {
     ),
     "on_nothing": (
         applied("- join: {with: customers, on: }"),
-        "8:33 collections.big.apply[0].join.on: wants a list of common columns, or a mapping of left to right columns, found nothing",
+        "8:33 collections.big.apply[0].join.on: must be a list of common columns, or a mapping of left to right columns, found nothing",
         "write `on: [customer_id]` or `on: {manager: employee}`",
     ),
     "with": (
@@ -224,7 +224,7 @@ BROKEN = {
     ),
     "several times": (
         customers("format: upsert, key: a, time: [e, v]"),
-        "3:75 inputs.customers.time: wants a column's name, found a list",
+        "3:75 inputs.customers.time: must be a column's name, found a list",
         None,
     ),
     "max_delete": (
@@ -239,12 +239,12 @@ BROKEN = {
     ),
     "cycle": (
         HEAD + "collections:\n  a: {from: b}\n  b: {from: orders, apply: [{concat: [a]}]}\noutputs: {a: o/}\n",
-        "5:13 collections.a: needs itself: a -> b -> a",
+        "5:13 collections.a: depends on itself: a -> b -> a",
         "collections may refer to each other in any order, but not in a circle: that takes `iterate`",
     ),
     "selfcycle": (
         HEAD + "collections:\n  a: {from: a}\noutputs: {a: o/}\n",
-        "5:13 collections.a: needs itself: a -> a",
+        "5:13 collections.a: depends on itself: a -> a",
         "collections may refer to each other in any order, but not in a circle: that takes `iterate`",
     ),
     "both": (
@@ -269,17 +269,17 @@ BROKEN = {
     ),
     "k": (
         applied("- top_k: {k: 0, order_by: [a]}"),
-        "8:20 collections.big.apply[0].top_k.k: wants a whole number from 1, found '0'",
+        "8:20 collections.big.apply[0].top_k.k: must be a whole number from 1, found '0'",
         None,
     ),
     "k2": (
         applied("- top_k: {k: many, order_by: a}"),
-        "8:20 collections.big.apply[0].top_k.k: wants a whole number from 1, found 'many'",
+        "8:20 collections.big.apply[0].top_k.k: must be a whole number from 1, found 'many'",
         None,
     ),
     "flag": (
         applied("- map: {function: 'm:f', columns: {a: int64}, batch: yes}"),
-        "8:60 collections.big.apply[0].map.batch: wants true or false, found 'yes'",
+        "8:60 collections.big.apply[0].map.batch: must be true or false, found 'yes'",
         "write `true`",
     ),
     "fun": (
@@ -351,12 +351,12 @@ BROKEN = {
     ),
     "list_root": (
         "- dd: 1\n",
-        "1:1 wants a mapping, found a list",
+        "1:1 must be a mapping, found a list",
         "add `inputs: {orders: landing/orders/}`",
     ),
     "scalar_root": (
         "hello\n",
-        "1:1 wants a mapping, found 'hello'",
+        "1:1 must be a mapping, found 'hello'",
         "add `inputs: {orders: landing/orders/}`",
     ),
     "two_docs": (
@@ -371,12 +371,12 @@ BROKEN = {
     ),
     "null_filter": (
         applied("- filter: null"),
-        "8:17 collections.big.apply[0].filter: wants a condition, found YAML's 'null'",
+        "8:17 collections.big.apply[0].filter: must be a condition, found YAML's 'null'",
         "write the SQL null with its type: cast(null as int64)",
     ),
     "filter_list": (
         applied("- filter:\n  - a > 0\n  - b > 0"),
-        "9:9 collections.big.apply[0].filter: wants a condition, found a list",
+        "9:9 collections.big.apply[0].filter: must be a condition, found a list",
         "combine conditions with `and`",
     ),
     "name": (
@@ -391,7 +391,7 @@ BROKEN = {
     ),
     "tests": (
         HEAD + "outputs: {orders: o/}\ntests: {a: b}\n",
-        "5:8 tests: wants a list of tests, found a mapping",
+        "5:8 tests: must be a list of tests, found a mapping",
         "begin each test with `- `",
     ),
     "twice": (
@@ -401,7 +401,7 @@ BROKEN = {
     ),
     "collections_list": (
         HEAD + "collections:\n  - a\noutputs: {orders: o/}\n",
-        "5:3 collections: wants a mapping of names to collections, found a list",
+        "5:3 collections: must be a mapping of names to collections, found a list",
         "write `key: value`, without dashes or brackets",
     ),
     "indented": (
@@ -416,7 +416,7 @@ BROKEN = {
     ),
     "pathnull": (
         HEAD.replace("path: c/", "path: ") + ORDERS,
-        "3:35 inputs.customers.path: wants a path, found nothing",
+        "3:35 inputs.customers.path: must be a path, found nothing",
         None,
     ),
 }
@@ -505,22 +505,22 @@ LOOPS = {
     ),
     "empty_variables": (
         ("{best: labels}", "{}"),
-        "8:18 collections.big.iterate.variables: wants a mapping of variables to their initial collections, found an empty one",
+        "8:18 collections.big.iterate.variables: must be a mapping of variables to their initial collections, found an empty one",
         None,
     ),
     "circle": (
         ("with: best", "with: near"),
-        "11:59 collections.big.iterate.body.near: needs itself: near -> near",
+        "11:59 collections.big.iterate.body.near: depends on itself: near -> near",
         "collections may refer to each other in any order, but not in a circle: only a variable refers to the round before",
     ),
     "circle_outside": (
         ("labels: {from: orders}", "labels: {from: big}"),
-        "5:18 collections.labels: needs itself: labels -> big -> labels",
+        "5:18 collections.labels: depends on itself: labels -> big -> labels",
         "collections may refer to each other in any order, but not in a circle: that takes `iterate`",
     ),
     "itself": (
         ("from: customers", "from: big"),
-        "11:22 collections.big: needs itself: big -> big",
+        "11:22 collections.big: depends on itself: big -> big",
         "collections may refer to each other in any order, but not in a circle: that takes `iterate`",
     ),
     "misspelt": (
@@ -535,17 +535,17 @@ LOOPS = {
     ),
     "no_rounds": (
         ("result: best", "result: best\n      max_rounds: 0"),
-        "13:19 collections.big.iterate.max_rounds: wants a whole number from 1, found '0'",
+        "13:19 collections.big.iterate.max_rounds: must be a whole number from 1, found '0'",
         None,
     ),
     "no_guard": (
         ("result: best", "result: best\n      max_rounds: {guard: 0}"),
-        "13:27 collections.big.iterate.max_rounds.guard: wants a whole number from 1, found '0'",
+        "13:27 collections.big.iterate.max_rounds.guard: must be a whole number from 1, found '0'",
         None,
     ),
     "many_rounds": (
         ("result: best", "result: best\n      max_rounds: [1]"),
-        "13:19 collections.big.iterate.max_rounds: wants a number of rounds, or a mapping, found a list",
+        "13:19 collections.big.iterate.max_rounds: must be a number of rounds, or a mapping, found a list",
         ROUNDS,
     ),
     "hides_a_collection": (
@@ -580,7 +580,7 @@ LOOPS = {
     ),
     "filter_nowhen": (
         ("from: orders", "from: orders, apply: [temporal_filter: {}]"),
-        "5:51 collections.labels.apply[0].temporal_filter: wants a mapping with `from`, `until` or both, found an empty one",
+        "5:51 collections.labels.apply[0].temporal_filter: must be a mapping with `from`, `until` or both, found an empty one",
         "for example `temporal_filter: {from: placed_at, until: closed_at}`",
     ),
     "filter_to": (
@@ -590,7 +590,7 @@ LOOPS = {
     ),
     "function_of_nothing": (
         ("from: orders", "from: orders, apply: [join_function: 'm:f']"),
-        "5:49 collections.labels.apply[0].join_function: wants a mapping, found 'm:f'",
+        "5:49 collections.labels.apply[0].join_function: must be a mapping, found 'm:f'",
         "for example `{function: 'prices:convert', columns: {price: int64}}`",
     ),
 }
@@ -633,7 +633,7 @@ LOOPS_INSIDE = {
         "did you mean `other`? (add `outer:` to `body`; in the body: inner, other)",
         "11:25 collections.big.iterate.body.outer.iterate.variables: 'outer' is a name outside of the loop too, at p.yaml:7:19",
         "inside it would be hidden: rename one of the two",
-        "13:30 collections.big.iterate.body.outer.iterate.body.inner: needs itself: inner -> inner",
+        "13:30 collections.big.iterate.body.outer.iterate.body.inner: depends on itself: inner -> inner",
         "collections may refer to each other in any order, but not in a circle: only a variable refers to the round before",
     ),
 }
@@ -732,9 +732,9 @@ def test_nine_errors_at_once():
         "12:11 collections.big: no input or collection is named 'order'",
         "14:9 collections.big.apply[0]: unknown operator 'filtr'",
         "15:31 collections.big.apply[1].map: a comma cuts the expression after 'coalesce(region'",
-        "16:38 collections.big.apply[2].join.on[0]: wants a column's name, found a list",
+        "16:38 collections.big.apply[2].join.on[0]: must be a column's name, found a list",
         "17:3 collections: duplicate key 'big', first at p.yaml:11:3",
-        "19:16 collections.loop: needs itself: loop -> loop",
+        "19:16 collections.loop: depends on itself: loop -> loop",
         "21:21 outputs.big: unknown key 'form'",
     ]
 
@@ -742,8 +742,8 @@ def test_nine_errors_at_once():
 def test_two_circles_are_two_errors():
     rest = "  c: {from: [d, orders]}\n  d: {from: c}\n  e: {from: [a, c]}\noutputs: {a: o/}\n"
     assert said(HEAD + "collections:\n  a: {from: b}\n  b: {from: a}\n" + rest)[::2] == [
-        "5:13 collections.a: needs itself: a -> b -> a",
-        "7:14 collections.c: needs itself: c -> d -> c",
+        "5:13 collections.a: depends on itself: a -> b -> a",
+        "7:14 collections.c: depends on itself: c -> d -> c",
     ]
 
 

@@ -132,9 +132,9 @@ WRONG = {
     "inputs: {a: 'in/${A:?no}'}": ("1:17", "'${A:?no}' is no variable", "${NAME:-default}"),
     "inputs: {a: ${DIR}/x}": ("1:14", "a variable without quotes is inside braces", 'quote it: "${DIR}/x"'),
     "inputs: {a: 's3://${DB_PASSWORD}@b/x'}": ("1:19", "'DB_PASSWORD' is a secret by its name", "AWS_ACCESS_KEY_ID"),
-    "inputs: {a: x/}\nshards: ${N:-many}": ("2:9", "wants a whole number", ""),
+    "inputs: {a: x/}\nshards: ${N:-many}": ("2:9", "must be a whole number", ""),
     "inputs: {a: x/}\ninclude: gone.yaml": ("2:10", "'gone.yaml': there is no such file", "relative to"),
-    "inputs: {a: x/}\ninclude: [{a: b}]": ("2:11", "wants a file or a list of files, found a mapping", ""),
+    "inputs: {a: x/}\ninclude: [{a: b}]": ("2:11", "must be a file or a list of files, found a mapping", ""),
     "inputs: {a: x/}\ninclude: s3://b/x.yaml": ("2:10", "is not a file of this machine", ""),
     "inputs: {a: x/}\ninclude: [p.yml, p.yml]": ("2:18", "'p.yml' is listed twice", ""),
     "inputs: {a: x/}\ninclude: .": ("2:10", "not a plain file", ""),
@@ -161,14 +161,14 @@ def test_what_can_not_be_replaced_or_included_is_refused_at_its_place(text, tmp_
 INNER = {
     "inputs: {b: {path: x/, lat: error}}": "inner.yaml:1:24: unknown key 'lat'",
     "inputs: {b: x/\n": "inner.yaml:1:9: a '}' is missing",
-    "inputs: [b]\n": "inner.yaml:1:9: wants a mapping of names, found a list",
+    "inputs: [b]\n": "inner.yaml:1:9: must be a mapping of names, found a list",
     "outputs: {b: x/}": "inner.yaml:1:1: an included file has no key 'outputs'",
     "inputs: {a: y/}": "p.yaml:2:10: defined a second time, first at inner.yaml:1:10",
     "collections:\n  b: {from: nobody}": "inner.yaml:2:13: no input or collection is named 'nobody'",
     "inputs:\n  b: '${NOT_SET}'": "inner.yaml:2:7: the variable 'NOT_SET' is not set",
     "include: gone.yaml": "inner.yaml:1:10: there is no such file",
     "include: p.yaml": "inner.yaml:1:10: the file includes itself: p.yaml -> inner.yaml -> p.yaml",
-    "- a": "p.yaml:1:10: wants a mapping, found a list",
+    "- a": "p.yaml:1:10: must be a mapping, found a list",
 }
 
 
@@ -262,7 +262,7 @@ def test_a_variable_in_quotes_may_be_a_number_and_is_text_where_text_is_wanted()
     spec = parse_spec(text, "p.yaml")
     assert (spec.collections["b"].apply[0].k, spec.name.value) == (2, "true")
     for wrong in ('"1"', '"1${N:-2}"', '"${N:-x}"'):
-        with pytest.raises(SpecErrors, match="wants a whole number"):
+        with pytest.raises(SpecErrors, match="must be a whole number"):
             parse_spec(text.replace('"${N:-2}"', wrong), "p.yaml")
 
 

@@ -126,7 +126,7 @@ a.csv → a,b,time⏎1,x,0⏎2,y,⏎ → :3 → time column 'time' has a null, f
 a.csv → a,b,time⏎1,x,0⏎,y,0⏎ → :3 → column 'a' has a null, first in row 1 (counted from 0)
 a.ndjson → {"a":1,"time":0}⏎⏎{"a":"x","time":0}⏎ → :3 → column 'a' is int64, and 'x' is not
 a.ndjson → {"a":1,"time":0}⏎{"a":1,⏎ → :2:8 → not JSON: Expecting property name
-a.ndjson → {"a":1,"time":0}⏎[1]⏎ → :2 → wants a JSON object on each line
+a.ndjson → {"a":1,"time":0}⏎[1]⏎ → :2 → must be a JSON object on each line
 a.ndjson → {"a":1,"time":0}⏎{"time":0}⏎ → :2 → column 'a' has a null, first in row 1 (counted from 0)
 a.arrow → nonononononononono → → the file is not whole Arrow IPC
 """)

@@ -223,7 +223,7 @@ def test_other_files_are_out_of_a_query_s_reach(tmp_path):
 def test_a_file_that_names_no_rows_or_two_kinds(tmp_path, more):
     with pytest.raises(SpecErrors) as caught:
         run(pipeline(tmp_path, "sqlite", more))
-    assert "wants `table` or `query`, one of them" in caught.value.errors[0].problem
+    assert "must have `table` or `query`, and not both" in caught.value.errors[0].problem
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -66,7 +66,10 @@ def input_of(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, 
         text = re.search(r"\.(csv|tsv|json|ndjson|jsonl)(\.\w+)?$", path)
         return form | (_declared(columns) or ({"columns": "infer"} if text else {})), ""
     form = {"path": f"sources/{node.source}/{node.name}/", "format": "append"} | _declared(columns)
-    return form, f"? where its files lie: state it in the source's `meta: {{{OWN}: {{path: ...}}}}`"
+    return (
+        form,
+        f"? the path of its files: set it in the source's `meta: {{{OWN}: {{path: ...}}}}`, relative to this file",
+    )
 
 
 def _seed(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any], str]:

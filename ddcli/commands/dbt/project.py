@@ -33,7 +33,7 @@ NEVER: dict[str, Any] = {"always": "false"}
 
 
 def import_project(project: Path, target: Path) -> ImportedProject:
-    """Return the project as a pipeline file for the place `target`. Raises UsageError if no part of it can be taken over."""
+    """Return the project as a pipeline file for the place `target`. Raises UsageError if no part of it can be imported."""
     return _DbtTakeover(read_manifest(project), project, target).run()
 
 
@@ -78,7 +78,7 @@ class _DbtTakeover(Takeover):
         for hook in ("pre-hook", "post-hook"):
             if node.config.get(hook):
                 self.found.left_out.append(
-                    SpecError(f"model `{node.name}`: its {hook} can't be taken over", place=node.file)
+                    SpecError(f"model `{node.name}`: its {hook} can't be imported", place=node.file)
                 )
 
     def refuse(self, node: ProjectNode) -> None:
@@ -102,7 +102,7 @@ class _DbtTakeover(Takeover):
         if node.kind == "test":
             for name, usual in PLAIN.items():
                 if name not in ("where", "severity") and (node.config.get(name) or usual) != usual:
-                    raise SpecError(f"its `{name}` can't be taken over", place=node.file)
+                    raise SpecError(f"its `{name}` can't be imported", place=node.file)
             if str(node.config.get("severity") or "ERROR").upper() != "ERROR":
                 self.found.notes.append(f"{node.file}: the test `{node.name}` warns in dbt; here it fails")
 

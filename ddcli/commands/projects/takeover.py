@@ -1,4 +1,4 @@
-"""The takeover of a project by a pipeline: the parts that are taken over, and the reasons why others are left out."""
+"""The takeover of a project by a pipeline: the imported parts, and the reasons why others are left out."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Takeover(ABC):
         self.queries: dict[str, ImportedQuery] = {}
 
     def run(self) -> ImportedProject:
-        """Return the imported project. Raises UsageError if no part of it can be taken over."""
+        """Return the imported project. Raises UsageError if no part of it can be imported."""
         nodes = self.project.nodes
         for kind, name, file in self.project.unread:
-            self.leave(f"{kind} {name}", SpecError(f"{kind} `{name}` can't be taken over", place=file))
+            self.leave(f"{kind} {name}", SpecError(f"{kind} `{name}` can't be imported", place=file))
         relations = {}
         for each in nodes.values():
             if each.id in self.names and each.relation:
@@ -64,6 +64,11 @@ class Takeover(ABC):
         for place, note in checked.bound.graph.notes if checked.bound is not None else ():
             if (found := text.origin(place)) is not None:
                 self.found.notes.append(f"{found[1]}: {note}")
+        for name, schema in checked.outputs.items():
+            spans = [column for column, kind in schema.items() if kind.kind == "duration"]
+            if spans:
+                days = "a difference of dates is a duration here, a number of days in DuckDB: date_diff('day', a, b)"
+                self.found.notes.append(f"{name}: {', '.join(spans)}: {days}")
         self.found.notes += [
             f"inputs.{name}: {remark.removeprefix('? ')}" for name, (_, remark) in self.inputs.items() if remark
         ]
@@ -97,7 +102,7 @@ class Takeover(ABC):
         """Return the pipeline without the nodes that have errors, which are left out together with all that read them."""
         while True:
             if not any(query.written for query in self.queries.values()):
-                problem = "nothing of the project can be taken over"
+                problem = "nothing of the project can be imported"
                 first = self.found.left_out[0] if self.found.left_out else None
                 where = (
                     {"span": first.span, "place": first.place} if first is not None else {"place": str(self.project)}

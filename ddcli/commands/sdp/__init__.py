@@ -2,6 +2,6 @@
 
 * definitions: the tables, views and flows that its SQL files define
 * specification: a project's specification, and the files that it names
-* project: the parts of a project that are taken over, and the reasons why others are left out
+* project: the imported parts of a project, and the reasons why others are left out
 * translation: a query of Spark's as dd's SQL
 """

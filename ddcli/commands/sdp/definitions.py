@@ -48,7 +48,7 @@ class SparkDefinition:
 
 
 def read_definitions(file: str, text: str) -> tuple[list[SparkDefinition], list[SpecError]]:
-    """Return the definitions of a file, and an error for each that can't be taken over."""
+    """Return the definitions of a file, and an error for each that can't be imported."""
     found: list[SparkDefinition] = []
     errors: list[SpecError] = []
     try:
@@ -88,12 +88,12 @@ class _SparkStatement:
 
     def read(self) -> SparkDefinition:
         if not self.take("CREATE"):
-            raise self.error(f"`{self.here()}` can't be taken over")
+            raise self.error(f"`{self.here()}` can't be imported")
         if self.take("OR"):
             self.at += 1
         kind = next((kind for words, kind in KINDS.items() if self.take(*words)), None)
         if kind is None:
-            raise self.error(f"`create {self.here().lower()}` can't be taken over")
+            raise self.error(f"`create {self.here().lower()}` can't be imported")
         self.take("IF", "NOT", "EXISTS")
         place, start = self.place(), self.tokens[min(self.at, len(self.tokens) - 1)].start
         name, target = self.name(), tuple[str, ...]()
@@ -102,14 +102,12 @@ class _SparkStatement:
         self.clauses()
         if kind == "flow":
             if not self.take("AS", "INSERT", "INTO"):
-                raise self.error("a flow that is not an `insert into` can't be taken over")
+                raise self.error("a flow that is not an `insert into` can't be imported")
             target = self.name()
             self.take("BY", "NAME")
         elif not self.take("AS"):
             if self.at < len(self.tokens) or kind != "streaming table":
-                raise self.error(
-                    "this clause can't be taken over" if self.at < len(self.tokens) else "there is no query"
-                )
+                raise self.error("this clause can't be imported" if self.at < len(self.tokens) else "there is no query")
             return SparkDefinition(kind, name, target, self.file, self.text, place, start)
         query = tuple(self.tokens[self.at :])
         if not query:

@@ -25,7 +25,7 @@ OUTPUTS = ("materialized view", "streaming table")
 
 
 def import_sdp(project: Path, target: Path) -> ImportedProject:
-    """Return the project as a pipeline file for the place `target`. Raises UsageError if no part of it can be taken over."""
+    """Return the project as a pipeline file for the place `target`. Raises UsageError if no part of it can be imported."""
     spec = read_spec(project)
     definitions: list[SparkDefinition] = []
     errors: list[SpecError] = []
@@ -152,7 +152,7 @@ class _SparkTakeover(Takeover):
         """Take the project over, with a note on the settings that are not."""
         others = [key for key in self.spec.configuration if not key.startswith(INPUT)]
         if others:
-            self.found.notes.append(f"{self.spec.path.name}: `configuration` is not taken over: {', '.join(others)}")
+            self.found.notes.append(f"{self.spec.path.name}: `configuration` is not imported: {', '.join(others)}")
         return super().run()
 
     def about(self, node: ProjectNode) -> str:
@@ -165,7 +165,7 @@ class _SparkTakeover(Takeover):
             return own, ""
         folder = f"{node.source}/{node.name}" if node.source else node.name
         named = f"{node.source}.{node.name}" if node.source else node.name
-        remark = f'? where its files lie, and its columns: state it in the `configuration`, `{INPUT}{named}: "{{path: ...}}"`'
+        remark = f'? the path of its files, relative to this file, and its columns: set them in the `configuration`, `{INPUT}{named}: "{{path: ...}}"`'
         return {"path": f"sources/{folder}/", "format": "append"}, remark
 
     def take(self, node: ProjectNode, relations: Mapping[Key, str]) -> None:

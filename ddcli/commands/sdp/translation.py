@@ -93,7 +93,7 @@ class SparkQuery:
 
 
 def read_query(definition: SparkDefinition) -> SparkQuery:
-    """Parse a definition's query. Raises SpecError if it can't be taken over."""
+    """Parse a definition's query. Raises SpecError if it can't be imported."""
     text, tokens = definition.text, definition.query
     start, end = tokens[0].start, tokens[-1].end + 1
     if bad := UNWRITABLE.search(text, start, end):
@@ -178,7 +178,7 @@ def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edi
             doubled = beside and raw[0] == "'" == text[start - 1]
             if token.token_type == TokenType.RAW_STRING or "\\" in raw:
                 raise SpecError(
-                    "a text with a backslash can't be taken over", span=place, hint="write the character itself"
+                    "a text with a backslash can't be imported", span=place, hint="write the character itself"
                 )
             if beside and not doubled:
                 raise SpecError(

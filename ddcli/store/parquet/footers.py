@@ -50,7 +50,6 @@ NAMES = {
     ".jsonl": NDJSON,
     ".json": NDJSON,
 }
-NAMES |= dict.fromkeys((".txt", ".dat", ".data"), CSV)
 NAMES |= {".orc": ORC, ".avro": AVRO, ".xlsx": EXCEL}
 PLAIN = {name: name for name in (*INTEGERS, "bool", "null")} | {"float": "float32", "double": "float64"}
 PLAIN |= dict.fromkeys(("string", "large_string", "string_view"), "string")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.state.entries import InputFile
 
-WITHDRAWN = "it was withdrawn (`dd retract`), and is taken in again with other content or under another name"
+WITHDRAWN = "withdrawn with `dd retract`; it is read again only if its content or name changes"
 
 
 class Glimpse(NamedTuple):

@@ -63,8 +63,8 @@ def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = N
             if len(record.fields) != wanted:
                 more, delimiter = len(record.fields) > wanted, delimiter_name(dialect)
                 return Damage(
-                    f"the line has {len(record.fields)} fields, {'the header' if dialect.has_header else 'there are'} {wanted}"
-                    + ("" if dialect.has_header else " columns"),
+                    f"the line has {len(record.fields)} fields, {'the header' if dialect.header else 'there are'} {wanted}"
+                    + ("" if dialect.header else " columns"),
                     f"{path}:{record.last}",
                     f"quote a value that has a {delimiter}"
                     if more
@@ -131,7 +131,7 @@ def judge_object(text: str, place: str, *, tombstones: bool = False) -> Damage |
         return Damage("an escape is half a character", place)
     except ValueError as wrong:
         return Damage(f"not JSON: {getattr(wrong, 'msg', wrong)}", f"{place}:{getattr(wrong, 'colno', 1)}")
-    return None if isinstance(found, dict) else Damage("wants a JSON object on each line", place)
+    return None if isinstance(found, dict) else Damage("must be a JSON object on each line", place)
 
 
 class Syntax:
