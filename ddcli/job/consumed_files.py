@@ -7,6 +7,7 @@ that the next run knows and moves. Imports no third-party library.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, InputError
@@ -104,12 +105,13 @@ def archive(spec: Spec, base: Path, manifest: Manifest, files: Files) -> None:
         directory = real(locate(base, given.archive.value))
         for file, place in unmoved(given.path.value, base, manifest.inputs[name].files):
             from ddcli.store.files.move import move
+            from ddcli.store.tables.file_identity import is_file
 
             target = locate(base, file.archived)
             if not real(target).is_relative_to(directory):
                 continue  # the file has named another archive since
             try:
-                move(files, place, target)
+                move(files, place, target, partial(is_file, file))
             except EngineError as error:
                 error.hint = "the run is committed; make room or permit it, then run again to move the file"
                 raise

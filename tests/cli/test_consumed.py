@@ -84,7 +84,7 @@ def test_nothing_that_lies_in_the_archive_is_replaced(shop):
     assert (shop.folder / "done/2/1.csv").read_text() == csv((1, "a"))
     source, target = shop.write("x", "one"), shop.write("y", "two")
     with pytest.raises(Exception, match="another file is at"):
-        move.move(ddcli.store.state.directory.Files(), source, target)
+        move.move(ddcli.store.state.directory.Files(), source, target, lambda path: path == source)
     assert (source.read_text(), target.read_text()) == ("one", "two")
 
 
@@ -103,6 +103,78 @@ def test_what_waits_for_its_time_stays(shop):
     shop.write("in/2.csv", csv((9, "d")))
     ran(shop, "run")
     assert names(shop.folder / "done") == ["1.csv", "2.csv", "2/2.csv"]
+
+
+class Racing(ddcli.store.state.directory.Files):
+    """File operations, at one of which a producer replaces an input file: before it, or between its system calls."""
+
+    def __init__(self, at, replace, *, within):
+        self.at, self.replace, self.within, self.count = at, replace, within, 0
+
+    def do(self, operation, path, action):
+        if operation == "archive":
+            self.count += 1
+            if self.count == self.at:
+                if not self.within:
+                    self.replace()
+                    return super().do(operation, path, action)
+                return super().do(operation, path, lambda: self.between(action))
+        return super().do(operation, path, action)
+
+    def between(self, action):
+        """Replace the file after the first system call that names or moves it."""
+        calls = {name: getattr(os, name) for name in ("link", "rename")}
+        done = []
+
+        def raced(name):
+            def call(*arguments, **options):
+                calls[name](*arguments, **options)
+                if not done:
+                    done.append(name)
+                    self.replace()
+
+            return call
+
+        try:
+            for name in calls:
+                setattr(os, name, raced(name))
+            return action()
+        finally:
+            for name, call in calls.items():
+                setattr(os, name, call)
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_file_that_comes_while_others_are_moved_is_read_by_the_next_run(shop, monkeypatch, at, within, links):
+    """Under the name of one that was read: whenever the producer replaces it, no row is lost."""
+    pipeline(shop, ARCHIVE)
+    link = os.link
+    if not links:
+
+        def no_link(source, target, **options):
+            if "done" in str(target) and not str(source).endswith(".dd-tmp"):
+                raise OSError(errno.EXDEV, "another file system")
+            link(source, target, **options)
+
+        monkeypatch.setattr(os, "link", no_link)
+    for number in (1, 2, 3):
+        shop.write(f"in/{number}.csv", csv((number, "a")))
+    later = csv((9, "b"))
+    new = shop.write("new.csv", later)
+    racing = Racing(at, lambda: new.replace(shop.folder / "in/2.csv"), within=within)
+    with monkeypatch.context() as patch:
+        patch.setattr(ddcli.store.state.directory, "Files", lambda: racing)
+        run(shop.folder / "p.yaml")
+    assert racing.count >= at or not new.exists() or at > 5
+    if new.exists():
+        new.replace(shop.folder / "in/2.csv")
+    run(shop.folder / "p.yaml")
+    assert contents(shop.folder / "out") == {(1, "a"): 1, (2, "a"): 1, (3, "a"): 1, (9, "b"): 1}
+    assert names(shop.folder / "in") == []
+    assert later in {path.read_text() for path in (shop.folder / "done").rglob("2.csv")}
+    assert not list(shop.folder.rglob("*.dd-tmp"))
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -40,6 +40,15 @@ def taken_again(root: Path, now: InputFile, known: Iterable[InputFile]) -> Input
     return None
 
 
+def is_file(file: InputFile, path: Path) -> bool:
+    """Return whether a path has the very file, or object, that was read, wherever it lies now."""
+    if isinstance(path, ObjectPath):
+        return mark_of(path, file.size) == file.fingerprint
+    found = path.stat()
+    same = (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
+    return same and fingerprint(path, file.size) == file.fingerprint
+
+
 def withdrawn_entry(root: Path, before: InputFile, now: InputFile) -> InputFile | None:
     """Return a withdrawn file's entry, with the digest of all its content, if it is still there, unchanged; None if it has other content.
 
