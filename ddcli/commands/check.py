@@ -22,6 +22,8 @@ from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.document import parse_partly
 from ddcli.spec.file import read_text
+from ddcli.spec.model import catalog_of
+from ddcli.store.extras import PRODUCTS, check_package
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
 from ddcli.store.parquet.footers import Footers
@@ -150,11 +152,38 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
             errors += [_at_the_input(each, given) for each in each_of(error)]
     bound = _bound(spec, inputs, errors)
     outputs = _plan(bound, errors)
+    errors += _missing_packages(spec)
     if bound is not None and not errors and (budget or spec.budget is not None):
         errors += _overworked(bound, budget or {})
     unseen = {} if errors else _unseen(spec, base)
     left = {} if errors or not archives_of(spec) or _manifest(spec, base) else not_taken_in(spec, base)
     return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen, left, bound)
+
+
+def _missing_packages(spec: Spec) -> list[UsageError]:
+    """Return an error for each table among the outputs that this machine lacks a package for: the run would commit, and then fail."""
+    errors = []
+    for name, output in spec.outputs.items():
+        if (target := output.target) is None:
+            continue
+        try:
+            if target.product in PRODUCTS:
+                check_package(PRODUCTS[target.product])
+            if target.kind == "iceberg" and _is_in_a_database(*catalog_of(target.catalog)):
+                check_package("sqlalchemy")
+        except UsageError as error:
+            problem = f"outputs.{name}.{target.kind}: {error.problem}"
+            errors.append(UsageError(problem, span=target.place.span, hint=error.hint))
+    return errors
+
+
+def _is_in_a_database(name: str, properties: Mapping[str, str]) -> bool:
+    """Return whether a catalog of Iceberg is kept in a database: its type, or by default its URI, states that."""
+    from pyiceberg.utils.config import Config
+
+    found = properties or Config().get_catalog_config(name) or {}
+    kind = found.get("type")
+    return kind == "sql" if kind else str(found.get("uri", "")).startswith(("sqlite", "postgresql"))
 
 
 def _overworked(bound: BoundPipeline, budget: Mapping[str, str]) -> list[BudgetError]:

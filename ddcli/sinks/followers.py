@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ddcli.store.targets.mark import TableFile
     from ddcli.store.targets.target import Target
 
+COMMITTED = "the run is committed, and the table stays as it was"
+
 
 def follow(request: Request, state: State) -> dict[str, str]:
     """Bring the tables of all outputs up to their logs; return where those are that had to be. Under the state's lock.
@@ -62,8 +64,10 @@ def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:
     """Return an error of a table as one that names the output."""
     if not error.problem.startswith("output"):
         error.problem = f"outputs.{name}.{target.kind}: {error.problem}"
-    if error.hint:
-        error.hint = error.hint.replace(INVISIBLE, "the run is committed, and the table stays as it was")
+    hint = (error.hint or "").replace(INVISIBLE, COMMITTED)
+    error.hint = (
+        hint if COMMITTED in hint else "; ".join(filter(None, (hint, f"{COMMITTED}: the next run completes it")))
+    )
     return error
 
 

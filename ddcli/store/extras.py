@@ -17,7 +17,12 @@ EXTRAS = {
     "psycopg": ("databases of Postgres", "postgres"),
     "pymysql": ("databases of MySQL", "mysql"),
     "pyiceberg": ("tables of Iceberg", "iceberg"),
+    "sqlalchemy": ("catalogs of Iceberg in databases", "iceberg"),
 }
+PRODUCTS = {
+    "delta": "deltalake", "iceberg": "pyiceberg", "postgres": "psycopg", "mysql": "pymysql", "duckdb": "duckdb",
+}  # fmt: skip
+"""The package that writes tables of a product, where one is needed."""
 
 
 def check_package(name: str) -> None:

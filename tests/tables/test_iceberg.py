@@ -1,5 +1,6 @@
 """Tables of Iceberg as inputs."""
 
+import importlib.util
 import random
 from collections import Counter
 
@@ -20,7 +21,7 @@ from ddcli.store.mirrors import column_chunks, row_pairs
 from ddcli.store.mirrors.iceberg import IcebergSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
-from tests.harness import imported_by
+from tests.harness import contents, imported_by
 from tests.tables.histories import IcebergHistory, delete_positions, properties_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
@@ -305,3 +306,45 @@ def test_null_lists_of_structs_stay_null(tmp_path):
     run(path)
     found = read_log(tmp_path / "more/out", as_of="latest").select("k", "v", "w").sort("k")
     assert found.equals(wanted.with_columns(w=pl.lit(None, pl.Int64)))
+
+
+OUTPUT = """\
+name: p
+inputs: {a: {path: in/, format: append, columns: {k: int64}}}
+outputs: {b: {from: a, as: table, iceberg: {catalog: CATALOG, table: shop.b}}, plain: {from: a, path: out/}}
+"""
+IN_A_DATABASE = "{uri: 'sqlite:///catalog.db', warehouse: 'file://warehouse'}"
+
+
+@pytest.mark.parametrize(
+    ("catalog", "missing", "said"),
+    [
+        (IN_A_DATABASE, "sqlalchemy", "catalogs of Iceberg in databases need the package sqlalchemy"),
+        (IN_A_DATABASE.replace("{", "{type: sql, "), "sqlalchemy", "need the package sqlalchemy"),
+        (IN_A_DATABASE, "pyiceberg", "tables of Iceberg need the package pyiceberg"),
+        ("{uri: 'http://localhost:1'}", "sqlalchemy", ""),
+        ("{type: in-memory}", "sqlalchemy", ""),
+    ],
+)
+def test_a_missing_package_of_an_output_is_found_before_a_run_commits(shop, monkeypatch, catalog, missing, said):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == missing else find(name, *more))
+    shop.write("p.yaml", OUTPUT.replace("CATALOG", catalog))
+    shop.write("in/1.csv", "k\n1\n")
+    checked = shop("check")
+    assert (checked.code, said in checked.err) == (2 if said else 0, True), checked.err
+    if said:
+        assert checked.err.startswith("p.yaml:3:")
+        assert install_command("iceberg") in checked.err
+
+
+def test_a_run_whose_table_fails_says_that_it_is_committed(shop):
+    shop.write(
+        "p.yaml", OUTPUT.replace("CATALOG", "{uri: 'sqlite:///nowhere/catalog.db', warehouse: 'file://warehouse'}")
+    )
+    shop.write("in/1.csv", "k\n1\n")
+    failed = shop("run")
+    assert failed.code == 5
+    assert "outputs.b.iceberg: " in failed.err
+    assert "the run is committed, and the table stays as it was" in failed.err
+    assert contents(shop.folder / "out") == {(1,): 1}
