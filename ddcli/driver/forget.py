@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.driver.execute import execute
-from ddcli.driver.run import open_state
+from ddcli.driver.run import open_state, say_committed
 from ddcli.driver.tables import errors_at_tables, update_followers
 from ddcli.engine.jit.settings import set_announce
-from ddcli.errors import Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
+from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
 from ddcli.job.forgotten_rows import Forgetting, ForgettingSummary
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
@@ -76,18 +76,22 @@ def forget(
         _refuse_rows_there(request, held.manifest if held is not None else known)
         before = held.manifest if held is not None else known
         wanted = {} if held is None else imports(request)
-        with (
-            reading(request.spec.name.value, request.state, wanted, if_locked) as shared,
-            errors_at_tables(request),
-            update_followers(request, held),
-        ):
-            execute(replace(request, shared=shared), before, held)
-        after = held.manifest if held is not None else before
-        if held is not None:
-            if after is not None and wanted:
-                advance_holds(request.spec.name.value, request.state, taken_of(after, wanted))
-            forget_examples(request.state, held.files)
-            _refuse_readers(request.state)
+        try:
+            with (
+                reading(request.spec.name.value, request.state, wanted, if_locked) as shared,
+                errors_at_tables(request),
+                update_followers(request, held),
+            ):
+                execute(replace(request, shared=shared), before, held)
+            after = held.manifest if held is not None else before
+            if held is not None:
+                if after is not None and wanted:
+                    advance_holds(request.spec.name.value, request.state, taken_of(after, wanted))
+                forget_examples(request.state, held.files)
+                _refuse_readers(request.state)
+        except DdError as error:
+            say_committed(error, committed=held is not None and held.manifest is not before)
+            raise
     found = request.forgetting
     assert found is not None, "it was asked for"
     assert before is not None, "a state without a manifest is refused"

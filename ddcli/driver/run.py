@@ -33,6 +33,7 @@ from ddcli.job.inputs import find_inputs
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import check_outputs, imports, newest_of, read_request
 from ddcli.screen import near
+from ddcli.store.files.gate import INVISIBLE
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.outputs import check_aside
@@ -233,11 +234,18 @@ def _commit(
             archive(request.spec, request.base, state.manifest, state.files)
             if wanted:
                 advance_holds(name, request.state, taken_of(state.manifest, wanted))
-    except DdError:
+    except DdError as error:
         if summary is not None:
             record(summary)
+            say_committed(error, committed=summary.changed)
         raise
     return record(done)
+
+
+def say_committed(error: DdError, *, committed: bool) -> None:
+    """Correct the hint of an error that came after the commit, whose results are visible."""
+    if committed and error.hint:
+        error.hint = error.hint.replace(INVISIBLE, "the run is committed")
 
 
 @contextmanager
