@@ -87,7 +87,8 @@ def _begin(data: Path, directory: Path, output: str) -> None:
     from ddcli.commands.first_pipeline import begin
     from ddcli.errors import UsageError
 
-    made = begin(data, directory)
+    notes: list[str] = []
+    made = begin(data, directory, notes)
     if met := [name for name in made if (directory / name).exists()]:
         hint = "name another directory: `dd init DIRECTORY --from DATA`"
         raise UsageError(f"these files exist already: {', '.join(met)}", place=str(directory), hint=hint)
@@ -102,6 +103,8 @@ def _begin(data: Path, directory: Path, output: str) -> None:
         return
     for name in made:
         say(str(directory / name))
+    for note in notes:
+        say(f"note: {note}", err=True)
     say(
         f"next: check the comments with a question mark, then {shell('dd', 'run', directory / next(iter(made)))}",
         err=True,

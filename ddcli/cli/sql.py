@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import NO_CODE, PIPELINE, ROWS, STATE, VAR
+from ddcli.cli.columns import CSV_OPTION, parse_csv
 from ddcli.screen import say
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     help="Answer as of T; `latest`: with the rows of the inputs that no run has read yet. [default: the last commit]",
 )
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Print at most N rows.")
+@CSV_OPTION
 @STATE
 @NO_CODE
 @ROWS
@@ -39,6 +41,7 @@ def command(
     pipeline: Path | None,
     as_of: str | None,
     limit: int | None,
+    csv: str | None,
     state: str | None,
     no_code: bool,
     output: RowFormat,
@@ -50,7 +53,8 @@ def command(
     Without a state the answer is that of a first run.
 
     Without --from the query names files, directories and globs in quotes; each row of a file is a record. Text has the columns that
-    `columns: infer` finds.
+    `columns: infer` finds. CSV is read as it looks: a note states its delimiter, and that the first line is a row and no header
+    (columns are then column0, column1, ...), unless --csv states them.
 
     Rows are in the order of `order by`, else of their columns; a row of multiplicity n is printed n times. JSON: [{column: value, ...}].
 
@@ -72,8 +76,12 @@ def command(
         for option, value in (("--as-of", as_of), ("--state", state)):
             if value is not None:
                 raise UsageError(f"`{option}` needs a pipeline", hint="name its file: `--from PIPELINE`")
-        found = answer_of_files(text)
+        found = answer_of_files(text, None if csv is None else parse_csv(csv))
     else:
+        if csv is not None:
+            raise UsageError(
+                "`--csv` is for files that the query names", hint="the pipeline states how its files are written"
+            )
         where = None if state is None else locate(Path.cwd(), state)
         found = answer(pipeline, text, state=where, as_of=as_of, no_code=no_code)
     for span, note in found.notes:

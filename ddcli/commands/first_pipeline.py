@@ -23,8 +23,8 @@ OWN = ("time", "diff")
 """The columns that an output's log adds."""
 
 
-def begin(data: Path, directory: Path) -> dict[str, str]:
-    """Return the text of pipeline files over the files below `data`, by name; paths in them are relative to `directory`.
+def begin(data: Path, directory: Path, notes: list[str] | None = None) -> dict[str, str]:
+    """Return the text of pipeline files over the files below `data`, by name; paths in them are relative to `directory`. What is left out is added to `notes`.
 
     Rows have the time of the run that takes them in. Debezium's events have times of their own, so they are in a second pipeline. Raises
     UsageError if nothing can be read.
@@ -44,6 +44,11 @@ def begin(data: Path, directory: Path) -> dict[str, str]:
     name = re.sub(r"[^\w.-]+", "_", data.resolve().name).strip("._-") or "data"
     clocks = [clock for clock in ("arrival", "event") if any(_clock(one) == clock for one in good)]
     bad = [one for one in found if one.why_not is not None]
+    if notes is not None:
+        notes += [f"{one.path} is left out: {one.why_not}" for one in bad]
+        notes += [
+            f"{one.path}: the column '{name}' is left out: {why}" for one in good for name, why in one.partial.items()
+        ]
     made = {}
     for clock in clocks:
         called = name if clock == clocks[0] else f"{name}_events"
@@ -126,6 +131,8 @@ def _input(given: FoundInput) -> Iterator[str]:
         yield "    columns:"
         for column, kind in given.columns.items():
             yield _commented(f"      {_word(column)}: {_word(kind)}", _doubt(given, f"columns.{column}"))
+        for column, why in given.partial.items():
+            yield f"      # ? {visible(_word(column))} is left out: {why}"
 
 
 def _declares(given: FoundInput) -> bool:

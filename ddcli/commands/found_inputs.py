@@ -11,18 +11,20 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.tree import quoted, to_be_read
-from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
+from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, is_named, name_of_kind
 from ddcli.store.tables.column_types import FoundColumns
 from ddcli.store.tables.compression import NotWholeError, bare, unpacked
+from ddcli.store.tables.csv_look import first_is_row, look_of, widest
 from ddcli.store.tables.csv_records import DamagedError
 from ddcli.store.tables.encodings import UTF_8, wrong_encoding
-from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects, widest
+from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
 from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from ddcli.store.tables.first_rows import TextColumns
     from ddcli.store.tables.listing import Listing
 
 FILES = 30
@@ -47,6 +49,8 @@ class FoundInput:
     given: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
+    partial: dict[str, str] = field(default_factory=dict)
+    """The columns that are left out, as some files lack them, and how many."""
     table: str = ""
     """The kind of table, if another program keeps it."""
     why_not: str | None = None
@@ -120,9 +124,12 @@ def _look_at(given: FoundInput) -> None:
     dialect, found = DEFAULT, FoundColumns()
     if kind == CSV:
         dialect = _dialect(given, some)
+    found.delimiter = dialect.separator
     tables = [first_rows(path, dialect) for path in some]
     if kind in (CSV, NDJSON, EXCEL):
-        names = list(dict.fromkeys(name for table in tables for name in table if name))
+        names = list(dict.fromkeys(name for table in tables for name in table if is_named(name)))
+        if kind != NDJSON:
+            names = _in_all(given, tables, names)
         if any("" in table for table in tables):
             given.doubts["path"] = "a column without a name is left out"
         texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
@@ -139,6 +146,18 @@ def _look_at(given: FoundInput) -> None:
         given.columns = _own_columns(given.files[0])
     with to_be_read():
         _meaning(given, tables, declared=kind in (CSV, NDJSON, EXCEL))
+
+
+def _in_all(given: FoundInput, tables: Sequence[TextColumns], names: Sequence[str]) -> list[str]:
+    """Return the columns that all files have, as a file of text must have all that are declared; note the others."""
+    for name in names:
+        having = sum(name in table for table in tables)
+        if having < len(tables):
+            given.partial[name] = f"only {having} of {len(tables)} files have it, and each file must have all columns"
+    kept = [name for name in names if name not in given.partial]
+    if not kept:
+        raise InputError("its files have no column in common", hint="name those that are alike by a glob of their own")
+    return kept
 
 
 def _own_columns(path: Path) -> dict[str, str]:
@@ -177,7 +196,8 @@ def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
         options["encoding"] = encoding
     plain = replace(DEFAULT, encoding=encoding)
     tabs = bare(files[0].name).endswith(".tsv")
-    for skip in range(MOST_SKIPPED + 1):
+    look = look_of(files[0], plain)
+    for skip in () if "skip" in look else range(MOST_SKIPPED + 1):
         width, delimiter = widest(files[0], replace(plain, skip=skip))
         if width > 1:
             if delimiter != ("\t" if tabs else ","):
@@ -186,6 +206,10 @@ def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
                 options["skip"] = skip
                 given.doubts["csv"] = "the first lines don't look like a header"
             break
+    options |= {name: value for name, value in look.items() if "skip" in look}
+    if first_is_row(files[0], replace(plain, **options)):
+        options["header"] = False
+        given.doubts["csv"] = "the first line looks like a row, so the columns are numbered: name them, in their order"
     if options:
         given.given["csv"] = options
     return replace(plain, **options)
@@ -232,17 +256,17 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
         if len(set(zip(values, moments, strict=True))) == len(values):
             given.given |= {"format": "upsert", "key": [candidate], "order_by": quoted(time)}
             given.doubts["key"] = (
-                f"'{candidate}' occurs several times: the row with the latest '{time}' counts; if all do: append"
+                f"values of '{candidate}' occur several times: of each, the row with the latest '{time}' counts; if all rows do: append"
             )
             return
     given.given["format"] = "append"
     if repeated:
         given.doubts["format"] = (
-            f"'{candidate}' occurs several times{' at one time' if time else ''}; for its last row only: upsert, with `key` and `order_by`"
+            f"values of '{candidate}' occur several times{' at one time' if time else ''}; if only the last row of each counts: upsert, with `key` and `order_by`"
         )
     elif candidate:
         given.doubts["format"] = (
-            f"'{candidate}' occurs once; if later rows are to replace earlier ones: upsert, with `key: [{candidate}]`"
+            f"each '{candidate}' is unique so far; if later rows replace earlier ones: upsert, with `key: [{candidate}]`"
         )
 
 

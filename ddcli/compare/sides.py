@@ -255,7 +255,7 @@ def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -
     for dialect in {given.reading.dialect for given in (a, b) if isinstance(given, FilesGiven)} - {DEFAULT}:
         if not any(isinstance(given, FilesGiven) and name_of_kind(given.paths[0]) == CSV for given in (a, b)):
             raise UsageError("--csv is for CSV files, and neither side is CSV", hint="leave it out")
-        if not dialect.header:
+        if not dialect.has_header:
             raise UsageError(
                 "files without a header have no names to compare by", hint="convert them first: `dd convert`"
             )

@@ -29,7 +29,8 @@ class Dialect:
     """A dialect of CSV, each field an option of a pipeline file, but for `names`. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
 
     `null` are texts that mean null, besides an empty field. Lines that begin with `comment` are skipped where a record would
-    begin, and so are the first `skip` lines of a file. Without a `header` a file's columns are `names`, without those in its path.
+    begin, and so are the first `skip` lines of a file. Without a `header` a file's columns are `names`, without those in its path;
+    None: there is one, unless an input whose columns are inferred looks otherwise. `thousands` may be between three digits each.
     """
 
     delimiter: str | None = None
@@ -37,9 +38,10 @@ class Dialect:
     encoding: str = "utf-8"
     null: tuple[str, ...] = ()
     decimal: str = "."
+    thousands: str | None = None
     date_format: str | None = None
     timestamp_format: str | None = None
-    header: bool = True
+    header: bool | None = None
     comment: str | None = None
     skip: int = 0
     names: tuple[str, ...] = ()
@@ -50,19 +52,24 @@ class Dialect:
         return self.delimiter or ","
 
     @property
+    def has_header(self) -> bool:
+        """Return whether the first record has the names of the columns."""
+        return self.header is not False
+
+    @property
     def is_plain(self) -> bool:
         """Return whether a file is records of UTF-8 from its header on, as polars reads them."""
-        return self.header and self.encoding == "utf-8" and self.comment is None and not self.skip
+        return self.has_header and self.encoding == "utf-8" and self.comment is None and not self.skip
 
     def stated(self) -> list[tuple[str, object]]:
-        """Return the options that differ from their defaults."""
+        """Return the options that change the meaning of files, as they differ from their defaults."""
         options = [(option.name, option.default, getattr(self, option.name)) for option in fields(self)]
-        return [(name, value) for name, default, value in options if value != default]
+        return [(name, value) for name, default, value in options if value != default and value is not True]
 
     def of(self, name: str, partition: Container[str]) -> Dialect:
         """Return the dialect of a file, by its name without the ending of a compression; `partition` has the columns in its path."""
         tabs = self.delimiter is None and name.endswith(".tsv")
-        names = () if self.header else tuple(column for column in self.names if column not in partition)
+        names = () if self.has_header else tuple(column for column in self.names if column not in partition)
         return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)
 
     def form_of(self, kind: Type) -> str | None:
@@ -75,7 +82,8 @@ class Dialect:
         if form:
             return f"a {kind.kind} is written as `csv` states, {form}; "
         if (kind.is_float or kind.kind == "decimal") and self.decimal != ".":
-            return f"a number is written with `{self.decimal}` as `csv` states, and nothing between its thousands; "
+            thousands = f"`{self.thousands}`" if self.thousands else "nothing"
+            return f"a number is written with `{self.decimal}` as `csv` states, and {thousands} between its thousands; "
         return WRITTEN.get(kind.kind, "")
 
 

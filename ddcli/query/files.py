@@ -5,27 +5,33 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text, UsageError
-from ddcli.expressions.csv_dialect import DEFAULT, Dialect
+from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.statement import read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import Request
+from ddcli.sources.inference import shown_doubt
 from ddcli.spec.model import InputSpec, Spec
+from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
+from ddcli.store.tables.compression import bare
 from ddcli.store.tables.input_path import NothingFound
 from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from ddcli.errors import Span
+    from ddcli.expressions.csv_dialect import Dialect
+    from ddcli.sources.readers import Reader
 
 QUOTES = ("'", '"')
 
@@ -37,6 +43,19 @@ class NamedFiles:
     request: Request
     notes: tuple[tuple[Span, str], ...]
     left_out: Mapping[str, Mapping[str, str]]
+    places: Mapping[str, Span]
+    columns: AbstractSet[str] | None
+    """The names in the query, in small letters; None if it reads all columns."""
+
+    def doubts(self, readers: Mapping[str, Reader]) -> list[tuple[Span, str]]:
+        """Return notes on doubts about the columns that the query reads."""
+        return [
+            (self.places[path], f"'{path}': {shown_doubt((name, doubt))}")
+            for path, reader in readers.items()
+            if isinstance(reader, LogReader) and reader.pinned is not None
+            for name, doubt in reader.pinned.doubts.items()
+            if self.columns is None or name.lower() in self.columns
+        ]
 
     def explained(self, error: SpecError) -> SpecError:
         """Return an error of a query; if it lacks a column that was left out, the error that states why."""
@@ -52,8 +71,8 @@ class NamedFiles:
         return error
 
 
-def named_files(text: Text) -> NamedFiles:
-    """Return a request whose inputs are the files of a query, named by their paths; each of their rows is a record.
+def named_files(text: Text, dialect: Dialect | None = None) -> NamedFiles:
+    """Return a request whose inputs are the files of a query, named by their paths; each of their rows is a record. `dialect` is that of CSV.
 
     The request's state is never read. Raises UsageError for a table without quotes, which can't be a file.
     """
@@ -77,47 +96,43 @@ def named_files(text: Text) -> NamedFiles:
             error.hint = "check the path; it is relative to the current directory"
             raise
         paths = [listing.path(file) for file in listing.files]
-        csv = _csv(paths)
-        if csv is not None:
-            delimiter = json.dumps(csv.delimiter)
+        csv, look = _dialect(paths, dialect)
+        if look:
             notes.append(
-                (each.span, f"'{each.value}' is read with {delimiter} between its fields, as its header looks")
+                (each.span, f"'{each.value}' is read as {_shown(look)}, by its look; `--csv` states it otherwise")
             )
         left = left_out[each.value] = _unfit(paths)
         if left and all_columns:
             shown = ", ".join(f"'{name}' ({kind})" for name, kind in left.items())
             notes.append((each.span, f"'{each.value}' has columns of types that records can't have, left out: {shown}"))
-        if all_columns and _has_unnamed(paths, csv):
-            notes.append((each.span, f"'{each.value}' has a column without a name, left out"))
         time = (Text(ARRIVAL, each.span),)
         given = InputSpec(each, each, time, format="append", csv=csv, ignored=tuple(left), infers=True)
         inputs[each.value] = given
     spec = Spec(Text("query", text.span), base / "query", inputs, {}, {}, clock="arrival")
     clock = RunClock(arrival=True, now=time_now(None))
     request = Request(spec, "", base, base / DEFAULT_STATE, {}, None, lambda _line: None, clock=clock)
-    return NamedFiles(request, tuple(notes), left_out)
+    names = None if all_columns else {node.name.lower() for node in tree.nodes if isinstance(node, exp.Identifier)}
+    places = {name: given.path.span for name, given in inputs.items()}
+    return NamedFiles(request, tuple(notes), left_out, places, names)
 
 
-def _csv(paths: Sequence[Path]) -> Dialect | None:
-    """Return the options of CSV files, if the header of the first shows another delimiter than its name implies."""
+def _dialect(paths: Sequence[Path], stated: Dialect | None) -> tuple[Dialect | None, dict[str, Any]]:
+    """Return the dialect of CSV files, None for other files, and those of its options that the first file shows."""
     path = next((path for path in paths if name_of_kind(path) == CSV), None)
     if path is None:
-        return None
-    from ddcli.store.tables.first_rows import delimiter_of
+        return None, {}
+    from ddcli.store.tables.csv_look import look_of
 
-    delimiter = delimiter_of(path, DEFAULT)
-    return None if delimiter is None else Dialect(delimiter)
+    dialect = stated or DEFAULT
+    look = look_of(path, dialect)
+    # What is settled is not looked at again.
+    settled = replace(dialect, delimiter=dialect.of(bare(path.name), ()).separator, header=dialect.has_header)
+    return replace(settled, **look), look
 
 
-def _has_unnamed(paths: Sequence[Path], csv: Dialect | None) -> bool:
-    """Return whether the header of the first CSV file lacks the name of a column."""
-    path = next((path for path in paths if name_of_kind(path) == CSV), None)
-    if path is None:
-        return False
-    from ddcli.store.tables.csv_records import names_of
-
-    dialect = DEFAULT if csv is None else replace(DEFAULT, delimiter=csv.delimiter)
-    return "" in names_of(path, dialect)
+def _shown(options: Mapping[str, object]) -> str:
+    """Return options of CSV as a pipeline file has them."""
+    return "`csv: {" + ", ".join(f"{name}: {json.dumps(value)}" for name, value in options.items()) + "}`"
 
 
 def _unfit(paths: Sequence[Path]) -> dict[str, str]:

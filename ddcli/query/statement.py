@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.errors import Span
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Type
     from ddcli.job.request import Request
@@ -100,14 +101,16 @@ def _answer(request: Request, query: str, as_of: str | None) -> QueryAnswer:
     raise StateError("the state is committed faster than it can be read", place=str(request.state))
 
 
-def answer_of_files(query: str) -> QueryAnswer:
+def answer_of_files(query: str, dialect: Dialect | None = None) -> QueryAnswer:
     """Return the rows of a query over the files that it names. Raises SpecError and UsageError as `answer` does."""
-    files = named_files(query_text(query))
+    files = named_files(query_text(query), dialect)
     try:
-        found = _Statement(files.request, None, LATEST).answer(query)
+        statement = _Statement(files.request, None, LATEST)
+        found = statement.answer(query)
     except SpecError as error:
         raise files.explained(error) from None
-    return replace(found, notes=(*files.notes, *found.notes))
+    assert statement.inputs is not None
+    return replace(found, notes=(*files.notes, *files.doubts(statement.inputs.readers), *found.notes))
 
 
 class _Statement:

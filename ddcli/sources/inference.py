@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, StateError, Text
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
+from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, is_named, name_of_kind
 
 if TYPE_CHECKING:
     from ddcli.expressions.csv_dialect import Dialect
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from ddcli.store.tables.first_rows import TextColumns
     from ddcli.store.tables.listing import Listing
 
-OPTIONS = ("decimal", "date_format", "timestamp_format")
+OPTIONS = ("decimal", "thousands", "date_format", "timestamp_format")
 """Options of CSV that decide which texts are values of a type."""
 ROWLESS = "a row is needed; else declare the columns, in a pipeline file under the input's `columns`"
+UNNAMED = "a column without a name is left out"
 FILES = 30
 """Files that are looked at."""
 
@@ -34,16 +35,15 @@ class PinnedColumns:
     columns: dict[str, str]
     file: str
     known: bool
-    unnamed: bool = False
-    """True: the files have a column without a name, which is left out, as no expression could read it."""
+    doubts: dict[str, str] = field(default_factory=dict)
+    """Doubts about the columns that were found, by name; an empty one is that of columns without a name."""
 
     @property
     def remark(self) -> str:
         """Return the addition to an error about the columns: since when they are known, and from which file."""
         where = f"from '{self.file}'" if self.file else "from its files"
         when = "pinned by the first run" if self.known else "inferred now"
-        unnamed = ", without one that has no name" if self.unnamed else ""
-        return f"its columns are {when}, {where}: {self.shown}{unnamed}"
+        return "; ".join([f"its columns are {when}, {where}: {self.shown}", *map(shown_doubt, self.doubts.items())])
 
     @property
     def shown(self) -> str:
@@ -53,6 +53,11 @@ class PinnedColumns:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a state keeps of them."""
         return {"columns": self.columns, "file": self.file}
+
+
+def shown_doubt(doubt: tuple[str, str]) -> str:
+    """Return a doubt about a column for people."""
+    return f"'{doubt[0]}' is {doubt[1]}" if doubt[0] else doubt[1]
 
 
 def pinned(given: InputSpec, listing: Listing, entry: InputEntry | None) -> PinnedColumns | None:
@@ -68,8 +73,8 @@ def pinned(given: InputSpec, listing: Listing, entry: InputEntry | None) -> Pinn
     if not texts:
         return None
     some = texts if len(texts) <= FILES else [*texts[: FILES // 2], *texts[-FILES // 2 :]]
-    columns, unnamed = _found(given, listing, [listing.path(file) for file in some])
-    return PinnedColumns(columns, some[0].path, known=False, unnamed=unnamed)
+    columns, doubts = _found(given, listing, [listing.path(file) for file in some])
+    return PinnedColumns(columns, some[0].path, known=False, doubts=doubts)
 
 
 def with_columns(given: InputSpec, found: PinnedColumns | None) -> InputSpec:
@@ -102,26 +107,29 @@ def _known(given: InputSpec, entry: InputEntry) -> PinnedColumns | None:
     return PinnedColumns({name: str(kind) for name, kind in (kept.columns | times | diff).items()}, "", known=True)
 
 
-def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[str, str], bool]:
-    """Return the types that all values of some files have, and whether a column has no name; a column may be null unless it is a key, a time or a diff."""
+def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the types that all values of some files have, and the doubts about them; a column may be null unless it is a key, a time or a diff."""
     from ddcli.expressions.csv_dialect import DEFAULT
     from ddcli.sources.input_format import format_of
     from ddcli.store.log.schema import columns_from_paths
-    from ddcli.store.tables.column_types import FoundColumns
+    from ddcli.store.tables.column_types import NO_VALUE, FoundColumns
+    from ddcli.store.tables.compression import bare
     from ddcli.store.tables.partitions import types_of_partitions
 
     dialect = given.csv or DEFAULT
-    tables = [_texts(given, path, dialect) for path in paths]
-    names = list(dict.fromkeys(name for table in tables for name in table if name))
-    texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
     is_csv = name_of_kind(paths[0]) == CSV
+    if is_csv:
+        _refuse_other_look(paths[0], dialect)
+    tables = [_texts(given, path, dialect) for path in paths]
+    names = list(dict.fromkeys(name for table in tables for name in table if is_named(name)))
+    texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
     if not names:
         raise InputError("the file has no row to find columns from", place=str(paths[0]), hint=ROWLESS)
-    if is_csv and len(names) == 1 and dialect.header and dialect.delimiter is None:
-        _refuse_other_delimiter(paths[0], dialect)
     options: dict[str, object] = {key: value for key, value in dialect.stated() if key in OPTIONS}
     options["null"] = list(dialect.null)
-    found = FoundColumns(options=options, closed=True).look_at(texts, is_csv=is_csv).types
+    separator = dialect.of(bare(paths[0].name), ()).separator
+    looked_at = FoundColumns(options=options, closed=True, delimiter=separator).look_at(texts, is_csv=is_csv)
+    found = looked_at.types
     log = format_of(given)
     beside = types_of_partitions(columns_from_paths(log, listing).values(), log.time, None)
     found |= {name: str(kind) for name, kind in beside.items() if name not in found and name != ARRIVAL}
@@ -131,21 +139,36 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[
         for name, kind in found.items()
         if name not in given.ignored
     }
-    return columns, any("" in table for table in tables)
+    doubts = {name: doubt for name, doubt in looked_at.doubts.items() if name in columns and doubt != NO_VALUE}
+    return columns, doubts | ({"": UNNAMED} if any("" in table for table in tables) else {})
 
 
-def _refuse_other_delimiter(path: Path, dialect: Dialect) -> None:
-    """Raise InputError for CSV that would be a single column, where another delimiter makes more of it."""
+def _refuse_other_look(path: Path, dialect: Dialect) -> None:
+    """Raise InputError for CSV that looks as if it were written otherwise than the input's options state."""
     from ddcli.store.tables.compression import bare
-    from ddcli.store.tables.first_rows import delimiter_of
+    from ddcli.store.tables.csv_look import look_of
 
-    delimiter = delimiter_of(path, dialect)
-    if delimiter is not None:
-        usual = json.dumps(dialect.of(bare(path.name), ()).separator)
+    look = look_of(path, dialect)
+    usual = json.dumps(dialect.of(bare(path.name), ()).separator)
+    if "skip" in look:
+        delimiter = json.dumps(look["delimiter"])
         raise InputError(
-            f"the file would be one column: every record has {json.dumps(delimiter)} between its fields",
+            "the first line is no header: it states the delimiter for Excel",
+            place=f"{path}:1",
+            hint=f"set `csv: {{delimiter: {delimiter}, skip: 1}}` under the input",
+        )
+    if "delimiter" in look:
+        delimiter = json.dumps(look["delimiter"])
+        raise InputError(
+            f"the file would be one column: every record has {delimiter} between its fields",
             place=str(path),
-            hint=f"set `csv: {{delimiter: {json.dumps(delimiter)}}}` under the input; if it is one column, `csv: {{delimiter: {usual}}}`",
+            hint=f"set `csv: {{delimiter: {delimiter}}}` under the input; if it is one column, `csv: {{delimiter: {usual}}}`",
+        )
+    if "header" in look:
+        raise InputError(
+            "the first line looks like a row, not like a header",
+            place=f"{path}:{dialect.skip + 1}",
+            hint="set `csv: {header: false}` under the input, then its columns are column0, column1, ...; if the line is the header, `csv: {header: true}`",
         )
 
 

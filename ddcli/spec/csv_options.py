@@ -20,6 +20,7 @@ ENCODINGS = (
     "windows-1251", "windows-1252", "windows-1253", "windows-1254", "koi8-r", "cp437", "cp850", "mac-roman",
     "shift_jis", "euc-jp", "euc-kr", "gb18030", "big5",
 )  # fmt: skip
+THOUSANDS = (".", ",", "'", "\u2019", " ", "\u00a0", "\u202f", "_")
 LONGEST = 100
 """Characters of a text that a file has at a place."""
 MOST_SKIPPED = 1_000_000
@@ -105,9 +106,16 @@ KEYS = {
         about="texts that are null, as an empty field is",
     ),
     "decimal": Key(Choice("decimal sign", (".", ",")), about="the decimal sign of floats and decimals; default: ."),
+    "thousands": Key(
+        Choice("mark", THOUSANDS),
+        about="the mark between groups of three digits; if it is the point, the decimal sign is the comma",
+    ),
     "date_format": Key(MomentFormat(timed=False), about="how dates are written: %d.%m.%Y"),
     "timestamp_format": Key(MomentFormat(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"),
-    "header": Key(Flag(), about="false: the columns are those of `columns`, in order; default: true"),
+    "header": Key(
+        Flag(),
+        about="false: the columns are those of `columns`, in order; default: true, but inferred columns ask where it looks otherwise",
+    ),
     "comment": Key(Literally("the beginning of a comment"), about="lines that begin with it are passed over"),
     "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header that are passed over"),
 }
@@ -129,6 +137,8 @@ class _Options(Shape[Dialect]):
             other = getattr(given, name)
             if given.comment and other and given.comment.startswith(other):
                 raise _clash(node, place, notes, "comment", name)
+        if given.thousands == given.decimal:
+            raise _clash(node, place, notes, "thousands", "decimal sign")
         return given
 
     def _schema(self) -> JsonSchema:
@@ -141,6 +151,8 @@ def _clash(node: Mapping, place: NodePlace, notes: Notes, name: str, other: str)
 
 
 def _built(_: NodePlace, arguments: dict[str, Any]) -> Dialect:
+    if arguments.get("thousands") == ".":
+        arguments = {"decimal": ",", **arguments}
     return Dialect(**arguments)
 
 

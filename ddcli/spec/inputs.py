@@ -181,8 +181,8 @@ class _ByFormat(Shape[model.InputSpec]):
             hint = "a flattened event holds its key's new record: name the columns, `key: [id]`"
             notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
             raise Refused
-        if given.csv and not given.csv.header and given.columns is None:
-            hint = "declare them under `columns`, in the order that they have in the files"
+        if given.csv and not given.csv.has_header and given.columns is None and not given.infers:
+            hint = "declare them under `columns`, in the order that they have in the files, or write `columns: infer`"
             notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
             raise Refused
         if given.late == "arrive" and (reason := _unmovable(given)):

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 from contextlib import suppress
+from decimal import Decimal
 
 import polars as pl
 import pytest
@@ -16,6 +17,7 @@ from ddcli.errors import DdError, InputError, StateError
 from ddcli.pipeline_tests.run import run_tests
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables.compression import packed
+from tests.cases import cases
 from tests.draws import chance, many
 from tests.formats.test_damaged_text import BAD, as_csv, as_json, damaged, some_rows
 
@@ -239,7 +241,7 @@ def test_a_column_without_a_name_is_left_out_with_a_note(tmp_path):
         (tmp_path / "in" / name).write_text(rows)
         run(path, say=notes.append)
     assert sorted(held(tmp_path)) == [[(1, 5)], [(1, 6), (1, 7)], [(1, 8)]]
-    assert """{x: "int64?"}, without one that has no name; later files""" in notes[0]
+    assert """{x: "int64?"}; a column without a name is left out; later files""" in notes[0]
     assert check(path).errors == ()
 
 
@@ -260,3 +262,84 @@ def test_cut_packed_json_is_refused_in_every_command(packing, rows, tmp_path):
     ):
         with pytest.raises(InputError, match="the file is not whole"):
             command()
+
+
+def inferred(folder, text, **csv):
+    """Return the types of the columns of a CSV file, and the remark on them; or the error."""
+    path = pipeline(folder, **({"csv": csv} if csv else {}))
+    (folder / "in/1.csv").write_text(text)
+    try:
+        found = preview(path)
+        run(path)
+    except DdError as error:
+        return error
+    return read_newest(folder / ".dd/p").inputs["a"].schema["pinned"]["columns"], found.inferred["a"]
+
+
+@cases(
+    """
+    values → options → type → doubt
+    +4912345 +4912346 →  → string? → 'v' is text, because of plus signs
+    +1 -2 0 →  → int64? →
+    +1.5 +2.5 →  → decimal(18, 2)? →
+    True False →  → bool? →
+    TRUE false →  → bool? →
+    t f →  → string? → 'v' is bool, if t and f stand for true and false
+    1.000 2.500 →  → float64? → read with a decimal sign in '1.000'; if it marks thousands
+    1.000 12 → delimiter: ; → string? → '1.000' has a decimal sign or a mark between thousands
+    1.000 0.125 → delimiter: ; → float64? →
+    1.000 1234 → delimiter: ; → float64? →
+    1.000 2.5 → delimiter: ; → float64? →
+    1,000 2,500 → delimiter: ; → string? → '1,000' has a decimal sign or a mark between thousands
+    1,000 2,500 →  → string? → '1,000' has a decimal sign or a mark between thousands
+    1,000 2.5 →  → string? → numbers have ',' between thousands
+    1.250 1,250.5 → thousands: , → float64?
+    1.250 2.000 → thousands: , → float64? →
+    1.000 12 → thousands: . → int64? →
+    1.234.567 12 → thousands: . → int64? →
+    1.234,56 500,00 → thousands: . → decimal(18, 2)? →
+    1.234,56 500,00 →  → string? → numbers have '.' between thousands: see `thousands`
+    1'234.5 7 → thousands: ' → decimal(18, 2)? →
+    """
+)
+def test_doubtful_values_are_text_or_a_note(values, options, type, doubt, tmp_path):  # noqa: A002 - the column's word
+    name, _, value = options.partition(": ")
+    csv = {name: value} if name else {}
+    delimiter = csv.get("delimiter", ",")
+    text = f"v{delimiter}w\n" + "".join(f'"{each}"{delimiter}x\n' for each in values.split())
+    columns, remark = inferred(tmp_path, text, **csv)
+    assert columns["v"] == type
+    assert doubt in remark if doubt else ";" not in remark.partition("}")[2], remark
+
+
+def test_a_first_line_that_is_no_header_is_refused_until_it_is_stated(tmp_path):
+    for at, (text, line, hint) in enumerate(
+        (
+            ("1,Emma,2.5\n2,Persuasion,3\n", ":1", "`csv: {header: true}`"),
+            ("2024-01-31;true\n2024-02-01;false\n", "", '`csv: {delimiter: ";"}`'),
+            ("sep=;\nid;v\n1;2\n", ":1", '`csv: {delimiter: ";", skip: 1}`'),
+            ("5 6\n7 8\n", "", '`csv: {delimiter: " "}`'),
+        )
+    ):
+        found = inferred(tmp_path / str(at), text)
+        assert isinstance(found, InputError)
+        assert (found.place, hint in found.hint) == (f"{tmp_path / str(at)}/in/1.csv{line}", True)
+    columns, _ = inferred(tmp_path / "row", "1,Emma,2.5\n2,Persuasion,3\n", header=False)
+    assert columns == {"column0": "int64?", "column1": "string?", "column2": "decimal(18, 2)?"}
+    assert held(tmp_path / "row") == [[(1, "Emma", Decimal("2.50"), 1), (2, "Persuasion", Decimal("3.00"), 1)]]
+    write(tmp_path / "row", "2", ["3", "Sanditon", "4"], [], "csv")
+    run(tmp_path / "row/p.yaml")
+    assert held(tmp_path / "row")[:1] == [[(3, "Sanditon", Decimal("4.00"), 1)]]
+    columns, _ = inferred(tmp_path / "names", "1,Emma,2.5\n2,Persuasion,3\n", header=True)
+    assert columns == {"1": "int64?", "Emma": "string?", "2.5": "int64?"}
+    path = pipeline(tmp_path / "names")
+    assert not run(path).changed, "a header that is stated is the default"
+
+
+def test_columns_without_names_are_left_out_however_many(tmp_path):
+    """As of commas at the ends of lines, which spreadsheets write."""
+    for at, csv in enumerate(({}, {"comment": "#"})):
+        columns, remark = inferred(tmp_path / str(at), "a,,b,,\n1,2,3,4,\n,,,5,\n", **csv)
+        assert columns == {"a": "int64?", "b": "int64?"}
+        assert remark.endswith("; a column without a name is left out")
+        assert held(tmp_path / str(at)) == [[(None, None, 1), (1, 3, 1)]]

@@ -20,7 +20,7 @@ import yaml
 from ddcli.commands.check import check
 from ddcli.commands.first_pipeline import begin
 from ddcli.driver.run import run
-from ddcli.errors import UsageError
+from ddcli.errors import InputError, UsageError
 from tests.draws import many
 from tests.harness import ROOT
 
@@ -207,6 +207,7 @@ def test_random_tables_run_as_they_are_begun(tmp_path):
         makers = {
             "int": lambda c=chance: str(c.randrange(10**6)),
             "text": lambda c=chance: c.choice(["a a", "b;c", "d,e", 'f"g', "é"]),
+            "phone": lambda c=chance: f"+49{c.randrange(10**7)}",
             "code": lambda c=chance: f"0{c.randrange(999)}",
             "dot": lambda c=chance: f"{c.randrange(999)}.{c.randrange(99):02}",
             "date": lambda c=chance: f"{c.randrange(1, 29):02}.{c.randrange(1, 13):02}.2024",
@@ -251,3 +252,66 @@ def test_a_column_that_decides_may_have_any_name(tmp_path, name):
         csv.writer(file).writerows([[name, "id"], ["13.02.2024", "a"], ["14.02.2024", "a"], ["15.02.2024", "b"]])
     begun(tmp_path, tmp_path / "data")
     assert sorted(id_ for _, id_ in held(tmp_path, "things")) == ["a", "b"]
+
+
+def test_a_column_that_some_files_lack_is_left_out_with_a_note(tmp_path, shop):
+    """What is begun runs, and what it leaves out is printed."""
+    shop.write("data/1.csv", "a,b\n1,2\n")
+    shop.write("data/2.csv", "a,b,c\n1,2,3\n")
+    shop.write("data/3.csv", "x,y\n1,2\n")
+    found = shop("init", "p", "--from", "data")
+
+    assert found.code == 2
+    assert "its files have no column in common" in found.err
+    (shop.folder / "data/3.csv").unlink()
+    (shop.folder / "data/orders").mkdir()
+    shop.write("data/orders/1.csv", "n,n\n1,2\n")
+    found = shop("init", "p", "--from", "data")
+    assert "note: ../data/orders/ is left out: the header has the name 'n' twice" in found.err
+    why = "only 1 of 2 files have it, and each file must have all columns"
+    assert f"note: ../data/*.csv: the column 'c' is left out: {why}" in found.err
+    text = (shop.folder / "p/data.yaml").read_text()
+    assert f"      # ? c is left out: {why}\n" in text
+    assert shop("run", "p/data.yaml").code == 0
+    assert held(shop.folder / "p", "data") == {(1, 2): 2}
+
+
+def test_numbers_are_read_by_their_marks_or_are_a_question(tmp_path):
+    """Marks between thousands become an option where other values show which they are; more decimals than were seen are refused."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text("Betrag;Anzahl;Preis\n1.234,56;1.000;0,52\n500,00;12;1,25\n")
+    (tmp_path / "data/b.csv").write_text('total,count,price\n"1,234.56","1,000",0.52\n500.00,12,1.25\n')
+    (tmp_path / "data/c.csv").write_text("n;menge\n1;1.000\n2;2.500\n")
+    text = begin(tmp_path / "data", tmp_path)["data.yaml"]
+    given = yaml.safe_load(text)["inputs"]
+    assert given["a"]["csv"] == {"delimiter": ";", "thousands": ".", "decimal": ","}
+    assert given["b"]["csv"] == {"thousands": ","}
+    assert "menge: string  # ? text, as '1.000' has a decimal sign or a mark between thousands" in text
+    assert 'price: "decimal(18, 2)"  # ? a value with more decimals is refused; float64 if it is measured' in text
+    begun(tmp_path, tmp_path / "data")
+    rows = {(Decimal("1234.56"), 1000, Decimal("0.52")): 1, (Decimal("500.00"), 12, Decimal("1.25")): 1}
+    assert held(tmp_path, "a") == held(tmp_path, "b") == rows
+    assert held(tmp_path, "c") == {(1, "1.000"): 1, (2, "2.500"): 1}
+    (tmp_path / "data/b2.csv").write_text("total,count,price\n1,2,0.004\n")
+    said = yaml.safe_load(text)
+    said["inputs"] = {"b": said["inputs"]["b"] | {"path": "data/b*.csv"}}
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump(said | {"name": "more", "outputs": {"b": "more/"}}))
+    with pytest.raises(InputError, match=r"'0\.004' has more digits"):
+        run(tmp_path / "more.yaml")
+
+
+def test_files_without_a_header_have_numbered_columns_and_a_question(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/airports.txt").write_text("nothing that is read")
+    (tmp_path / "data/airports.csv").write_text('1,"Goroka Airport",-6.081689834590001\n2,"Madang Airport",\\N\n')
+    text = begin(tmp_path / "data", tmp_path)["data.yaml"]
+    assert 'csv: {"header": false, "null": ["\\\\N"]}  # ? the first line looks like a row' in text
+    begun(tmp_path, tmp_path / "data")
+    assert held(tmp_path, "airports") == {(1, "Goroka Airport", -6.081689834590001): 1, (2, "Madang Airport", None): 1}
+
+
+def test_the_line_by_which_excel_knows_the_delimiter_is_skipped(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text("sep=;\nid;v\n1;x\n")
+    assert held(begun(tmp_path, tmp_path / "data"), "a") == {(1, "x"): 1}
+    assert 'csv: {"delimiter": ";", "skip": 1}' in (tmp_path / "data.yaml").read_text()

@@ -187,8 +187,8 @@ def test_a_column_without_a_name_is_left_out_with_a_note(shop):
         shop.write(name, text)
         found = shop("sql", f"select * from '{name}'", "-o", "csv")
         assert (found.code, found.out) == (0, "x\n5\n6\n")
-        assert f"'{name}' has a column without a name, left out" in found.err
-    assert "without a name, left out" not in shop("sql", "select x from 'a.csv'").err
+        assert f"'{name}': a column without a name is left out" in found.err
+    assert "without a name" not in shop("sql", "select x from 'a.csv'").err
 
 
 def test_a_file_without_rows_and_one_that_is_not_there_are_refused_as_such(shop):
@@ -212,7 +212,7 @@ def test_no_delimiter_makes_a_file_silently_one_column(shop):
         shop.write("a.csv", f"a{delimiter}b\n1,5{delimiter}2\n")
         found = shop("sql", "select * from 'a.csv'", "-o", "json")
         assert json.loads(found.out) == [{"a": "1,5", "b": 2}]
-        assert f"note: 'a.csv' is read with {json.dumps(delimiter)} between its fields" in found.err
+        assert f"note: 'a.csv' is read as `csv: {{delimiter: {json.dumps(delimiter)}}}`, by its look" in found.err
         given = 'inputs: {a: {path: a.csv, format: append, columns: infer, csv: {decimal: "."}}}\noutputs: {a: out/}\n'
         shop.write("p.yaml", "clock: arrival\n" + given)
         refused = shop("run", "p.yaml")

@@ -12,6 +12,7 @@ import random
 import re
 from datetime import date, datetime
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from itertools import product
 
 import polars as pl
 import pytest
@@ -30,6 +31,8 @@ from ddcli.spec import parse_spec
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables import text_syntax
+from ddcli.store.tables.compression import is_padded
+from ddcli.store.tables.files import Tables
 from ddcli.store.tables.inventory import list_input
 from tests.draws import many
 from tests.formats.support import Place
@@ -68,6 +71,8 @@ def some_options(chance):
         options["null"] = chance.sample(["NA", "-", "\\N", "0"], chance.randrange(1, 3))
     if chance.random() < 0.5:
         options["decimal"] = ","
+    if chance.random() < 0.3:
+        options["thousands"] = chance.choice(["'", " ", "\u00a0", "." if "decimal" in options else ",", "."])
     if chance.random() < 0.5:
         options["date_format"] = chance.choice(DATES)
     if chance.random() < 0.5:
@@ -111,17 +116,19 @@ def written(chance, options):
             else plain
         )
 
+    def grouped(number, mark):
+        return f"{number:,}".replace(",", mark)
+
     def number():
-        fraction = chance.choice(["", ".5", ".25", ",5", ",75", ".50", "1.000,5", ".500", ",250", ".125", ",004"])
-        return f"{chance.choice(['', '-'])}{chance.randrange(2000)}{fraction}"
+        whole, sign = chance.randrange(10 ** chance.randrange(1, 8)), sign_of(options)
+        if chance.random() < 0.1:
+            wrong = chance.choice([",5", ".25", "1.000,5", ".125", ",004"])
+            return f"{grouped(whole, chance.choice([',', '.', ' ', chr(39) * 2]))}{wrong}"
+        text = grouped(whole, options.get("thousands", "")) if chance.random() < 0.4 else str(whole)
+        fraction = chance.choice(["", "5", "25", "50", "500", *(["125", "004"] if chance.random() < 0.1 else [])])
+        return f"{chance.choice(['', '-'])}{text}{sign if fraction else ''}{fraction}"
 
-    def some_number():
-        text = number()
-        if chance.random() < 0.9:
-            text = re.sub(r"[.,]", options.get("decimal", "."), text.replace("1.000,5", ""))
-        return text
-
-    words = ["ann", "say 'hi'", 'a "b"', "x;y", "x,y", "#1", "é", "NA", "-", "a\nb", "//", "ü", "東"]
+    words = ["\ufeffx", "ann", "say 'hi'", 'a "b"', "x;y", "x,y", "#1", "é", "NA", "-", "a\nb", "//", "ü", "東"]
     lines = [chance.choice(["junk", "", 'an "open', "# x"]) + end for _ in range(options.get("skip", 0))]
     if options.get("header", True):
         names = list(TYPES)
@@ -132,10 +139,10 @@ def written(chance, options):
                 chance.choice([end, options.get("comment", "") + "a remark" + delimiter + end, delimiter * 5 + end])
             )
         row = [
-            str(at),
+            str(at) if chance.random() < 0.9 else grouped(at * 1000, options.get("thousands", "")),
             chance.choice([None, *words]),
-            chance.choice([None, some_number()]),
-            chance.choice([None, some_number()]),
+            chance.choice([None, number()]),
+            chance.choice([None, number()]),
             chance.choice([None, moment(options.get("date_format", "%Y-%m-%d"), "%Y-%m-%d")]),
             chance.choice([None, moment(options.get("timestamp_format", "%Y-%m-%d %H:%M:%S"), "%Y-%m-%d %H:%M:%S")]),
         ]
@@ -147,6 +154,11 @@ def written(chance, options):
         at = chance.randrange(len(text))
         text = text[:at] + chance.choice(['"', "'", delimiter, "\n", "é", "#"]) + text[at:]
     return text
+
+
+def sign_of(options):
+    """Return the decimal sign."""
+    return options.get("decimal", "," if options.get("thousands") == "." else ".")
 
 
 class Refused(Exception):
@@ -202,10 +214,16 @@ def value_of(name, kind, text, options, rounding):
             raise Refused("null")
         return None
     try:
+        mark, sign = options.get("thousands"), sign_of(options)
+        if name in ("id", "amount", "share") and mark and mark in text.strip(" "):
+            text = text.strip(" ")
+            if not re.fullmatch(rf"[+-]?\d{{1,3}}({re.escape(mark)}\d{{3}})+({re.escape(sign)}\d*)?", text, re.ASCII):
+                refuse()
+            text = text.replace(mark, "")
         if kind == "int64":
             return int(text) if re.fullmatch(r"\s*[+-]?\d+\s*", text, re.ASCII) else refuse()
         if name in ("amount", "share"):
-            if options.get("decimal") == ",":
+            if sign == ",":
                 text = "x" if "." in text else text.replace(",", ".", 1)
             if not re.fullmatch(r"\s*[+-]?\d+(\.\d*)?\s*", text, re.ASCII):
                 refuse()
@@ -287,7 +305,7 @@ def test_random_text_is_read_as_python_reads_it_or_refused(tmp_path, monkeypatch
             data = text.encode(encoding)
         ending = chance.choice(list(PACKERS))
         path = tmp_path / "in" / f"a.csv{ending}"
-        path.write_bytes(PACKERS[ending](data))
+        path.write_bytes(PACKERS[ending](data) + (b"\0" * chance.choice([0, 1, 7, 600]) if ending == ".gz" else b""))
         try:
             want = wanted(text, options, rounding) if path.stat().st_size else refuse()
         except Refused as error:
@@ -312,6 +330,38 @@ def test_random_text_is_read_as_python_reads_it_or_refused(tmp_path, monkeypatch
         path.unlink()
     assert seen["read"] > CASES // 3, seen
     assert seen["refused"] > CASES // 20, seen
+
+
+def test_a_byte_order_mark_within_a_file_is_a_character_for_each_reader(tmp_path):
+    """As of files joined by `cat`."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("\ufeffv,n\n\ufeffx,1\n\ufeff,2\n")
+    found = []
+    for dialect in (Dialect(), Dialect(comment="#"), Dialect(skip=1, header=False, names=("v", "n"))):
+        tables = Tables({"v": parse_type("string"), "n": parse_type("int64")}, dialect=dialect)
+        found.append(tables.collect([tmp_path / "in/a.csv"], ["v", "n"]).rows())
+    assert found == [[("\ufeffx", 1), ("\ufeff", 2)]] * 3
+
+
+def test_zeros_behind_a_packed_file_are_no_part_of_it(tmp_path):
+    for name, text, zeros in product(("a.csv.gz", "a.ndjson.gz"), (b"a,b\n1,2\n", b""), (0, 1, 4, 9, 600)):
+        rows = b'{"a": 1, "b": 2}\n' if text and "json" in name else text
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(rows) * 2 + b"\0" * zeros)
+        assert is_padded(path) == (zeros > 0)
+        if text and "json" in name:
+            tables = Tables({"a": parse_type("int64")})
+            assert tables.collect([path], ["a"]).rows() == [(1,), (1,)]
+        path.unlink()
+
+
+def test_columns_without_a_name_have_names_that_no_file_has(tmp_path):
+    (tmp_path / "a.csv").write_text("a,,b,\n1,2,3,4\n,,,5\n")
+    for dialect in (Dialect(), Dialect(comment="#")):
+        tables = Tables({"a": parse_type("int64"), "b": parse_type("int64")}, dialect=dialect)
+        names = ["a", "", "b", "\0unnamed column 4"]
+        assert list(tables.footer(tmp_path / "a.csv")) == names
+        assert tables.collect([tmp_path / "a.csv"], names).rows() == [(1, "2", 3, "4"), (None, None, None, "5")]
 
 
 NAMED = {"path": "in/", "format": "append", "time": "id", "columns": {"id": "int64", "name": "string"}}

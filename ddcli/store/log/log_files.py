@@ -25,7 +25,7 @@ from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.times import Time
@@ -46,6 +46,10 @@ class Pinned(Protocol):
     @property
     def known(self) -> bool:
         """Return whether a state has them."""
+
+    @property
+    def doubts(self) -> Mapping[str, str]:
+        """Return the doubts about them by name."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest keeps of them."""

@@ -15,7 +15,7 @@ from ddcli.dataclass import frozen
 from ddcli.errors import InputError, did_you_mean
 from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
-from ddcli.store.parquet.footers import CSV, name_of_kind
+from ddcli.store.parquet.footers import CSV, is_named, name_of_kind
 from ddcli.store.tables.partitions import named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens
 
@@ -167,7 +167,12 @@ def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> No
             hint="write the column in every file of the log (1 where a record is inserted), or in none",
         )
     for name in found:
-        if (loose or (log.inferred and name)) and name not in {*schema.columns, *schema.time, log.diff, *log.ignored}:
+        if (loose or (log.inferred and is_named(name))) and name not in {
+            *schema.columns,
+            *schema.time,
+            log.diff,
+            *log.ignored,
+        }:
             raise InputError(
                 f"the file has a column '{name}' that the log's other files don't have",
                 place=str(path),

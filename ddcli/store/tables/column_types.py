@@ -20,7 +20,12 @@ CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 INTEGER, CODE = re.compile(r"[+-]?\d+", re.ASCII), re.compile(r"0\d+", re.ASCII)
 POINT, COMMA = (re.compile(rf"[+-]?\d+({sign}\d+)?", re.ASCII) for sign in (r"\.", ","))
 SCIENTIFIC = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
-THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,'\u00a0 ]\d{3})+([.,]\d+)?", re.ASCII)
+ONE_GROUP = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}{re.escape(mark)}\d{{3}}", re.ASCII) for mark in ".,"}
+"""Numbers with one mark, which may be the decimal sign or between thousands."""
+GROUPED = re.compile(
+    r"[+-]?\d{1,3}(?P<mark>[.,'\u2019\u00a0\u202f ])\d{3}(?:(?P=mark)\d{3})*(?:(?P<sign>[.,])\d+)?", re.ASCII
+)
+NO_VALUE = "no value was seen"
 MOST_DIGITS = 38
 """Digits of the longest decimal."""
 ISO = {
@@ -41,14 +46,20 @@ class FoundColumns:
     options: dict[str, object] = field(default_factory=dict)
     closed: bool = False
     """True: the options are stated, so none is added: a column that needs another is text."""
+    delimiter: str = ","
+    """Where it is a semicolon, the decimal sign is usually a comma."""
 
     def look_at(self, texts: Mapping[str, Sequence[str | None]], *, is_csv: bool) -> FoundColumns:
-        """Add columns by their values, which are text; null where they have none."""
-        for name, values in texts.items():
-            there = {value for value in values if value}
-            kind = self._kind(name, there, is_csv=is_csv)
-            missing = any(not value or value in self._nulls for value in values)
+        """Add columns by their values, which are text; null where they have none. Those with marks that may be between thousands come last: others may have shown the decimal sign."""
+        there = {name: {value for value in values if value} for name, values in texts.items()}
+        doubtful = [name for name, values in there.items() if is_csv and self._mark_of(values) is not None]
+        for name in [*(name for name in texts if name not in doubtful), *doubtful]:
+            kind = (
+                self._grouped(name, there[name]) if name in doubtful else self._kind(name, there[name], is_csv=is_csv)
+            )
+            missing = any(not value or value in self._nulls for value in texts[name])
             self.types[name] = kind + "?" if missing else kind
+        self.types = {name: self.types[name] for name in [*(n for n in self.types if n not in texts), *texts]}
         return self
 
     @property
@@ -57,10 +68,39 @@ class FoundColumns:
         assert isinstance(found, list)
         return found
 
+    def _mark_of(self, values: set[str]) -> str | None:
+        """Return the mark that all values have that are no small integers, if it may be the decimal sign or between thousands."""
+        known = {
+            value for value in values - {*self._nulls, *NULLS} if not re.fullmatch(r"[+-]?\d{1,3}", value, re.ASCII)
+        }
+        return next((mark for mark, form in ONE_GROUP.items() if known and all(map(form.fullmatch, known))), None)
+
+    def _grouped(self, name: str, values: set[str]) -> str:
+        """Return the type of a column in which `1.000` may be a thousand, or one: as other columns show, or as is usual beside the delimiter."""
+        mark = self._mark_of(values)
+        assert mark is not None
+        example = min(value for value in values if mark in value)
+        usual = "," if self.delimiter == ";" else "."
+        thousands = self.options.get("thousands")
+        sign = self.options.get("decimal", {None: None, ".": ","}.get(thousands, "."))  # type: ignore[call-overload]
+        if mark == sign or (sign is None and thousands is None and mark == usual):
+            kind = self._kind(name, values, is_csv=True)
+            if sign is None and kind != "string":
+                self.doubts[name] = f"read with a decimal sign in {example!r}; if it marks thousands: `thousands`"
+            if kind != "string":
+                return kind
+        elif thousands == mark or (thousands is None and sign is not None and not self.closed):
+            self.options["thousands"] = mark
+            return self._kind(name, {value.replace(mark, "") for value in values}, is_csv=True)
+        self.doubts[name] = (
+            f"text, as {example!r} has a decimal sign or a mark between thousands: see `decimal` and `thousands`"
+        )
+        return "string"
+
     def _kind(self, name: str, values: set[str], *, is_csv: bool) -> str:
         """Return the type that all values have; adds options that they need."""
         if not values:
-            self.doubts[name] = "no value was seen"
+            self.doubts[name] = NO_VALUE
             return "string"
         known = values - set(self._nulls)
         nulls = {value for value in known if value in NULLS} if is_csv and not self.closed else set[str]()
@@ -69,30 +109,71 @@ class FoundColumns:
                 if some != known:
                     self.options["null"] = sorted({*self._nulls, *nulls})
                 return kind
-        if all(map(THOUSANDS.fullmatch, known)):
-            self.doubts[name] = "numbers with marks between thousands are read as text"
         return "string"
 
     def _of_all(self, name: str, values: set[str], *, is_csv: bool) -> str:
-        if any(map(CODE.fullmatch, values)) and all(map(INTEGER.fullmatch, values)):
-            self.doubts[name] = "text, because of leading zeros"
-            return "string"
         if all(map(INTEGER.fullmatch, values)):
-            return "int64" if all(map(_is_int64, values)) else number_type(values)
-        if values <= {"true", "false"}:
+            return self._integers(name, values)
+        if {value.lower() for value in values} <= {"true", "false"}:
             return "bool"
+        if values <= {"t", "f"}:
+            self.doubts[name] = "bool, if t and f stand for true and false"
+            return "string"
         for kind, form in ISO.items():
             if all(map(form.fullmatch, values)) and not self._stated(kind):
                 return kind
         comma = "." if self.closed else ","
         if is_csv and all(map(COMMA.fullmatch, values)) and self.options.get("decimal", comma) == ",":
             self.options["decimal"] = ","
-            return number_type([value.replace(",", ".") for value in values])
+            return self._decimals(name, [value.replace(",", ".") for value in values])
         if all(map(POINT.fullmatch, values)) and self.options.setdefault("decimal", ".") == ".":
-            return number_type(values)
+            return self._decimals(name, values)
         if all(map(SCIENTIFIC.fullmatch, values)) and self.options.get("decimal", ".") == ".":
             return "float64" if all(map(_is_float, values)) else "string"
+        if is_csv and (plain := self._without_marks(name, values)):
+            return self._decimals(name, plain) if any("." in value for value in plain) else self._integers(name, plain)
         return self._moments(name, values) if is_csv else "string"
+
+    def _integers(self, name: str, values: Collection[str]) -> str:
+        """Return the type of whole numbers: text where a leading zero or a plus sign would be lost."""
+        if any(map(CODE.fullmatch, values)):
+            self.doubts[name] = "text, because of leading zeros"
+            return "string"
+        signs = {value[0] for value in values} & {"+", "-"}
+        if signs == {"+"}:
+            self.doubts[name] = "text, because of plus signs, as phone numbers have them"
+            return "string"
+        return "int64" if all(map(_is_int64, values)) else number_type(values)
+
+    def _decimals(self, name: str, values: Collection[str]) -> str:
+        """Return the type of numbers with decimals."""
+        kind = number_type(values)
+        if kind.startswith("decimal") and not self.closed:
+            self.doubts[name] = "a value with more decimals is refused; float64 if it is measured"
+        return kind
+
+    def _without_marks(self, name: str, values: set[str]) -> list[str] | None:
+        """Return numbers without the marks between their thousands and with a decimal point; None where some have none, or other options are stated."""
+        found = [match for value in values if (match := GROUPED.fullmatch(value))]
+        stated = self.options.get("thousands")
+        marks = {stated} if stated is not None else {match["mark"] for match in found}
+        fitting = [
+            pair for mark in marks if (pair := self._pair(str(mark), found)) and all(map(_numbers(*pair), values))
+        ]
+        if len(fitting) != 1:
+            return None
+        ((mark, sign),) = fitting
+        if self.closed and (stated is None or self.options.get("decimal", sign if mark == "." else ".") != sign):
+            self.doubts[name] = f"text, as numbers have {mark!r} between thousands: see `thousands`"
+            return None
+        self.options |= {"thousands": mark, "decimal": sign}
+        return [value.replace(mark, "").replace(sign, ".") for value in values]
+
+    def _pair(self, mark: str, found: Sequence[re.Match[str]]) -> tuple[str, str] | None:
+        """Return a mark between thousands and the decimal sign that goes with it; None where columns have others."""
+        signs = {match["sign"] for match in found if match["mark"] == mark and match["sign"]}
+        sign = self.options.get("decimal", min(signs, default="," if mark == "." else "."))
+        return None if sign == mark or signs - {sign} else (mark, str(sign))
 
     def _stated(self, kind: str) -> bool:
         """Return whether another column has given such values a format, which then all of them have."""
@@ -131,6 +212,12 @@ def number_type(values: Collection[str]) -> str:
     elif fraction > 2 and all(map(_is_float, values)):
         return "float64"
     return f"decimal({whole + fraction}, {fraction})" if whole + fraction <= MOST_DIGITS else "string"
+
+
+def _numbers(mark: str, sign: str) -> Callable[[str], object]:
+    """Return the test whether a text is a number with these marks between thousands, or none, and this decimal sign."""
+    thousands = re.escape(mark)
+    return re.compile(rf"[+-]?(\d{{1,3}}({thousands}\d{{3}})+|\d+)({re.escape(sign)}\d+)?", re.ASCII).fullmatch
 
 
 def _is_int64(value: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ddcli.store.files.objects import ObjectPath
@@ -46,6 +47,36 @@ def unpacked(path: Path) -> BinaryIO:
         return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
     file: Any = path.reader() if isinstance(path, ObjectPath) else path
     return cast("BinaryIO", io.BufferedReader(_Unpacking(_opened(file, packing), NAMES[packing])))
+
+
+def is_padded(path: Path) -> bool:
+    """Return whether a gzip file has zeros after its end, as tapes and block devices leave them: Python's reader ignores them, polars fails at them."""
+    if packing_of(path.name) != ".gz":
+        return False
+    status = path.stat()
+    return status.st_size > 0 and _is_padded(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_padded(path: Path, _size: int, _time: int) -> bool:
+    import zlib
+
+    with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
+        file.seek(-1, io.SEEK_END)
+        if file.read(1) != b"\0":
+            return False
+        file.seek(0)
+        unpacking = zlib.decompressobj(31)
+        try:
+            while block := unpacking.unused_data or file.read(1 << 16):
+                if unpacking.eof:
+                    if not block.strip(b"\0"):
+                        return True
+                    unpacking = zlib.decompressobj(31)
+                unpacking.decompress(block)
+        except zlib.error:
+            pass
+    return False
 
 
 def packed(data: bytes, name: str) -> bytes:

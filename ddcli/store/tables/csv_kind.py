@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from codecs import BOM_UTF8
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -64,11 +66,26 @@ class Csv(TextKind):
     def _as_cast(self, name: str, kind: Type) -> pl.Expr | None:
         """Return a column's text as a cast reads it, where the dialect has it written otherwise."""
         text = pl.col(name)
-        if self.dialect.decimal != "." and (kind.is_float or kind.kind == "decimal"):
-            comma = text.str.replace(self.dialect.decimal, ".", literal=True)
-            return pl.when(~text.str.contains(".", literal=True)).then(comma)
+        if kind.is_integer or kind.is_float or kind.kind == "decimal":
+            return self._number(text, kind)
         form = self.dialect.form_of(kind)
         return iso(text, form) if form else None
+
+    def _number(self, text: pl.Expr, kind: Type) -> pl.Expr | None:
+        """Return the text of numbers with a point and no marks between thousands, null for text with marks elsewhere; None where the dialect has them so."""
+        decimal, thousands = self.dialect.decimal, self.dialect.thousands
+        has_comma = decimal != "." and not kind.is_integer
+        if thousands is None and not has_comma:
+            return None
+        if thousands is not None:
+            mark, sign = re.escape(thousands), re.escape(decimal)
+            text = text.str.strip_chars(" ")
+            grouped = text.str.contains(rf"^[+-]?[0-9]{{1,3}}(?:{mark}[0-9]{{3}})+(?:{sign}[0-9]*)?$")
+            without = text.str.replace_all(thousands, "", literal=True)
+            text = pl.when(grouped).then(without).when(~text.str.contains(thousands, literal=True)).then(text)
+        if has_comma:
+            text = pl.when(~text.str.contains(".", literal=True)).then(text.str.replace(decimal, ".", literal=True))
+        return text
 
     def footer(self, path: Path) -> Footer:
         refuse_encoding(path, self.dialect)
@@ -128,7 +145,7 @@ class Csv(TextKind):
             names = names_of(path, self.dialect) if doubtful else found
             if len(names) != len(found):
                 raise InputError("the header can't be read", place=f"{path}:1", hint=QUOTES.format("comma"))
-            self._names[path] = {one: other for one, other in zip(found, names, strict=True) if one != other and other}
+            self._names[path] = {one: other for one, other in zip(found, names, strict=True) if one != other}
         return self._names[path]
 
     def _records_scan(self, path: Path) -> pl.LazyFrame:
@@ -137,8 +154,9 @@ class Csv(TextKind):
 
         def frames() -> Iterator[pl.DataFrame]:
             for text in self._blocks(path):
+                # polars drops a byte order mark before the first record that it gets, which the file has within.
                 yield pl.read_csv(
-                    text.encode(),
+                    (BOM_UTF8 if text.startswith("\ufeff") else b"") + text.encode(),
                     has_header=False,
                     schema=schema,
                     separator=self.dialect.separator,
@@ -151,7 +169,7 @@ class Csv(TextKind):
         """Yield the records of a file that have a value, some at a time, as they are written. Raises InputError."""
         texts, size = list[str](), 0
         try:
-            for record in islice(records(path, self.dialect), int(self.dialect.header), None):
+            for record in islice(records(path, self.dialect), int(self.dialect.has_header), None):
                 if record.empty:
                     continue
                 bare = has_bare_quote(record, self.dialect)
@@ -179,6 +197,6 @@ class Csv(TextKind):
         return Damage(f"the file can't be read: {first_line(error)}", str(path))
 
     def _lines(self, path: Path) -> Iterator[int]:
-        for record in islice(records(path, self.dialect), int(self.dialect.header), None):
+        for record in islice(records(path, self.dialect), int(self.dialect.has_header), None):
             if not record.empty:
                 yield record.last

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
+from ddcli.store.parquet.footers import UNNAMED
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.encodings import SAVED, UTF_8, wrong_encoding
 
@@ -200,7 +201,7 @@ def refuse_encoding(path: Path, dialect: Dialect) -> None:
 
 def names_of(path: Path, dialect: Dialect) -> list[str]:
     """Return the names of a file's columns, no two of them the same. Raises InputError, and OSError."""
-    if not dialect.header:
+    if not dialect.has_header:
         return list(dialect.names)
     try:
         header = next(records(path, dialect), None)
@@ -214,10 +215,10 @@ def names_of(path: Path, dialect: Dialect) -> list[str]:
     refuse_long_names(header.fields, path, header.first)
     twice = next((name for name, count in Counter(header.fields).items() if name and count > 1), None)
     if twice is not None:
-        raise InputError(
-            f"the header has the name '{twice}' twice", place=f"{path}:{header.first}", hint="rename one of the columns"
-        )
-    return header.fields
+        hint = "rename one of the columns; if the first line is a row and no header: `csv: {header: false}`"
+        raise InputError(f"the header has the name '{twice}' twice", place=f"{path}:{header.first}", hint=hint)
+    unnamed = [at for at, name in enumerate(header.fields) if not name]
+    return [f"{UNNAMED}{at + 1}" if at in unnamed[1:] else name for at, name in enumerate(header.fields)]
 
 
 def refuse_long_names(names: list[str], path: Path, line: int = 1) -> None:

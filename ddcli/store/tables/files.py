@@ -119,7 +119,7 @@ class Tables:
 
     def kind(self, path: Path) -> Kind:
         """Return the kind of a file."""
-        partition = {} if self.dialect.header else self.partitions.get(path, {})
+        partition = {} if self.dialect.has_header else self.partitions.get(path, {})
         alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *partition)
         if (known := self._kinds.get(alike)) is None:
             dialect = self.dialect.of(bare(path.name), partition)

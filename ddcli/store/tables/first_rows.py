@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
-from ddcli.store.tables.compression import NotWholeError, bare
-from ddcli.store.tables.csv_records import DamagedError, names_of, records
+from ddcli.store.tables.compression import bare
+from ddcli.store.tables.csv_records import names_of, records
 from ddcli.store.tables.json_values import numbered_lines
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.csv_dialect import Dialect
 
-DELIMITERS = (",", ";", "\t", "|")
 ROWS = 5_000
 """Rows of a file that are looked at."""
 LONG = 1_000
@@ -45,9 +43,9 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
     rows: list[dict[str, str | None]]
     if kind == CSV:
         dialect = dialect.of(bare(path.name), ())
-        names = names_of(path, dialect)
-        read = islice(records(path, dialect), 1, ROWS)
-        rows = [dict(zip(names, row.fields, strict=False)) for row in read if not row.empty]
+        read = list(islice(records(path, dialect), ROWS))
+        names = names_of(path, dialect) if dialect.has_header else numbered(len(read[0].fields) if read else 0)
+        rows = [dict(zip(names, row.fields, strict=False)) for row in read[dialect.has_header :] if not row.empty]
     elif kind == NDJSON:
         return of_objects(first_objects(path))
     elif kind == EXCEL:
@@ -65,28 +63,13 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def delimiter_of(path: Path, dialect: Dialect) -> str | None:
-    """Return the delimiter of CSV as its first records look; None where it is that of its name, or there is none."""
-    usual = dialect.of(bare(path.name), ()).separator
-    width, delimiter = widest(path, dialect)
-    return delimiter if width > 1 and delimiter != usual else None
+def numbered(width: int) -> list[str]:
+    """Return the names of columns in a file without a header: those of DuckDB.
 
-
-def widest(path: Path, dialect: Dialect) -> tuple[int, str]:
-    """Return the greatest number of fields that all of the first records have, and the delimiter that makes it; among several the file's usual one."""
-    usual = dialect.of(bare(path.name), ()).separator
-    widths = {one: _width(path, replace(dialect, delimiter=one)) for one in DELIMITERS}
-    best = max(DELIMITERS, key=lambda one: (widths[one], one == usual, one))
-    return widths[best], best
-
-
-def _width(path: Path, dialect: Dialect) -> int:
-    """Return the number of fields of all the first records; 0 if they differ."""
-    try:
-        widths = {len(record.fields) for record in islice(records(path, dialect), 50)}
-    except (DamagedError, NotWholeError, UnicodeDecodeError):
-        return 0
-    return widths.pop() if len(widths) == 1 else 0
+    >>> numbered(2), numbered(11)[-2:]
+    (['column0', 'column1'], ['column09', 'column10'])
+    """
+    return [f"column{at:0{len(str(width - 1))}}" for at in range(width)]
 
 
 def first_objects(path: Path) -> list[object]:

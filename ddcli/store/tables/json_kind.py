@@ -13,7 +13,7 @@ from ddcli.engine.kernels.text_syntax import BLANK, LONG
 from ddcli.expressions.json_text import Digits, written
 from ddcli.expressions.years import FIRST_DAY, LAST_DAY
 from ddcli.store.parquet import footers
-from ddcli.store.tables.compression import packing_of
+from ddcli.store.tables.compression import is_padded, packing_of
 from ddcli.store.tables.connect_values import ConnectValues
 from ddcli.store.tables.json_numbers import ExactColumns
 from ddcli.store.tables.json_values import has_mark, is_values, numbered_lines, payload_and_schema, payload_of
@@ -182,7 +182,7 @@ def _tree(line: bytes) -> dict[str, Any]:
 
 def _is_read_by_polars(path: Path) -> bool:
     """Return whether polars unpacks a file, if it is packed, and finds one object in each line."""
-    return packing_of(path.name) in ("", ".gz") and not is_values(path)
+    return packing_of(path.name) in ("", ".gz") and not is_values(path) and not is_padded(path)
 
 
 def names_in_objects(path: Path) -> list[str]:

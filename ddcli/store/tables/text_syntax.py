@@ -63,8 +63,8 @@ def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = N
             if len(record.fields) != wanted:
                 more, delimiter = len(record.fields) > wanted, delimiter_name(dialect)
                 return Damage(
-                    f"the line has {len(record.fields)} fields, {'the header' if dialect.header else 'there are'} {wanted}"
-                    + ("" if dialect.header else " columns"),
+                    f"the line has {len(record.fields)} fields, {'the header' if dialect.has_header else 'there are'} {wanted}"
+                    + ("" if dialect.has_header else " columns"),
                     f"{path}:{record.last}",
                     f"quote a value that has a {delimiter}"
                     if more

@@ -1,0 +1,79 @@
+"""The look of CSV files: random tables with and without a header, in any of the usual delimiters, are seen as they were written."""
+
+import csv
+import io
+import random
+
+import duckdb
+import pytest
+
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
+from ddcli.store.tables.csv_look import look_of
+from tests.draws import many
+
+VALUES = {
+    "int": lambda c: str(c.randrange(-99, 10**6)),
+    "float": lambda c: repr(c.uniform(-5, 5)),
+    "scientific": lambda c: f"{c.uniform(-5, 5):e}",
+    "date": lambda c: f"20{c.randrange(10, 30)}-{c.randrange(1, 13):02}-{c.randrange(1, 29):02}",
+    "day": lambda c: f"{c.randrange(1, 29):02}.{c.randrange(1, 13):02}.2024",
+    "time": lambda c: f"2024-01-{c.randrange(1, 29):02} {c.randrange(24):02}:30:00",
+    "bool": lambda c: c.choice(["true", "False"]),
+    "text": lambda c: c.choice(["Ann", "b c", "x-1", "No. 5", "O'Neil", "a,b", "c;d"]),
+}
+NAMES = ["id", "name", "Price 2", "day", "x", "Größe", "unit price", "A1", "col_7"]
+
+
+def table(chance):
+    """Return the kinds of columns and their rows."""
+    kinds = [chance.choice(list(VALUES)) for _ in range(chance.randrange(1, 6))]
+    rows = [[VALUES[kind](chance) for kind in kinds] for _ in range(chance.randrange(1, 9))]
+    for row in rows[1:]:
+        if len(row) > 1 and chance.random() < 0.2:
+            row[chance.randrange(len(row))] = chance.choice(["", "NA"])
+    return kinds, rows
+
+
+def written(rows, delimiter):
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def test_random_tables_look_as_they_are_written(tmp_path):
+    path, rowlike = tmp_path / "a.csv", 0
+    for seed in range(many(400)):
+        chance = random.Random(f"look {seed}")
+        kinds, rows = table(chance)
+        delimiter = chance.choice([",", ";", "\t", "|"])
+        named = chance.random() < 0.5
+        excel = named and chance.random() < 0.1
+        head = [chance.sample(NAMES, len(kinds))] if named else []
+        path.write_text((f"sep={delimiter}\n" if excel else "") + written([*head, *rows], delimiter))
+        wanted = {"delimiter": delimiter} if delimiter != "," and len(kinds) > 1 else {}
+        wanted |= {"delimiter": delimiter, "skip": 1} if excel else {}
+        wanted |= {"header": False} if not named and set(kinds) != {"text"} else {}
+        assert look_of(path, DEFAULT) == wanted, (seed, path.read_text())
+        assert look_of(path, Dialect(delimiter, skip=int(excel), header=named)) == {}
+        rowlike += "header" in wanted
+        if "header" in wanted and not excel and len(rows) > 1:
+            assert duckdb.read_csv(str(path), header=False, delimiter=delimiter, all_varchar=True).shape[0] == len(rows)
+    assert rowlike > many(400) // 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "country,1990,1991,1992\nFrance,1.5,2.5,3.5\n",  # years
+        "0,1,2,3\n5.1,3.5,1.4,0.2\n4.9,3.0,1.4,0.2\n",  # as pandas numbers columns
+        ",x\n0,5\n1,6\n",  # as pandas writes an index
+        "id,name\n",
+        "name\nAnn\n",
+        "full name\nann lee\nbob ray\n",
+        "a,b\n,\n",
+        "",
+    ],
+)
+def test_a_header_of_odd_names_is_none_the_less_one(text, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    assert look_of(tmp_path / "a.csv", DEFAULT) == {}
