@@ -253,12 +253,12 @@ FIRST = {
 }
 
 
-@pytest.mark.parametrize("name", ["p.yaml", "rows.txt", "rows"])
+@pytest.mark.parametrize("name", ["p.yaml", "rows.log", "rows"])
 @pytest.mark.parametrize("command", ["log", "diff", "convert", "sql"])
 def test_a_file_of_no_known_ending_is_said_to_be_read_as_parquet(shop, name, command):
     """A pipeline file is taken for a log, or text for a table: to write it again would not help."""
     shop.write("p.yaml", f"{HEAD}      - distinct\noutputs: {{c: out/}}\n")
-    shop.write("rows.txt", "a,b\n1,2\n")
+    shop.write("rows.log", "a,b\n1,2\n")
     shop.write("rows", "a,b\n1,2\n")
     shop.log("in/1.parquet", GOOD, **LOG)
     given = {"log": [name], "diff": ["in", name], "convert": [name, "into"], "sql": [f"select * from '{name}'"]}
