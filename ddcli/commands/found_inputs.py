@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
-from ddcli.expressions.csv_dialect import DEFAULT, Dialect
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect, is_named
 from ddcli.expressions.tree import quoted, to_be_read
-from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, is_named, name_of_kind
+from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.column_types import FoundColumns
 from ddcli.store.tables.compression import NotWholeError, bare, unpacked
 from ddcli.store.tables.csv_look import first_is_row, look_of, widest

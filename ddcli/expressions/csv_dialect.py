@@ -24,6 +24,10 @@ WRITTEN = {
 """The forms of values as text, by kind."""
 
 
+UNNAMED = "\0unnamed column "
+"""The begin of our names of a CSV file's columns without a name, after the first of them; then comes the number of the column."""
+
+
 @frozen
 class Dialect:
     """A dialect of CSV, each field an option of a pipeline file, but for `names`. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
@@ -88,3 +92,8 @@ class Dialect:
 
 
 DEFAULT = Dialect()
+
+
+def is_named(name: str) -> bool:
+    """Return whether the header of a CSV file names a column: each other one has a name of ours, the first an empty one."""
+    return bool(name) and not name.startswith(UNNAMED)

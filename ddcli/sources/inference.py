@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, StateError, Text
+from ddcli.expressions.csv_dialect import is_named
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, is_named, name_of_kind
+from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 
 if TYPE_CHECKING:
     from ddcli.expressions.csv_dialect import Dialect

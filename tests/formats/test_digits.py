@@ -93,3 +93,18 @@ def test_dates_in_names_of_files_are_written_as_those_in_them(tmp_path):
     run(path)
     days = [str(day) for day in pl.read_parquet(tmp_path / "out/*.parquet").sort("id")["day"]]
     assert days == ["2020-01-22", "2020-01-23", "2020-01-24"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read"), [("2024-01-31", True), ("2024-01-31 00:00:00", True), ("2024-01-31 10:00", False)]
+)
+def test_a_date_is_not_cut_of_a_timestamp(text, is_read, tmp_path):
+    (tmp_path / "1.csv").write_text(f"id,day\n1,{text}\n")
+    said = {"path": "1.csv", "format": "append", "columns": {"id": "int64", "day": "date"}}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({"inputs": {"a": said}, "outputs": {"a": "out/"}}))
+    if is_read:
+        run(tmp_path / "p.yaml")
+        assert str(pl.read_parquet(tmp_path / "out/*.parquet")["day"][0]) == "2024-01-31"
+        return
+    with pytest.raises(InputError, match=f"column 'day' is date, and '{text}' is not"):
+        run(tmp_path / "p.yaml")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError, did_you_mean
-from ddcli.expressions.csv_dialect import DEFAULT
+from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
-from ddcli.store.parquet.footers import CSV, is_named, name_of_kind
+from ddcli.store.parquet.footers import CSV, name_of_kind
 from ddcli.store.tables.partitions import named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens
 

@@ -60,8 +60,6 @@ PLAIN |= {"date32": "date", "time32": "time", "time64": "time"}
 TEXT = Type("string", nullable=True)
 UNREADABLE = ("list", "struct", "binary", "duration", "null")
 """The kinds of types whose values have no text."""
-UNNAMED = "\0unnamed column "
-"""The begin of our names of a CSV file's columns without a name, after the first of them; then comes the number of the column."""
 EMPTY = "the file is empty: it has no bytes"
 OTHERWISE = "write the file again, and if that doesn't help, without the column, with other types or in another format"
 """The hint for a file that is whole and can't be read."""
@@ -88,11 +86,6 @@ def name_of_kind(path: Path) -> str:
     """Return the kind of a file by the ending of its name: Parquet if nothing else."""
     ending = bare(path.name)
     return NAMES.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)
-
-
-def is_named(name: str) -> bool:
-    """Return whether the header of a CSV file names a column: each other one has a name of ours, the first an empty one."""
-    return bool(name) and not name.startswith(UNNAMED)
 
 
 def hint_of(path: Path) -> str:

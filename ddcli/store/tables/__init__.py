@@ -7,6 +7,7 @@
 * column_types: types of columns of text, by the look of their values
 * compression: gzip, bzip2, zstd
 * connect_values: values in the encodings of Kafka Connect and Debezium
+* csv_look: the options of CSV files as their first records look
 * csv_records: the records of CSV, with their lines
 * csv_kind: CSV as a kind of files
 * encodings: the encodings of text files

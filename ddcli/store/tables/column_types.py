@@ -47,7 +47,7 @@ class FoundColumns:
     closed: bool = False
     """True: the options are stated, so none is added: a column that needs another is text."""
     delimiter: str = ","
-    """Where it is a semicolon, the decimal sign is usually a comma."""
+    """The delimiter of the files: beside a semicolon the decimal sign is usually a comma."""
 
     def look_at(self, texts: Mapping[str, Sequence[str | None]], *, is_csv: bool) -> FoundColumns:
         """Add columns by their values, which are text; null where they have none. Those with marks that may be between thousands come last: others may have shown the decimal sign."""
@@ -170,7 +170,7 @@ class FoundColumns:
         return [value.replace(mark, "").replace(sign, ".") for value in values]
 
     def _pair(self, mark: str, found: Sequence[re.Match[str]]) -> tuple[str, str] | None:
-        """Return a mark between thousands and the decimal sign that goes with it; None where columns have others."""
+        """Return a mark between thousands and the decimal sign beside it; None for a pair unlike that of other columns."""
         signs = {match["sign"] for match in found if match["mark"] == mark and match["sign"]}
         sign = self.options.get("decimal", min(signs, default="," if mark == "." else "."))
         return None if sign == mark or signs - {sign} else (mark, str(sign))

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
 from ddcli.errors import InputError
+from ddcli.expressions.csv_dialect import UNNAMED
 from ddcli.named_tuple import NamedTuple
-from ddcli.store.parquet.footers import UNNAMED
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.encodings import SAVED, UTF_8, wrong_encoding
 

@@ -59,6 +59,8 @@ class TextKind:
 
     def has_more_digits(self, name: str, value: str) -> bool:
         """Return whether a text that is none of its column's type is one but for its digits."""
+        if self.declared[name].kind == "date":
+            return False
         row = self.prepared(pl.LazyFrame({name: [value]}, schema={name: pl.String()}), [name])
         return row.select(self._rounded(name, self.declared[name])).collect().item() is not None
 

@@ -64,7 +64,9 @@ def _integer_widens(found: str, wanted: Type) -> bool:
 
 
 def more_digits(kind: Type, *, rounds: bool) -> str | None:
-    """Return the pattern of texts with digits that a type lacks; None for a type without an end of digits, and for decimals if it `rounds` them."""
+    """Return the pattern of texts with digits that a type lacks, of a date a time but midnight; None for other types, and for decimals if they are rounded."""
+    if kind.kind == "date":
+        return "[0-9][ T].*[1-9]"
     digits = {"datetime": kind.second_digits, "decimal": None if rounds else kind.scale}.get(kind.kind)
     return None if digits is None else rf"\.[0-9]{{{digits}}}[0-9]*[1-9]"
 
