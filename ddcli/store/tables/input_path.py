@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
 """Endings of names under which other tools write files that they have not finished."""
-PRIVATE = (".", "_")
+PRIVATE = (".", "_", "~$")
 """Beginnings of the names that are hidden, or their writer's own."""
 SUFFIXES = (
     ".parquet",
@@ -43,7 +43,7 @@ SUFFIXES = (
 ONLY_NAMED = (".json", ".json.gz", ".json.bz2", ".json.zst")
 """Endings of files that hold data or settings: they are taken where a person names them, by a glob or one by one."""
 ONLY_WHERE_NAMED = "JSON is read where `path` names it, as in '*.json'"
-OUR_OWN = ("_progress.json", "_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed")
+OUR_OWN = ("~$", "_progress.json", "_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed")
 """Beginnings of private names that everybody expects beside data."""
 NOT_THERE = "check the input's `path`; it is relative to the pipeline file"
 

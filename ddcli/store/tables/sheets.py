@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zipfile
 from collections import Counter
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError, first_line
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.extras import package
-from ddcli.store.tables.compression import DAMAGED, unpacked
+from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.csv_records import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+
+MOST_ROWS = 1 << 20
+"""The rows of a sheet, at most."""
+PLAIN = 1e-30
+"""The least number that is written without an exponent; the greatest is its inverse."""
 
 
 class SheetRow(NamedTuple):
@@ -65,48 +73,85 @@ def _sheet(path: Path, _: tuple[int, int]) -> tuple[Any, ...]:
 def _sheets(path: Path, *, values: bool) -> Iterator[tuple[str, list[SheetRow]]]:
     """Yield the sheets of a workbook with their rows; without `values` with the formulas."""
     openpyxl = package("openpyxl")
-    from openpyxl.utils.exceptions import InvalidFileException
 
     try:
-        with unpacked(path) as file:
+        with (
+            unpacked(path) as file,
+            warnings.catch_warnings(action="ignore"),
+        ):  # about styles, and parts that aren't read
             book = openpyxl.load_workbook(file, read_only=True, data_only=values)
             for sheet in book.worksheets:
                 sheet.reset_dimensions()  # the size that a file states may be wrong
-                rows = [
-                    SheetRow(number, _cells(row))
-                    for number, row in enumerate(sheet.iter_rows(values_only=True), start=1)
-                ]
-                yield sheet.title, [row for row in rows if row.cells]
+                yield sheet.title, _rows(path, sheet)
             book.close()
-    except (InvalidFileException, zipfile.BadZipFile, KeyError, ValueError, EOFError, SyntaxError) as error:
+    except (InputError, OSError, MemoryError):
+        raise
+    except (zipfile.BadZipFile, EOFError, NotWholeError) as error:
         raise InputError(f"the file is not whole Excel: {first_line(error)}", place=str(path), hint=DAMAGED) from None
+    except Exception as error:  # noqa: BLE001 - openpyxl checks little: a wrong number in a file ends in any error
+        problem = f"the file can't be read as Excel: {type(error).__name__}: {first_line(error)}"
+        raise InputError(problem, place=str(path), hint="open the workbook in Excel and save it") from None
+
+
+def _rows(path: Path, sheet: Any) -> list[SheetRow]:
+    """Return the rows of a sheet that have a value. openpyxl makes all rows before one, however large its number is."""
+    rows, number = [], 0
+    for number, row in enumerate(sheet.iter_rows(max_row=MOST_ROWS + 1), start=1):
+        if cells := _cells(row):
+            rows.append(SheetRow(number, cells))
+    if number > MOST_ROWS:
+        problem = f"a row has a number beyond {MOST_ROWS}, the last of a sheet"
+        raise InputError(problem, place=f"{path}:{sheet.title}", hint="open the workbook in Excel and save it")
+    return rows
 
 
 def _cells(row: Sequence[Any]) -> list[str | None]:
     """Return the cells of a row as texts, without empty ones at the end."""
-    cells = [_text(value) for value in row]
+    cells = [_text(cell) for cell in row]
     while cells and cells[-1] is None:
         cells.pop()
     return cells
 
 
-def _text(value: Any) -> str | None:
-    """Return a cell's value as a cast reads it.
+def _text(cell: Any) -> str | None:
+    """Return a cell's value as a cast reads it."""
+    value = cell.value
+    if isinstance(value, str):
+        return _unescaped(value) or None
+    if isinstance(value, datetime) and value.time() == time():
+        from openpyxl.styles.numbers import is_datetime
 
-    >>> [_text(value) for value in (None, True, 3.0, 2.5, datetime(2024, 1, 31), "x", "")]
-    [None, 'true', '3', '2.5', '2024-01-31', 'x', None]
+        return str(value.date()) if is_datetime(cell.number_format) == "date" else str(value)
+    return None if value is None else text_of(value)
+
+
+def text_of(value: Any) -> str:
+    """Return the text of a value that is none: a number without an exponent, a length of time in hours.
+
+    >>> [text_of(value) for value in (True, 3.0, 2.5, 1e-05, 1e16, datetime(2024, 1, 31, 7), timedelta(hours=30, seconds=1))]
+    ['true', '3', '2.5', '0.00001', '10000000000000000', '2024-01-31 07:00:00', '30:00:01']
     """
-    if value is None or value == "":
-        return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1 << 53 else repr(value)
-    if isinstance(value, datetime):
-        return str(value.date()) if value.time() == time() else str(value)
-    if isinstance(value, date | time | timedelta):
-        return str(value)
+        if not math.isfinite(value) or not PLAIN < abs(value) < 1 / PLAIN:
+            return repr(value) if value else "0"
+        return f"{Decimal(repr(value)):f}".removesuffix(".0")
+    if isinstance(value, timedelta):
+        seconds, micros = divmod(abs(value) // timedelta(microseconds=1), 10**6)
+        sign, fraction = "-" * (value < timedelta()), f".{micros:06}" if micros else ""
+        return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
     return str(value)
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with the characters that XML can't have, which Excel writes by their numbers: `_x000D_`."""
+    if "_x" not in text:
+        return text
+    from openpyxl.utils.escape import unescape
+
+    # A character beyond 16 bits has two numbers.
+    return str(unescape(text)).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def formula_without_value(path: Path, sheet: str) -> Damage | None:

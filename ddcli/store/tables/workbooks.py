@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ddcli.store.tables.kinds import Footer
 
 
+MIDNIGHT = " 00:00:00"
+"""The time of a cell that is a date and is shown with a time."""
+
+
 class Workbooks(TextKind):
     """Workbooks with one sheet of rows below a header. An empty cell is null, a row without any value is ignored."""
 
@@ -38,7 +42,9 @@ class Workbooks(TextKind):
         _, header, *rows = sheet_of(path)
         names = [str(name) for name in header.cells]
         texts = [[*row.cells, *[None] * (len(names) - len(row.cells))] for row in rows]
-        return pl.DataFrame(texts, schema=dict.fromkeys(names, pl.String), orient="row")
+        days = [name for name in names if name in self.declared and self.declared[name].kind == "date"]
+        frame = pl.DataFrame(texts, schema=dict.fromkeys(names, pl.String), orient="row")
+        return frame.with_columns(pl.col(days).str.strip_suffix(MIDNIGHT))
 
     def find_damage(self, path: Path) -> Damage | None:
         sheet, header, *rows = sheet_of(path)
