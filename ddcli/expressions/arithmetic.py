@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ddcli.expressions.coerce import (
+    DATE,
     DURATION,
     FLOAT64,
     INT64,
+    STRING,
     TIMESTAMP,
     Mismatch,
     as_decimal,
@@ -21,7 +23,7 @@ from ddcli.expressions.coerce import (
     decimal_type,
     unify,
 )
-from ddcli.expressions.tree import Expression, Literal
+from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
 
 Resolved = tuple[list[Expression], Type, str]
@@ -121,39 +123,37 @@ def temporal_arithmetic(
 ) -> tuple[list[Expression], Type, str]:
     """Type sums and differences of dates, times and intervals.
 
-    A date plus whole days (or months) is a date, plus anything finer a timestamp. A difference is an interval.
+    A date plus a number of days is a date, plus an interval a timestamp. A difference of dates is a number of days, of timestamps an interval.
     """
     one, other = left.type, right.type
-    if operator == "+" and other.kind == "date" and isinstance(left, Literal) and one.is_integer:
+    tried = name.startswith("try_")
+    if operator == "+" and other.kind == "date" and (one.is_integer or one.kind in ("duration", "months")):
         return temporal_arithmetic(name, operator, right, left)
-    if operator in "+-" and one.kind == "date" and isinstance(right, Literal) and other.is_integer:
-        return temporal_arithmetic(name, operator, left, _days(right))
-    if operator == "+" and one.kind in ("duration", "months") and other.kind in ("date", "datetime"):
+    if operator == "+" and one.kind in ("duration", "months") and other.kind == "datetime":
         return temporal_arithmetic(name, operator, right, left)
-    if operator in "+-" and other.kind == "months" and one.kind in ("date", "datetime") and isinstance(right, Literal):
+    if operator in "+-" and one.kind == "date" and other.is_integer:
+        days = convert(right, INT64) if operator == "+" else _minus(right)
+        return [left, days], nullable_if_any(one, [left, days]), "try_add_days" if tried else "add_days"
+    if operator == "-" and one.kind == other.kind == "date":
+        sides = [convert(right, TIMESTAMP), convert(left, TIMESTAMP)]
+        return [Literal("day", STRING), *sides], nullable_if_any(INT64, sides), "date_diff"
+    if operator in "+-" and one.kind == "date" and other.kind in ("duration", "months"):
+        left, one = convert(left, TIMESTAMP), nullable_if_any(TIMESTAMP, [left])
+    if operator in "+-" and other.kind == "months" and one.kind == "datetime" and isinstance(right, Literal):
         count = right.value
         assert isinstance(count, int)
         months = Literal(count if operator == "+" else -count, INT64, span=right.span)
-        return (
-            [left, months],
-            nullable_if_any(one, [left]),
-            "try_add_months" if name.startswith("try_") else "add_months",
-        )
-    if operator in "+-" and one.kind == "date" and other.kind == "duration" and not _whole_days(right):
-        left, one = convert(left, TIMESTAMP), TIMESTAMP
+        return [left, months], nullable_if_any(one, [left]), "try_add_months" if tried else "add_months"
     sides = [left, right]
-    if operator == "-" and one.kind == other.kind and one.kind in ("date", "datetime"):
+    if operator == "-" and one.kind == other.kind == "datetime":
         sides, common = unify(sides, f"`{name}`")
-        found = replace(DURATION, unit=common.unit or "us")
-        return sides, nullable_if_any(found, sides), name
-    if operator in "+-" and {one.kind, other.kind} == {"date", "datetime"} and operator == "-":
+        return sides, nullable_if_any(replace(DURATION, unit=common.unit or "us"), sides), name
+    if operator == "-" and {one.kind, other.kind} == {"date", "datetime"}:
         sides, common = unify(sides, f"`{name}`")
         return sides, nullable_if_any(replace(DURATION, unit=common.unit), sides), name
     if operator in "+-" and one.kind == other.kind == "duration":
         sides, common = unify(sides, f"`{name}`")
         return sides, common, name
-    if operator in "+-" and one.kind == "date" and other.kind == "duration":
-        return sides, nullable_if_any(one, sides), name
     if operator in "+-" and one.kind == "datetime" and other.kind == "duration":
         finer = max(one, other, key=lambda each: each.second_digits).unit
         sides = [convert(left, replace(one, unit=finer)), convert(right, replace(other, unit=finer))]
@@ -167,12 +167,42 @@ def temporal_arithmetic(
     raise Mismatch(f"`{name}` is not defined for {one.required()} and {other.required()}", right, hint)
 
 
-def _days(count: Literal) -> Literal:
-    """Return a constant number of days as an interval."""
-    assert isinstance(count.value, int)
-    if abs(count.value) > MOST_DAYS:
-        raise Mismatch(f"{count.value} days from a date are outside of the years 1 to 9999", count)
-    return Literal(dt.timedelta(days=count.value), DURATION, span=count.span)
+def _minus(value: Expression) -> Expression:
+    """Return an integer, or an interval, with the other sign."""
+    if isinstance(value, Literal) and isinstance(value.value, int | dt.timedelta):
+        return replace(value, value=-value.value)
+    args, type_, name = negate("negate", [value])
+    return Call(name, tuple(args), type_, span=value.span)
+
+
+def as_date(moment: Expression) -> Expression | None:
+    """Return the date of a timestamp that is the beginning of a day, by how it is computed: of a date, plus whole days or months; None for others.
+
+    Dates are compared as they are so, in place of timestamps computed for each row.
+    """
+    if isinstance(moment, Literal) and isinstance(moment.value, dt.datetime):
+        at_midnight = moment.value.time() == dt.time() and moment.value.tzinfo is None
+        return replace(moment, value=moment.value.date(), type=DATE) if at_midnight else None
+    if isinstance(moment, Cast) and moment.argument.type.kind == "date" and moment.type.unit == "us":
+        return moment.argument
+    if not isinstance(moment, Call) or moment.function not in ("+", "-", "add_months", "date_trunc"):
+        return None
+    first, second = moment.args
+    if moment.function == "date_trunc":
+        inner = as_date(second)
+        units = ("year", "quarter", "month", "week", "day")
+        if inner is None or not isinstance(first, Literal) or str(first.value).lower() not in units:
+            return None
+        return replace(moment, args=(first, inner), type=nullable_if_any(DATE, [inner]))
+    inner = as_date(first)
+    if inner is None:
+        return None
+    if moment.function == "add_months":
+        return replace(moment, args=(inner, second), type=nullable_if_any(DATE, moment.args))
+    if not isinstance(second, Literal) or not isinstance(second.value, dt.timedelta) or not _whole_days(second):
+        return None
+    days = Literal(second.value.days if moment.function == "+" else -second.value.days, INT64, span=second.span)
+    return Call("add_days", (inner, days), nullable_if_any(DATE, [inner]), span=moment.span)
 
 
 def _whole_days(arg: Expression) -> bool:

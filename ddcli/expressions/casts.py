@@ -10,6 +10,7 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError
+from ddcli.expressions.arithmetic import as_date
 from ddcli.expressions.coerce import Mismatch, fits_decimal, integer_range, rescaled
 from ddcli.expressions.moment_format import FormatError, parts_of
 from ddcli.expressions.tree import Cast, Literal
@@ -108,13 +109,11 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
     constants = {index: arg.value for index, arg in enumerate(args) if isinstance(arg, Literal)}
     if function in ("lpad", "rpad") and len(args) > 2 and len(str(constants[2])) != 1:
         raise Mismatch(f"{function}: the fill is one character", args[2])
-    if function in ("date_trunc", "date_diff"):
+    if function in ("date_trunc", "date_diff", "date_sub"):
         known = TRUNC_UNITS if function == "date_trunc" else [*DIFF_UNITS, *MONTH_UNITS]
         unit = str(constants[0]).lower()
         if unit not in known:
             raise Mismatch(f"{function} has no unit '{unit}'", args[0], f"one of {', '.join(known)}")
-        if function == "date_trunc" and args[1].type.kind == "date" and unit in ("hour", "minute", "second"):
-            raise Mismatch("a date has no " + unit, args[0], "cast it to timestamp")
     if function == "time_bucket" and constants[0] <= timedelta():  # type: ignore[operator]
         raise Mismatch("the width of a bucket must be positive", args[0])
     if function in ("strftime", "strptime", "try_strptime"):
@@ -204,6 +203,8 @@ def cast(argument: Expression, target: Type, span: Span, *, tried: bool) -> Expr
         raise SpecError(problem, span=span, hint=HINTS.get((argument.type.kind, target.kind)))
     if argument.type.required() == target:
         return argument
+    if target.kind == "date" and argument.type.kind == "datetime" and (day := as_date(argument)) is not None:
+        return day
     if isinstance(argument, Literal) and (argument.value is None or argument.type.kind != "string"):
         try:
             folded = fold(argument, target)

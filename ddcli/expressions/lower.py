@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Functions that polars has as methods of their first argument.
 RECEIVERS = {
     "starts_with", "ends_with", "contains", "strpos", "replace", "split", "split_part", "substring", "lpad", "rpad",
-    "left", "right", "element", "array_contains", "add_months", "try_add_months",
+    "left", "right", "element", "array_contains", "add_months", "try_add_months", "add_days", "try_add_days",
 }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import polars as pl
 
 from ddcli.expressions.arithmetic import MOST_DAYS
 from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS, TRUNC_UNITS
-from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.lower_cast import moment_in
 from ddcli.expressions.lower_number import arithmetic, integer, quotient
 from ddcli.expressions.moment_format import iso
@@ -17,8 +16,6 @@ from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.years import RANGE, outside
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Expression
 
@@ -33,22 +30,13 @@ SIGNS = {
 
 
 def _arithmetic(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    temporal = call.args[0].type.kind in ("date", "datetime", "duration")
+    temporal = call.args[0].type.kind in ("datetime", "duration")
     return (_moments if temporal else arithmetic)(low, call, SIGNS[call.function], *args)
 
 
 def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Lower sums and differences of moments and intervals, and intervals times or by integers."""
-    one, other = (arg.type for arg in call.args)
-    if one.kind == "date" and other.kind == "duration":
-        days = _whole_days(call.args[1]) * (1 if sign == "+" else -1)
-        moved = dated(low, call, a.to_physical().cast(pl.Int64) + days)
-        return moved.cast(pl.Int32).cast(pl.Date)
-    if one.kind == "date":
-        days_between = a.to_physical().cast(pl.Int64) - b.to_physical().cast(pl.Int64)
-        most = integer_range("int64")[1] // (86400 * 10**6)
-        low.fail(call, (days_between > most) | (days_between < -most), "interval out of range")
-        return (days_between * (86400 * 10**6)).cast(call.type.to_polars())
+    other = call.args[1].type
     right = b if other.is_integer else b.to_physical()
     if call.type.kind == "datetime" and call.type.unit != "ns":
         # If the sum of a timestamp in these years and an interval wraps, the result is far outside of them.
@@ -62,12 +50,6 @@ def dated(low: Checks, call: Expression, physical: pl.Expr) -> pl.Expr:
     beyond = outside(physical, call.type)
     low.fail(call, beyond, f"{'date' if call.type.kind == 'date' else 'timestamp'} out of range", RANGE)
     return pl.when(beyond).then(None).otherwise(physical)
-
-
-def _whole_days(arg: object) -> int:
-    assert isinstance(arg, Literal)
-    value: dt.timedelta = arg.value  # type: ignore[assignment]
-    return value.days
 
 
 def _add_months(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -98,6 +80,35 @@ def _unit(call: Call) -> str:
 
 
 def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    """Count the units that begin between two moments: days and longer ones by the clocks of their zone, of two zones by UTC."""
+    unit = _unit(call)
+    if unit in MONTH_UNITS or unit in ("week", "day"):
+        a, b = _on_clocks(call, args[1:])
+        if unit in MONTH_UNITS:
+            by = MONTH_UNITS[unit]
+            first, last = (each.dt.year().cast(pl.Int64) * 12 + each.dt.month() - 1 for each in (a, b))
+            return last // by - first // by
+        first, last = (each.dt.date().to_physical().cast(pl.Int64) for each in (a, b))
+        days = last - first
+        return days if unit == "day" else (days.abs() // 7) * days.sign()
+    (a, _), (b, _) = (_microseconds(value, arg.type.unit) for arg, value in zip(call.args[1:], args[1:], strict=True))
+    by = DIFF_UNITS[unit]
+    first, last = a // by, b // by
+    if by == 1:
+        low.fail(call, (last ^ first) & (last ^ (last - first)) < 0, "interval out of range")
+    return last - first
+
+
+def _on_clocks(call: Call, args: list[pl.Expr]) -> list[pl.Expr]:
+    """Return two moments as the clocks of their zone show them, of two zones those of UTC, in microseconds."""
+    zones = [arg.type.zone for arg in call.args[1:]]
+    if len(set(zones)) > 1:
+        args = [arg.dt.convert_time_zone("UTC") if zone else arg for arg, zone in zip(args, zones, strict=True)]
+    return [arg.dt.replace_time_zone(None).dt.cast_time_unit("us") for arg in args]
+
+
+def _date_sub(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    """Count the whole units between two moments, toward zero."""
     if _unit(call) in MONTH_UNITS:
         return _months_between(call, args[1:])
     (a, below_a), (b, below_b) = (
@@ -125,19 +136,16 @@ def _microseconds(value: pl.Expr, unit: str | None) -> tuple[pl.Expr, pl.Expr | 
 
 
 def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:
-    """Return the most months (or quarters, years) that can be added to the first moment without passing the second: by the clocks of their zone, of two zones by UTC."""
-    zones = [arg.type.zone for arg in call.args[1:]]
-    if len(set(zones)) > 1:
-        args = [arg.dt.convert_time_zone("UTC") if zone else arg for arg, zone in zip(args, zones, strict=True)]
-    a, b = args
+    """Return the most months (or quarters, years) that can be added to the earlier moment without passing the later one, with the sign of the difference."""
+    one, other = _on_clocks(call, args)
+    backwards = one > other
+    a, b = pl.when(backwards).then(other).otherwise(one), pl.when(backwards).then(one).otherwise(other)
     months = (b.dt.year().cast(pl.Int64) - a.dt.year()) * 12 + b.dt.month() - a.dt.month()
     # This many months after `a` is in the month of `b`, on the day of `a` or the month's last; the time of day is that of `a`.
     day = pl.min_horizontal(a.dt.day(), b.dt.month_end().dt.day())
     later = (day > b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() > b.dt.time()))
-    earlier = (day < b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() < b.dt.time()))
-    whole = months - ((months > 0) & later).cast(pl.Int64) + ((months < 0) & earlier).cast(pl.Int64)
-    by = MONTH_UNITS[_unit(call)]
-    return pl.when(a.is_not_null() & b.is_not_null()).then((whole.abs() // by) * whole.sign())
+    whole = (months - later.cast(pl.Int64)) // MONTH_UNITS[_unit(call)]
+    return pl.when(backwards).then(-whole).otherwise(whole)
 
 
 def _add_days(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -234,8 +242,10 @@ LOWER: dict[str, Lower] = {
     "seconds": _epoch,
     "date_trunc": _date_trunc,
     "date_diff": _date_diff,
+    "date_sub": _date_sub,
     "make_date": _make_date,
     "add_days": _add_days,
+    "try_add_days": _add_days,
     "last_day": lambda _, call, args: on_clock(call, args[0]).cast(pl.Date).dt.month_end(),
     "time_bucket": _time_bucket,
     "strptime": _strptime,

@@ -8,8 +8,8 @@ from ddcli.expressions.function import table
 
 ARITHMETIC = table(
     """
-    + [arithmetic]: a + b -- Sum. Integer overflow is an error. A constant integer adds days to a date. -- 2 + 3 => 5
-    - [arithmetic]: a - b -- Difference; of two dates or timestamps an interval. -- 2 - 3 => -1
+    + [arithmetic]: a + b -- Sum. Integer overflow is an error. An integer adds days to a date, an interval makes it a timestamp. -- 2 + 3 => 5
+    - [arithmetic]: a - b -- Difference; of two dates a number of days, of timestamps an interval. -- 2 - 3 => -1
     * [arithmetic]: a * b -- Product. Integer overflow is an error. -- 2 * 3 => 6
     / [arithmetic]: a / b -- Quotient: a float, of decimals a decimal with at least 6 digits after the point. Division by zero is an error, for floats too. -- 5 / 2 => 2.5e0
     // [arithmetic]: a // b -- Quotient of integers, cut toward zero. Division by zero is an error. -- -7 // 2 => -3

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.expressions.arithmetic import Resolved, nullable_if_any
+from ddcli.expressions.arithmetic import Resolved, as_date, nullable_if_any
 from ddcli.expressions.coerce import (
     BOOL,
     FLOAT64,
@@ -48,6 +48,9 @@ def hexadecimal(name: str, args: Sequence[Expression]) -> Resolved:
 
 def comparison(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `= <> < <= > >=` and `is [not] distinct from`: both sides in one type."""
+    if {"date"} < {arg.type.kind for arg in args} <= {"date", "datetime", "null"}:
+        days = [as_date(arg) if arg.type.kind == "datetime" else arg for arg in args]
+        args = [day for day in days if day is not None] if None not in days else args
     sides, common = unify(args, f"`{name}`")
     distinct = name.endswith("distinct from")
     if common.kind == "struct" and name not in ("=", "<>") and not distinct:

@@ -21,7 +21,7 @@ FROM_END = {"substring": 3, "element": 2, "list_slice": 3}
 """Functions that counted only from the beginning, with their numbers of arguments."""
 LIKE_DUCKDB = {"upper", "lower", "regexp_extract", "chr", "power", "sign", "log", "log10", ">>", "<<"}
 LIKE_DUCKDB |= {"json_extract", "json_extract_string", "get_json_object", "json_array_length", "list_position"}
-LIKE_DUCKDB |= {"list_intersect"}
+LIKE_DUCKDB |= {"list_intersect", "date_diff"}
 """Functions that have had DuckDB's meaning only since the second revision, for some of their values."""
 
 

@@ -43,10 +43,9 @@ def _date_add(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def _date_sub(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type a difference of a date or timestamp and an interval, or a number of days; with three arguments a `date_diff`."""
+    """Type a difference of a date or timestamp and an interval, or a number of days; with three arguments the whole units between two moments."""
     if len(args) == 3:
-        signature = parse_signature(DIFFERENCE)
-        return (converted := check_arguments(signature, args)), nullable_if_any(INT64, converted), "date_diff"
+        return (converted := check_arguments(parse_signature(WHOLE), args)), nullable_if_any(INT64, converted), name
     if len(args) == 2 and args[1].type.is_integer:
         days, type_, _ = negate("-", args[1:])
         return _date_add(name, [args[0], Call("negate", tuple(days), type_, span=args[1].span)])
@@ -63,6 +62,7 @@ def _no_sum(name: str, plain: str) -> Mismatch:
 
 ADD_DAYS = "add_days(x: dated, n: integer) -> x"
 DIFFERENCE = "date_diff(unit: constant string, a: timestamp, b: timestamp) -> int64"
+WHOLE = DIFFERENCE.replace("date_diff", "date_sub")
 PART_SYNONYMS = {
     "dayofweek": "dow",
     "dayofmonth": "day",
@@ -103,14 +103,14 @@ TIME = [
     *PARTS.values(),
     *table(
         f"""
-    date_trunc(unit: constant string, x: dated) -> x -- The beginning of its year, quarter, month, week (Monday), day, hour, minute or second. -- date_trunc('month', date '2013-05-04') => date '2013-05-01'
-    {DIFFERENCE} -- Whole years, quarters, months, weeks, days, hours, minutes, seconds, milliseconds or microseconds from a to b, toward zero. -- date_diff('day', date '2013-05-04', date '2013-06-01') => 28
+    date_trunc(unit: constant string, x: timestamp) -> x -- The beginning of its year, quarter, month, week (Monday), day, hour, minute or second, a timestamp of a date, too. -- date_trunc('month', date '2013-05-04') => timestamp '2013-05-01 00:00:00'
+    {DIFFERENCE} -- How many years, quarters, months, days, hours, minutes, seconds, milliseconds or microseconds begin from a to b; a week is seven days. -- date_diff('day', date '2013-05-04', date '2013-06-01') => 28
     make_date(year: integer, month: integer, day: integer) -> date -- The date; an error if it does not exist. -- make_date(2013, 5, 4) => date '2013-05-04'
-    add_months(x: dated, n: integer) -> x -- The time n months later, on the last day of the month if it has no such day. Also `x + interval '1' month`. -- add_months(date '2013-01-31', 1) => date '2013-02-28'
+    add_months(x: dated, n: integer) -> x -- The date or time n months later, on the last day of the month if it has no such day: `x + interval '1' month` is one of a timestamp. -- add_months(date '2013-01-31', 1) => date '2013-02-28'
     seconds(x: duration) -> float64 -- An interval in seconds. -- seconds(interval '2' hour) => 7200e0
     date_part [date_part]: date_part(part: constant string, x) -- A part of a date, time or timestamp, `extract(part from x)`. -- date_part('year', date '2024-02-01') => 2024
     date_add [date_add]: date_add(x, interval), date_add(x, days) -- `x + interval`; with a number, days later. -- date_add(date '2024-02-28', 2) => date '2024-03-01'
-    date_sub [date_sub]: date_sub(x, interval), date_sub(x, days), date_sub(unit, a, b) -- `x - interval`; with a number, days earlier; with a unit and two arguments, `date_diff`. -- date_sub(date '2024-03-01', 2) => date '2024-02-28'
+    date_sub [date_sub]: date_sub(x, interval), date_sub(x, days), date_sub(unit, a, b) -- `x - interval`; with a number, days earlier; with a unit and two moments, the whole units from a to b, toward zero. -- date_sub(date '2024-03-01', 2) => date '2024-02-28'
     {ADD_DAYS} -- So many days later. -- add_days(date '2024-02-28', 2) => date '2024-03-01'
     last_day(x: dated) -> date -- The last day of its month. -- last_day(date '2024-02-01') => date '2024-02-29'
     dayname(x: dated) -> string -- The name of its day, in English. -- dayname(date '2024-02-01') => 'Thursday' -- strftime(x, '%A')

@@ -237,7 +237,9 @@ class Call(PlacedExpression):
         if self.function in ("like", "ilike"):
             escape = f" escape {texts[2]}" if texts[2:] else ""
             return f"({texts[0]} {self.function} {texts[1]}{escape})"
-        return f"{self.function}({', '.join(texts)})"
+        written = f"{self.function}({', '.join(texts)})"
+        # Read again it would be a timestamp.
+        return f"cast({written} as date)" if self.function == "date_trunc" and self.type.kind == "date" else written
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,8 @@ def _widens(have: Type, want: Type) -> bool:
         return want.scale >= have.scale and want.precision - want.scale >= have.precision - have.scale
     if have.is_integer and want.kind == "decimal":
         return bool(10 ** (want.precision - want.scale) > integer_range(have.kind)[1])
+    if have.kind == "date" and want.kind == "datetime" and want.unit != "ns":
+        return True
     return bool(have.required() == want.required() or (want.kind == "float64" and (have.is_integer or have.is_float)))
 
 

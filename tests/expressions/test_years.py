@@ -67,11 +67,11 @@ def test_refused(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["year({})", "cast({} as string)", "date_trunc('week', {})", "extract(doy from {})"]
+    "written", ["year({})", "cast({} as string)", "cast(date_trunc('week', {}) as date)", "extract(doy from {})"]
 )
 def test_what_is_not_reached_stops_nothing(written: str) -> None:
     """A calendar that has no such day is never asked for it: neither in rows that fail nor in those that are passed over."""
-    far = "d + interval '106751990' day"
+    far = "d + 106751990"
     columns = {"d": "date", "p": "bool"}
     given = {"d": [dt.date(2013, 1, 1), dt.date(9999, 12, 31)], "p": [False, False]}
     assert values(f"case when p then {written.format(far)} end", columns, **given) == [None, None]
@@ -81,7 +81,7 @@ def test_what_is_not_reached_stops_nothing(written: str) -> None:
 
 def test_ends_are_inside() -> None:
     """The first and the last day, and the last microsecond, are values like others."""
-    assert value(f"{LAST} - interval '3652058' day") == dt.date(1, 1, 1)
+    assert value(f"{LAST} - 3652058") == dt.date(1, 1, 1)
     assert value(f"add_months({FIRST}, 119987)") == dt.date(9999, 12, 1)
     assert value("cast('9999-12-31 23:59:59.999999' as timestamp)") == dt.datetime.fromisoformat(
         "9999-12-31 23:59:59.999999"

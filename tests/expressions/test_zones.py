@@ -84,7 +84,7 @@ def test_months_between_two_zones_are_counted_by_utc() -> None:
     for one, given in (("datetime[us]", first.replace(tzinfo=None)), ("datetime[us, UTC]", first)):
         columns = {"a": one, "b": "datetime[us, Europe/Berlin]"}
         for later, months in ((last, 0), (last + dt.timedelta(hours=1), 1)):
-            assert values("date_diff('month', a, b)", columns, a=[given], b=[later]) == [months]
+            assert values("date_sub('month', a, b)", columns, a=[given], b=[later]) == [months]
 
 
 @pytest.mark.parametrize("unit", ["microsecond", "millisecond", "second"])
@@ -107,4 +107,4 @@ def test_whole_units_are_counted_with_nanoseconds(unit: str, kinds: tuple[str, s
     )
     apart = [other * per[kinds[1]] - one * per[kinds[0]] for one, other in zip(*sides, strict=True)]
     wanted = [abs(each) // size * (1 if each > 0 else -1) for each in apart]
-    assert values(f"date_diff('{unit}', a, b)", columns, a=a, b=b) == wanted
+    assert values(f"date_sub('{unit}', a, b)", columns, a=a, b=b) == wanted

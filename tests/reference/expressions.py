@@ -462,13 +462,30 @@ def date_trunc(_: Call, args: list[Any]) -> Any:
     return moment.replace(**{part: first[part] for part in finer})
 
 
+SIZES = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
+SIZES |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
+
+
 def date_diff(_: Call, args: list[Any]) -> int:
-    sizes = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
-    sizes |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
-    if args[0].lower() in ("month", "quarter", "year"):
-        a, b = (EPOCH + dt.timedelta(microseconds=microseconds(each)) for each in args[1:])
-        return truncated(months_between(a, b), {"month": 1, "quarter": 3, "year": 12}[args[0].lower()])
-    return truncated(microseconds(args[2]) - microseconds(args[1]), sizes[args[0].lower()])
+    """Count the units that begin after one moment, up to the other; a week is seven days."""
+    unit, (a, b) = args[0].lower(), map(microseconds, args[1:])
+    if unit in MONTHS:
+        first, last = ((EPOCH + dt.timedelta(microseconds=each)) for each in (a, b))
+        return (last.year * 12 + last.month - 1) // MONTHS[unit] - (first.year * 12 + first.month - 1) // MONTHS[unit]
+    if unit == "week":
+        return truncated(b // SIZES["day"] - a // SIZES["day"], 7)
+    return b // SIZES[unit] - a // SIZES[unit]
+
+
+def date_sub(_: Call, args: list[Any]) -> int:
+    """Count the whole units between two moments."""
+    unit, (a, b) = args[0].lower(), map(microseconds, args[1:])
+    if unit in MONTHS:
+        first, last = ((EPOCH + dt.timedelta(microseconds=each)) for each in sorted((a, b)))
+        whole = months_between(first, last) // MONTHS[unit]
+        return whole if a <= b else -whole
+    return truncated(b - a, SIZES[unit])
 
 
 def make_date(_: Call, args: list[Any]) -> dt.date:
@@ -685,6 +702,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "seconds": epoch,
     "date_trunc": date_trunc,
     "date_diff": date_diff,
+    "date_sub": date_sub,
     "make_date": make_date,
     "add_months": add_months,
     "try_add_months": add_months,
@@ -738,6 +756,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "strptime": strptime,
     "try_strptime": strptime,
     "add_days": add_days,
+    "try_add_days": add_days,
     "last_day": lambda _, args: dt.date(
         args[0].year, args[0].month, calendar.monthrange(args[0].year, args[0].month)[1]
     ),

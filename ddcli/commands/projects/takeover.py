@@ -64,11 +64,6 @@ class Takeover(ABC):
         for place, note in checked.bound.graph.notes if checked.bound is not None else ():
             if (found := text.origin(place)) is not None:
                 self.found.notes.append(f"{found[1]}: {note}")
-        for name, schema in checked.outputs.items():
-            spans = [column for column, kind in schema.items() if kind.kind == "duration"]
-            if spans:
-                days = "a difference of dates is a duration here, a number of days in DuckDB: date_diff('day', a, b)"
-                self.found.notes.append(f"{name}: {', '.join(spans)}: {days}")
         self.found.notes += [
             f"inputs.{name}: {remark.removeprefix('? ')}" for name, (_, remark) in self.inputs.items() if remark
         ]

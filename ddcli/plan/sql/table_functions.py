@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import SpecError
-from ddcli.expressions.coerce import INT64, Mismatch, convert
+from ddcli.expressions.coerce import INT64, TIMESTAMP, Mismatch, convert
 from ddcli.expressions.parse import expanded
 from ddcli.expressions.scope import TableCall
 from ddcli.expressions.steps import UnnestStep
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import QueryLowering
 
 SERIES = ("generate_series", "range")
-DAY = 86_400_000_000
-"""Microseconds of a day."""
 
 
 def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node, str, str]:
@@ -86,7 +84,7 @@ def _called(name: str, args: list[Expression], node: exp.Expr, statement: QueryL
 
 
 def _moments(block: Block, name: str, args: Sequence[Expression], column: str) -> Node:
-    """Return a block's rows, each with each date or timestamp of a series: its first one and a number of steps. Raises Mismatch."""
+    """Return a block's rows, each with each timestamp of a series: its first one and a number of steps. Raises Mismatch."""
     first, last, step = args
     if not isinstance(step, Literal) or not all(end.type.kind in ("date", "datetime") for end in (first, last)):
         raise Mismatch(
@@ -97,11 +95,10 @@ def _moments(block: Block, name: str, args: Sequence[Expression], column: str) -
         raise Mismatch(f"the interval of {name} is 0")
     if step.type.kind == "months":
         count, value = f"date_sub('month', a, b) // {size}", f"add_months(a, n * {size})"
-    elif first.type.kind == "date" and not size % DAY:
-        count, value = f"date_diff('day', a, b) // {size // DAY}", f"add_days(a, n * {size // DAY})"
     else:
         count, value = f"(epoch_us(b) - epoch_us(a)) // {size}", "a + n * step"
     (number,) = renamed(["#n"], {*block.schema, column}).values()
+    first, last = (convert(end, TIMESTAMP) if end.type.kind == "date" else end for end in (first, last))
     ends = {"a": first, "b": last, "step": step}
     steps = TableCall("generate_series", (Literal(0, INT64), expanded(count, ends, step.span), nodes.ONE), INT64)
     rows = logical.Apply((block.node,), block.schema | {number: INT64}, UnnestStep(number, steps))
