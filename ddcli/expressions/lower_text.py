@@ -67,13 +67,13 @@ def part(size: pl.Expr, first: pl.Expr, last: pl.Expr | None) -> tuple[pl.Expr, 
     return begin, (pl.when(near < 0).then(size + near + 1).otherwise(near) - begin).clip(0)
 
 
-WHOLE_UPPER = "".join(each for each in map(chr, range(sys.maxunicode + 1)) if len(each.upper()) > 1)
-"""The characters that are several in upper case, if whole texts are compared; as characters they are one."""
+SEVERAL = "[\xdf\u0149\u01f0\u0390\u03b0\u0587\u1e96-\u1e9a\u1f50-\u1ffc\ufb00-\ufb17]"
+"""A pattern of all characters that are several in upper case by the rules for whole texts, and of some others."""
 
 
 def _upper(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     def raised(values: pl.Series) -> pl.Series:
-        if not values.str.contains(f"[{WHOLE_UPPER}]").any():
+        if not values.str.contains(SEVERAL).any():
             return values.str.to_uppercase()
         by_character = [None if one is None else "".join(map(_upper_character, one)) for one in values]
         return pl.Series(values.name, by_character, pl.String)
@@ -102,6 +102,8 @@ def _strpos(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def _replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, old, new = args
+    if any(isinstance(arg, Literal) and arg.value is None for arg in call.args[1:]):
+        return pl.when(False).then(text)
     if isinstance(call.args[1], Literal) and isinstance(call.args[2], Literal):
         return text.str.replace_all(old, new, literal=True) if call.args[1].value else text
     joined = text.str.split(old).list.join(new)

@@ -93,7 +93,7 @@ def test_every_type_in_every_form(tmp_path, monkeypatch, form, capfdbinary):
     if form == "csv":
         lines = out.decode().splitlines()
         assert lines[1] == (
-            '1152921504606846976,1.5,1.50,"a""b","",00ff,true,2024-01-02,2024-01-02 03:04:05.600,'
+            '1152921504606846976,1.5,1.50,"a""b","",00ff,true,2024-01-02,2024-01-02 03:04:05.6,'
             '2024-01-02 03:04:05.600+00:00,03:04:00,PT1M30S,"[1, null]",,0,1'
         )
         assert lines[2] == ",,,,,,,,,,,,,,0,1"

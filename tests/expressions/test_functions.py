@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import replace
 
+import duckdb
 import pytest
 
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.json_text import DEEP, is_json
+from ddcli.expressions.lower_text import SEVERAL
 from ddcli.expressions.signatures import parse_signature
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Call, Column
 from ddcli.expressions.types import Type
-from tests.expressions.support import frame_of, scalar, value
+from tests.expressions.support import frame_of, scalar, value, values
 from tests.reference.expressions import evaluate
 
 
@@ -94,3 +98,16 @@ def test_sums_and_means_of_lists_of_uint64() -> None:
             .to_list()
         )
         assert found == [evaluate(expression, row) for row in given] == expected
+
+
+def test_each_character_has_the_case_that_duckdb_gives_it() -> None:
+    """Of texts without others, as upper and lower case of whole texts are other texts for some."""
+    assert all(re.match(SEVERAL, each) for each in map(chr, range(sys.maxunicode + 1)) if len(each.upper()) > 1)
+    letters = [chr(code) for code in range(1, 0x10000) if chr(code).isalpha()] + ["ΑΣ", "İi", "aß", "ŉ", "ᾳ"]
+    with duckdb.connect() as base:
+        wanted = base.execute("select upper(x), lower(x) from (select unnest(?) as x)", [letters]).fetchall()
+    found = zip(
+        values("upper(x)", {"x": "string"}, x=letters), values("lower(x)", {"x": "string"}, x=letters), strict=True
+    )
+    different = [(each, *one, *other) for each, one, other in zip(letters, found, wanted, strict=True) if one != other]
+    assert different == []
