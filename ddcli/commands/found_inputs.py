@@ -16,7 +16,7 @@ from ddcli.store.tables.column_types import FoundColumns
 from ddcli.store.tables.compression import NotWholeError, bare, unpacked
 from ddcli.store.tables.csv_look import first_is_row, look_of, widest
 from ddcli.store.tables.csv_records import DamagedError
-from ddcli.store.tables.encodings import UTF_8, wrong_encoding
+from ddcli.store.tables.encodings import UTF_8, east_asian, wrong_encoding
 from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
 from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
 
@@ -227,7 +227,7 @@ def _encoding(given: FoundInput, files: Iterable[Path]) -> str:
             data[: data.rfind(b"\n") + 1].decode(UTF_8)
         except UnicodeDecodeError:
             given.doubts["csv"] = "the bytes are not UTF-8, and don't state what else they are"
-            return "windows-1252"
+            return east_asian(data[: data.rfind(b"\n") + 1]) or "windows-1252"
     return UTF_8
 
 

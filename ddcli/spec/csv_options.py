@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 ENCODINGS = (
     "utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "iso-8859-2", "iso-8859-15", "windows-1250",
-    "windows-1251", "windows-1252", "windows-1253", "windows-1254", "koi8-r", "cp437", "cp850", "mac-roman",
-    "shift_jis", "euc-jp", "euc-kr", "gb18030", "big5",
+    "windows-1251", "windows-1252", "windows-1253", "windows-1254", "windows-1255", "windows-1256", "windows-1257",
+    "windows-1258", "koi8-r", "cp437", "cp850", "mac-roman", "shift_jis", "cp932", "euc-jp", "euc-kr", "cp949", "gbk",
+    "gb18030", "big5", "cp950",
 )  # fmt: skip
+MEANT = {"shift_jis": "cp932"}
+"""The encodings that files of a name have: on Windows Shift JIS has had more characters from the beginning."""
 THOUSANDS = (".", ",", "'", "\u2019", " ", "\u00a0", "\u202f", "_")
 LONGEST = 100
 """Characters of a text that a file has at a place."""
@@ -95,7 +98,7 @@ KEYS = {
         ),
         about='around fields; null: no field is in quotes; default: "',
     ),
-    "encoding": Key(Choice("encoding", ENCODINGS), about="default: utf-8"),
+    "encoding": Key(As(Choice("encoding", ENCODINGS), lambda _, name: MEANT.get(name, name)), about="default: utf-8"),
     "null": Key(
         ByKind(
             "a text or a list of texts",

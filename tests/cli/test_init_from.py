@@ -310,6 +310,22 @@ def test_files_without_a_header_have_numbered_columns_and_a_question(tmp_path):
     assert held(tmp_path, "airports") == {(1, "Goroka Airport", -6.081689834590001): 1, (2, "Madang Airport", None): 1}
 
 
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp932", "㈱山田①のA\uff5eB、髙橋さん"),
+        ("cp949", "서울 똠방각하 (주)"),
+        ("windows-1252", "Größe, Ärger, façade “x” ¼"),
+        ("windows-1252", "Äpfel und Ärger"),
+    ],
+)
+def test_the_encoding_of_a_windows_is_found(encoding, text, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_bytes(f'id,v\n1,"{text}"\n'.encode(encoding))
+    assert held(begun(tmp_path, tmp_path / "data"), "a") == {(1, text): 1}
+    assert f'csv: {{"encoding": "{encoding}"}}  # ? the bytes are not UTF-8' in (tmp_path / "data.yaml").read_text()
+
+
 def test_the_line_by_which_excel_knows_the_delimiter_is_skipped(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.csv").write_text("sep=;\nid;v\n1;x\n")

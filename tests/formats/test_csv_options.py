@@ -65,7 +65,7 @@ def some_options(chance):
         options["quote"] = quote
     if chance.random() < 0.5:
         options["encoding"] = chance.choice(
-            ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "windows-1252", "shift_jis"]
+            ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "windows-1252", "shift_jis", "cp932", "euc-kr"]
         )
     if chance.random() < 0.4:
         options["null"] = chance.sample(["NA", "-", "\\N", "0"], chance.randrange(1, 3))
@@ -128,7 +128,25 @@ def written(chance, options):
         fraction = chance.choice(["", "5", "25", "50", "500", *(["125", "004"] if chance.random() < 0.1 else [])])
         return f"{chance.choice(['', '-'])}{text}{sign if fraction else ''}{fraction}"
 
-    words = ["\ufeffx", "ann", "say 'hi'", 'a "b"', "x;y", "x,y", "#1", "é", "NA", "-", "a\nb", "//", "ü", "東"]
+    words = [
+        "\ufeffx",
+        "ann",
+        "say 'hi'",
+        'a "b"',
+        "x;y",
+        "x,y",
+        "#1",
+        "é",
+        "NA",
+        "-",
+        "a\nb",
+        "//",
+        "ü",
+        "東",
+        "A\uff5eB",
+        "㈱①髙",
+        "똠방",
+    ]
     lines = [chance.choice(["junk", "", 'an "open', "# x"]) + end for _ in range(options.get("skip", 0))]
     if options.get("header", True):
         names = list(TYPES)
@@ -297,7 +315,9 @@ def test_random_text_is_read_as_python_reads_it_or_refused(tmp_path, monkeypatch
             continue
         rounding = chance.random() < 0.3
         text = written(chance, options)
-        encoding = options.get("encoding", "utf-8")
+        encoding = {"shift_jis": "cp932", "euc-kr": "cp949"}.get(
+            options.get("encoding"), options.get("encoding", "utf-8")
+        )
         try:
             data = text.encode(encoding)
         except UnicodeEncodeError:
@@ -392,7 +412,7 @@ WRONG = {
         "leave out",
     ),
     "UTF-8 for Latin-1": ({"encoding": "latin-1"}, ROW.encode(), "the file is UTF-8, not latin-1", "leave out"),
-    "half of it": ({"encoding": "shift_jis"}, ROW.encode("latin-1"), "the line is not SHIFT_JIS", "another `encoding`"),
+    "half of it": ({"encoding": "shift_jis"}, ROW.encode("latin-1"), "the line is not CP932", "another `encoding`"),
 }
 
 

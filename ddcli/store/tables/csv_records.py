@@ -13,7 +13,7 @@ from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import UNNAMED
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
-from ddcli.store.tables.encodings import SAVED, UTF_8, wrong_encoding
+from ddcli.store.tables.encodings import SAVED, UTF_8, WIDER, wrong_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ class DamagedError(Exception):
 
 def opened(path: Path, encoding: str = UTF_8, errors: str = "replace") -> TextIO:
     """Open a file of text, packed or not, whose lines end in a line feed; bytes that are no text become U+FFFD."""
-    return io.TextIOWrapper(unpacked(path), encoding=encoding, errors=errors, newline="\n")
+    return io.TextIOWrapper(unpacked(path), encoding=WIDER.get(encoding, encoding), errors=errors, newline="\n")
 
 
 def records(path: Path, dialect: Dialect) -> Iterator[CsvRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from typing import TYPE_CHECKING
 
 from ddcli.store.tables.compression import unpacked
@@ -14,6 +15,13 @@ UTF_8 = "utf-8"
 LATIN = ("latin-1", "iso-8859-15", "windows-1252")
 """Encodings in which any bytes are text, so that only the look of the text betrays a wrong one."""
 WIDE = {"utf-16": codecs.BOM_UTF16, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+WIDER = {"euc-kr": "cp949"}
+"""Encodings that others contain, which programs write under the same name."""
+EAST_ASIAN = {
+    "cp932": re.compile(rb"\x82[\x9f-\xf1]|\x83[\x40-\x96]"),
+    "cp949": re.compile(rb"[\xb0-\xc8][\xa1-\xfe]"),
+}
+"""Encodings of Windows, and the bytes of common characters that only their languages have: kana and Hangul."""
 HEAD = 4096
 """Bytes at a file's beginning by which its encoding is judged."""
 SAVED = "save the file as UTF-8"
@@ -61,6 +69,18 @@ def _looks_wide(head: bytes) -> str | None:
     if second > few and not first:
         return "utf-16-le"
     return "utf-16-be" if first > few and not second else None
+
+
+def east_asian(data: bytes) -> str | None:
+    """Return the encoding of a Japanese or Korean Windows, if bytes look as if they were in it: a tenth of the characters beyond ASCII are common kana or Hangul."""
+    for encoding, letters in EAST_ASIAN.items():
+        try:
+            beyond = sum(not letter.isascii() for letter in data.decode(encoding))
+        except UnicodeDecodeError:
+            continue
+        if beyond and len(letters.findall(data)) * 10 >= beyond:
+            return encoding
+    return None
 
 
 def is_utf_8(path: Path) -> bool:
