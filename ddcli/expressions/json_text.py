@@ -64,7 +64,7 @@ def steps_of(path: str) -> tuple[str | int, ...] | None:
 
 def part_of(text: str, steps: Sequence[str | int]) -> Any:
     """Return the value at a path in a JSON text, or MISSING. Raises NoJsonError."""
-    found = _read(text)
+    found = read_json(text)
     for step in steps:
         if isinstance(step, str):
             named = (value for name, value in found if name == step) if isinstance(found, Members) else iter(())
@@ -82,7 +82,7 @@ def is_array(value: Any) -> bool:
 def is_json(text: str) -> bool:
     """Return whether a text is JSON."""
     try:
-        _read(text)
+        read_json(text)
     except NoJsonError:
         return False
     return True
@@ -106,7 +106,8 @@ def as_text(value: Any) -> str | None:
     return value if isinstance(value, str) else written(value)
 
 
-def _read(text: str) -> Any:
+def read_json(text: str) -> Any:
+    """Return the value of a JSON text. Raises NoJsonError."""
     if text.count("[") + text.count("{") > DEEP:
         _check_depth(text)
     try:

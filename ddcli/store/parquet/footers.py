@@ -59,7 +59,7 @@ PLAIN |= {"date32": "date", "time32": "time", "time64": "time"}
 """Arrow's names of types without parameters that count."""
 TEXT = Type("string", nullable=True)
 UNREADABLE = ("list", "struct", "binary", "duration", "null")
-"""The kinds of types whose values have no text."""
+"""The kinds of types whose values have no text of their own; lists and structs are read from JSON."""
 EMPTY = "the file is empty: it has no bytes"
 OTHERWISE = "write the file again, and if that doesn't help, without the column, with other types or in another format"
 """The hint for a file that is whole and can't be read."""
@@ -142,13 +142,19 @@ def columns_of_text(path: Path, declared: Schema | None, dialect: Dialect = DEFA
             hint=f"declare them under the input's `columns`, or write `columns: infer`; by its first rows, `columns: {_proposed(path, dialect)}`",
         )
     for name, column in declared.items():
-        if column.kind in UNREADABLE:
+        if not _is_readable(column):
             raise InputError(
                 f"column '{name}' is {column.required()}, which can't be read from {kind}",
                 place=str(path),
                 hint="declare it as string, or write the files as Parquet",
             )
     return declared
+
+
+def _is_readable(column: Type) -> bool:
+    """Return whether values of a type can be read from text: lists and structs from JSON."""
+    inner = [column.inner] if column.inner is not None else [kind for _, kind in column.fields]
+    return all(map(_is_readable, inner)) if inner else column.kind not in UNREADABLE
 
 
 def refuse_patterns(place: str, names: Iterable[str], declared: Schema | None = None) -> None:

@@ -25,6 +25,7 @@
 * kinds: kinds of files; Parquet and Arrow IPC
 * lakes: Delta Lake, Iceberg and Hudi directories, refused
 * listing: the files of an input: new ones, and those that are as they were
+* nested_text: lists and structs of text, which are JSON
 * partitions: columns in paths
 * sheets: the rows of Excel workbooks
 * summed_logs: files of a log that have summed up older ones

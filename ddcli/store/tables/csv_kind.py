@@ -53,15 +53,15 @@ class Csv(TextKind):
     name = footers.CSV
 
     def __init__(self, declared: Schema, dialect: Dialect, *, rounds: bool = False) -> None:
-        super().__init__(declared, rounds=rounds)
         self.dialect = dialect
+        super().__init__(declared, rounds=rounds)
         self._syntax = Syntax(dialect=dialect)
-        self._written = {
-            name: written for name, kind in declared.items() if (written := self._as_cast(name, kind)) is not None
-        }
-        self._typed = self._casts()
         self._looked_through: set[Path] = set()
         self._names: dict[Path, dict[str, str]] = {}
+
+    def _forms(self) -> dict[str, pl.Expr]:
+        forms = {name: self._as_cast(name, kind) for name, kind in self.declared.items()}
+        return super()._forms() | {name: form for name, form in forms.items() if form is not None}
 
     def _as_cast(self, name: str, kind: Type) -> pl.Expr | None:
         """Return a column's text as a cast reads it, where the dialect has it written otherwise."""

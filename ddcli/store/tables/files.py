@@ -336,7 +336,7 @@ class Tables:
             text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
         if text is None:
             return pl.lit(None, wanted.to_polars()).alias(name)
-        value = Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
+        value = pl.lit(None) if wanted.depth else Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
         cut = more_digits(wanted, rounds=self.rounds)
         if pl.select(value).item() is None or (cut and re.search(cut, text)):
             raise InputError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -13,6 +14,7 @@ from ddcli.expressions.tree import Cast, Column
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.csv_records import Damage, not_text, opened
 from ddcli.store.tables.encodings import UTF_8
+from ddcli.store.tables.nested_text import VALUE, nested_value
 from ddcli.store.tables.text_syntax import Syntax
 from ddcli.store.tables.wider_types import more_digits
 
@@ -27,6 +29,24 @@ WRITTEN = "\0written "
 """The prefix of a column's name for its text as a cast reads it."""
 
 
+def exact_cast(text: str, kind: Type, *, rounds: bool) -> pl.Expr:
+    """Return a column of text as a cast of it; null where the text has digits that the cast would cut, or round unless that is asked for."""
+    value = _plain_cast(text, kind)
+    cut = more_digits(kind, rounds=rounds)
+    return value if cut is None else pl.when(~pl.col(text).str.contains(cut)).then(value)
+
+
+def _plain_cast(text: str, kind: Type) -> pl.Expr:
+    return Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
+
+
+def _cast(texts: pl.Series, kind: Type, *, rounds: bool) -> pl.Series:
+    """Return texts as values of a plain type, null where they are none."""
+    if kind.kind == "string":
+        return texts
+    return texts.alias(VALUE).to_frame().select(exact_cast(VALUE, kind, rounds=rounds)).to_series()
+
+
 class TextKind:
     """The base of CSV and NDJSON: values are text until they are cast to the `declared` types."""
 
@@ -35,9 +55,22 @@ class TextKind:
     def __init__(self, declared: Schema, *, nested: bool = False, rounds: bool = False) -> None:
         self.declared, self.nested, self.rounds = declared, nested, rounds
         self._syntax = Syntax()
-        self._written: dict[str, pl.Expr] = {}
-        """The texts of columns that a cast reads in another form, in that form; null where there is none."""
+        self._written = self._forms()
+        """The texts of columns that a cast reads in another form, in that form, and the values of lists and structs; null where there is none."""
         self._typed = self._casts()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_written", "_typed")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._written = self._forms()
+        self._typed = self._casts()
+
+    def _forms(self) -> dict[str, pl.Expr]:
+        """Return the columns that a cast doesn't read as they are written."""
+        cast = partial(_cast, rounds=self.rounds)
+        return {name: nested_value(pl.col(name), kind, cast) for name, kind in self.declared.items() if kind.depth}
 
     def _casts(self) -> dict[str, pl.Expr]:
         """Return the columns that are no text, as casts of it."""
@@ -46,23 +79,18 @@ class TextKind:
         }
 
     def _cast(self, name: str, kind: Type) -> pl.Expr:
-        """Return a column as a cast of its text; null where the text has digits that the cast would cut, or round unless that is asked for."""
-        value = self._rounded(name, kind)
-        cut = more_digits(kind, rounds=self.rounds)
+        """Return a column as a cast of its text, null where that is refused."""
         text = WRITTEN + name if name in self._written else name
-        return value if cut is None else pl.when(~pl.col(text).str.contains(cut)).then(value)
-
-    def _rounded(self, name: str, kind: Type) -> pl.Expr:
-        """Return a column as a cast of its text, in as many digits as the type has."""
-        text = WRITTEN + name if name in self._written else name
-        return Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
+        return pl.col(text) if kind.depth else exact_cast(text, kind, rounds=self.rounds)
 
     def has_more_digits(self, name: str, value: str) -> bool:
         """Return whether a text that is none of its column's type is one but for its digits."""
-        if self.declared[name].kind == "date":
+        kind = self.declared[name]
+        if kind.kind not in ("decimal", "datetime"):
             return False
         row = self.prepared(pl.LazyFrame({name: [value]}, schema={name: pl.String()}), [name])
-        return row.select(self._rounded(name, self.declared[name])).collect().item() is not None
+        text = WRITTEN + name if name in self._written else name
+        return row.select(_plain_cast(text, kind)).collect().item() is not None
 
     def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
         return {name: pl.col(name).is_not_null() & self._typed[name].is_null() for name in names if name in self._typed}
