@@ -96,7 +96,9 @@ class Dataflow:
         self._kept: dict[str, KeptTraces] = {}
         self._assembled: Assembled | Passes | None = None
         self._closed = False
-        self._failed: BaseException | None = None
+        self._failed: Exception | None = None
+        self.torn = False
+        """True while something is done that must be done wholly."""
 
     # --- building -------------------------------------------------------------------------------------------------
 
@@ -259,13 +261,16 @@ class Dataflow:
         """Close every time that all inputs have passed, and return the new frontier.
 
         A record that doesn't fit its input's columns stops the step before anything is taken in: InputError, and the dataflow can continue. A later
-        failure, of an expression, or of a loop that doesn't settle, leaves the dataflow between two times: it can't step any more.
+        failure, of an expression, or of a loop that doesn't settle, leaves the dataflow between two times: it can't step any more. After an interrupt
+        (Ctrl-C) the dataflow either has all its updates, or can't step any more.
         """
         if self._closed:
             raise UsageError("the dataflow is closed")
         if self._failed is not None:
             hint = "make a new dataflow, and feed it without what it can't take"
             raise EngineError(f"an earlier step failed, and its updates are lost: {self._failed}", hint=hint)
+        if self.torn:
+            raise EngineError("an earlier step was interrupted, and its updates are lost", hint="make a new dataflow")
         assembled = self._assembled or self.assemble()
         if not self._feeds:
             return self.frontier
@@ -276,12 +281,15 @@ class Dataflow:
             return upper
         for feed in self._feeds.values():
             feed.flush()
+        # An interrupt may come at any moment, even in an `except` block: the step counts as torn until it is whole.
+        self.torn = True
         try:
             self._close_times_before(upper, assembled)
-        except BaseException as error:
+        except Exception as error:
             self._failed = error
             raise
         self.frontier = upper
+        self.torn = False
         return upper
 
     def _close_times_before(self, upper: Frontier, assembled: Assembled | Passes) -> None:

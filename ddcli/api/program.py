@@ -24,6 +24,7 @@ class Program(Protocol):
     frontier: Frontier
     surroundings: Surroundings
     workers: int
+    torn: bool
 
     def iterate(
         self, variables: Mapping[str, Any], body: Callable[..., Any], *, max_rounds: int | None, guard: int

@@ -8,12 +8,13 @@ import numpy as np
 
 from ddcli.api.collection import Collection
 from ddcli.circuit import source_places
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, are_integers, encode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
-from ddcli.errors import UsageError
+from ddcli.errors import DdError, InputError, UsageError
 
 if TYPE_CHECKING:
     from ddcli.api.outputs import Record
@@ -39,6 +40,15 @@ class UpdateSource(Protocol):
         """Return the updates at times before `upper`, which must not be after `frontier`, perhaps by shard; the others stay."""
 
 
+@frozen
+class Buffer:
+    """The updates that a session was given: `pending` as they were, `flushed` as matrices; `count` of them have been flushed so far."""
+
+    pending: list[Any]
+    flushed: list[np.ndarray]
+    count: int = 0
+
+
 class Session(Collection):
     """A collection that a program feeds.
 
@@ -50,6 +60,7 @@ class Session(Collection):
         super().__init__(dataflow, relation)
         self.name = name
         self.frontier = Frontier([dataflow.clock.start])
+        self._buffer = Buffer([], [])
 
     @property
     def time(self) -> Any:
@@ -75,6 +86,36 @@ class Session(Collection):
     def close(self) -> None:
         """Promise that there is no further update at all."""
         self.frontier = Frontier()
+
+    def flush(self) -> None:
+        """Hand the buffered updates to the dataflow: all of them, or, if a record doesn't fit its columns, none (InputError).
+
+        After an interrupt, at any moment, the dataflow takes no further step: its pool may have a part of their values.
+        """
+        known = self._buffer
+        if not known.pending:
+            return
+        self.dataflow.torn = True
+        try:
+            updates = self._encoded(known.pending)
+        except DdError as error:
+            if isinstance(error, InputError):
+                self._buffer = Buffer([], known.flushed, known.count)
+            self.dataflow.torn = False
+            raise
+        self._buffer = Buffer([], [*known.flushed, updates], known.count + len(known.pending))
+        self.dataflow.torn = False
+
+    def _encoded(self, pending: list[Any]) -> np.ndarray:
+        """Return buffered updates as a matrix. Raises InputError if a record doesn't fit its columns."""
+        raise NotImplementedError
+
+    def _due(self, upper: Frontier) -> np.ndarray | None:
+        """Return the flushed updates before a frontier, and keep the others."""
+        known = self._buffer
+        due, later = _cut(known.flushed, upper, self.dataflow.clock.count)
+        self._buffer = Buffer(known.pending, later, known.count)
+        return due
 
     def _now(self) -> Time:
         """Return the session's time as the engine holds it."""
@@ -103,25 +144,23 @@ class Input(Session):
     def __init__(self, dataflow: Program, relation: Relation, name: str):
         super().__init__(dataflow, relation, name)
         self.layout = Layout(relation.schema)
-        self._pending: list[tuple[Record, Time, int]] = []
-        self._flushed: list[np.ndarray] = []
         self._columns: list[int] | None = None
 
     def insert(self, record: Record) -> None:
         """Add a record at the session's time."""
-        self._pending.append((record, self._now(), 1))
+        self._buffer.pending.append((record, self._now(), 1))
 
     def remove(self, record: Record) -> None:
         """Retract a record at the session's time."""
-        self._pending.append((record, self._now(), -1))
+        self._buffer.pending.append((record, self._now(), -1))
 
     def update(self, record: Record, diff: int) -> None:
         """Change a record's multiplicity at the session's time."""
-        self._pending.append((record, self._now(), diff))
+        self._buffer.pending.append((record, self._now(), diff))
 
     def update_at(self, record: Record, time: Any, diff: int) -> None:
         """Change a record's multiplicity at a time that the session has not passed."""
-        self._pending.append((record, self._at(time), diff))
+        self._buffer.pending.append((record, self._at(time), diff))
 
     def insert_many(self, data: np.ndarray, time: Any = None, diff: int | np.ndarray = 1) -> None:
         """Add a matrix of integers, whose rows are records, all at once; the columns must be integers that are never null.
@@ -142,16 +181,9 @@ class Input(Session):
         else:
             updates[:, width:-1] = self._now() if time is None else self._at(time)
         updates[:, -1] = diff
-        self._flushed.append(updates)
-
-    def flush(self) -> None:
-        """Hand the buffered updates to the dataflow: all of them, or, if a record doesn't fit its columns, none (InputError)."""
-        if self._pending:
-            pending, self._pending = self._pending, []
-            self._flushed.append(self._encoded(pending))
+        self._buffer.flushed.append(updates)
 
     def _encoded(self, pending: list[tuple[Record, Time, int]]) -> np.ndarray:
-        """Return updates as a matrix. Raises InputError if a record doesn't fit its columns."""
         records = [record for record, _, _ in pending]
         if are_integers(records, self.layout):
             try:
@@ -173,7 +205,7 @@ class Input(Session):
         self._columns = None if whole else [*lanes, *range(width, width + self.dataflow.clock.count + 1)]
 
     def take_before(self, upper: Frontier) -> Delta | None:
-        due, self._flushed = _cut(self._flushed, upper, self.dataflow.clock.count)
+        due = self._due(upper)
         if due is None:
             return None
         return Delta(due if self._columns is None else kernels.take(due, self._columns))
@@ -200,26 +232,19 @@ class Upserts(Session):
         self.key = key
         self._key = Layout({column: relation.schema[column] for column in key})
         self._value = Layout({column: kind for column, kind in relation.schema.items() if column not in key})
-        self._pending: list[tuple[Any, Any, Time]] = []
-        self._flushed: list[np.ndarray] = []
-        self._count = 0
 
     def upsert(self, key: Any, value: Any) -> None:
         """Set the record of a key from the session's time on: values of the other columns, or None for no record.
 
         If a key has several upserts at one time the last counts. A single column needs no tuple.
         """
-        self._pending.append((key, value, self._now()))
+        self._buffer.pending.append((key, value, self._now()))
 
     def upsert_at(self, key: Any, value: Any, time: Any) -> None:
         """Set the record of a key from a time on that the session has not passed."""
-        self._pending.append((key, value, self._at(time)))
+        self._buffer.pending.append((key, value, self._at(time)))
 
-    def flush(self) -> None:
-        """Hand the buffered records to the dataflow: all of them, or, if one doesn't fit its columns, none (InputError)."""
-        if not self._pending:
-            return
-        pending, self._pending = self._pending, []
+    def _encoded(self, pending: list[tuple[Any, Any, Time]]) -> np.ndarray:
         present = [at for at, (_, value, _) in enumerate(pending) if value is not None]
         pool, nk, width = self.dataflow.pool, self._key.width, self._key.width + self._value.width
         updates = np.zeros((len(pending), width + 4), np.int64)
@@ -227,11 +252,10 @@ class Upserts(Session):
         values = encode_records([_several(pending[at][1]) for at in present], self._value, pool)
         updates[present, nk:width] = values
         updates[present, width] = 1
-        updates[:, width + 1] = np.arange(self._count, self._count + len(pending))
+        updates[:, width + 1] = np.arange(self._buffer.count, self._buffer.count + len(pending))
         updates[:, width + 2] = [time for _, _, (time,) in pending]
         updates[:, -1] = 1
-        self._count += len(pending)
-        self._flushed.append(updates)
+        return updates
 
     def indexed(self) -> source_places.UpsertSource:
         """Return the collection's source in the dataflow's graph."""
@@ -244,8 +268,7 @@ class Upserts(Session):
         """Do nothing: a key's record has all columns."""
 
     def take_before(self, upper: Frontier) -> Delta | None:
-        due, later = _cut(self._flushed, upper, 1)
-        self._flushed = later
+        due = self._due(upper)
         return None if due is None else Delta(due)
 
 

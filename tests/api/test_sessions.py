@@ -1,10 +1,14 @@
 """Sessions, steps and probes: what is emitted when."""
 
+import sys
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from ddcli.api import Dataflow
 from ddcli.errors import EngineError, InputError, UsageError
+from tests.draws import some
 
 
 def test_updates_of_an_output_are_changes_at_their_times(people):
@@ -150,3 +154,65 @@ def test_a_failed_step_is_the_last():
     with pytest.raises(EngineError, match=r"an earlier step failed.*division by zero"):
         dataflow.step()
     assert output.updates() == []
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt before the line of this number that Python executes."""
+
+    def __init__(self, at):
+        self.left = at
+
+    def __call__(self, frame, event, argument):
+        if event == "line" and "ddcli" in frame.f_code.co_filename:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return self
+
+
+def fed(upserts):
+    """Return a dataflow that has made a step and waits for another, its input, its output, and its collection after that."""
+    dataflow = Dataflow()
+    if upserts:
+        given = dataflow.upsert_input("given", {"k": "int64", "s": "string"}, key=["k"])
+        insert = lambda k: given.upsert(k, f"text {k}")  # noqa: E731
+    else:
+        given = dataflow.input("given", {"k": "int64", "s": "string"})
+        insert = lambda k: given.insert((k, f"text {k}"))  # noqa: E731
+    output = given.output()
+    for time in range(3):
+        given.advance_to(time)
+        insert(time)
+        if time == 1:
+            dataflow.step()
+    given.advance_to(3)
+    return dataflow, given, insert, output
+
+
+@pytest.mark.parametrize("upserts", [False, True])
+def test_an_interrupt_at_any_moment_of_a_step_loses_nothing_unnoticed(upserts):
+    lines = 1
+    for at in some(range(1, 3000)):
+        dataflow, given, insert, output = fed(upserts)
+        before = sys.gettrace()
+        sys.settrace(Interrupt(at))
+        try:
+            dataflow.step()
+        except KeyboardInterrupt:
+            lines = at
+        finally:
+            sys.settrace(before)
+        insert(3)
+        given.advance_to(4)
+        try:
+            dataflow.step()
+        except EngineError as error:
+            assert "interrupted" in str(error)  # noqa: PT017 - it may succeed, too
+            continue
+        found = Counter()
+        for record, _, diff in output.updates():
+            found[record] += diff
+        assert found == {(k, f"text {k}"): 1 for k in range(4)}, at
+        if at > lines + 3:
+            break
+    assert lines > 30, "a step has more lines than that"
