@@ -230,7 +230,8 @@ class Pair:
         """Run the importer: if it is refused, as the message says."""
         done = self.call("run", "imp.yaml", "-q", *arguments, allowed=(0, 4))
         if done.code and (done := self.call("run", "imp.yaml", "-q", "--full-refresh", "all", allowed=(0, 4))).code:
-            (hinted,) = [line for line in done.err.splitlines() if "dd state reopen" in line]
+            hinted = next((line for line in done.err.splitlines() if "dd state reopen" in line), None)
+            assert hinted, done.err
             if self.call(
                 *shlex.split(hinted.split("`")[1])[1:], "-q", allowed=(0, 4)
             ).code:  # its file has changed, too

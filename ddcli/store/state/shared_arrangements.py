@@ -42,8 +42,8 @@ class Shared:
 
     @property
     def since(self) -> Frontier:
-        """The times from which on times are kept apart for the reader."""
-        return Frontier(self.manifest.upper if self.hold is None else self.hold.since)
+        """The times from which on times are kept apart for the reader: not after the state's frontier, even if that was taken back."""
+        return Frontier((*self.manifest.upper, *(self.hold.since if self.hold else ())))
 
     @property
     def mark(self) -> str:
@@ -140,8 +140,8 @@ def reading(
                 with holding(state, files):
                     found = [find_shared(state, each) for each in names]
                     manifest = found[0].manifest
-                    since = known.since if known else manifest.upper
-                    through = known.through if known else since
+                    since = Frontier((*manifest.upper, *(known.since if known else ()))).elements
+                    through = Frontier((*manifest.upper, *(known.through if known else ()))).elements
                     # Of a restored state the hold is an older one: its marks stay, so that it is refused as long as it is not read anew.
                     goes_on = known is None or taken.get(state, frozenset()) <= {*known.marks, mark_of(manifest)}
                     marks = known.marks if known and not goes_on else {*taken.get(state, ()), mark_of(manifest)}
