@@ -199,7 +199,7 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 NOW = click.option(
     "--now",
     metavar="T",
-    help="Time of the run, a timestamp in UTC, later than the last run's. [default: the present time]",
+    help="Time of the run, a timestamp in UTC, later than the last run's and at most a day ahead. [default: the present time]",
 )
 ROWS = formats("text", "json", "jsonl", "csv", "parquet", about="Format of the rows on stdout.")
 REPORT = formats("text", "json", about="Format: lines, or JSON.")

@@ -90,7 +90,8 @@ def rebuild(
     found = find_inputs(request, manifest, anew=not changes.known.inputs)
     if request.reopened is not None:
         refuse_other_frontiers(request.reopened, found, time)
-        found = {name: given.reopened(request.reopened) for name, given in found.items()}
+        noted = last_time(manifest) if request.clock.arrival else None
+        found = {name: given.reopened(request.reopened, noted) for name, given in found.items()}
     else:
         refuse_beyond_imports(replace(request, until=None), time, found, Frontier(manifest.upper))
     found |= {name: found[name].mended(manifest.inputs[name]) for name in request.withdrawn}

@@ -26,6 +26,7 @@ from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.workers import Allowed
 from ddcli.errors import DdError, EngineError
+from ddcli.job.clock import refuse_clock
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.idle_check import idle_summary, is_idle
@@ -134,6 +135,8 @@ def run(
         request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)
     request = _with_corrections(request, manifest, withdraw, reopen)
+    if manifest is not None and reopen is None and (note := refuse_clock(request.clock, manifest, path)) is not None:
+        say(note)
     if manifest is not None and _is_idle(request, manifest, reopen, locks=not dry_run):
         return idle_summary(request, manifest)
     left = not_taken_in(request.spec, request.base) if manifest is None else {}

@@ -1,25 +1,35 @@
 """The time of a run: under `clock: arrival` all updates that it reads have this time.
 
 It is in microseconds of UTC, and strictly after those of earlier runs. The commit records it: a run that dies leaves none.
+
+A run under a clock that was ahead would move "now" for good. So a time that is stated may not be far ahead of the clock, and a run whose last one is far
+ahead of it is refused: the state is reopened, or the clock is set.
 """
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.errors import UsageError
+from ddcli.errors import StateError, UsageError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.store.time_text import format_time, parse_time
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddcli.engine.times import Frontier
     from ddcli.store.state.entries import Times
     from ddcli.store.state.manifest import Manifest
 
 MICROSECOND = 1000
 """Nanoseconds."""
+SECOND = 1_000_000
+"""Microseconds."""
+NOTED, AHEAD = 60 * SECOND, 86_400 * SECOND
+"""The distances by which the time of a run may be ahead of the clock without a note, and at all."""
 
 
 @frozen
@@ -32,11 +42,36 @@ class RunClock:
 
 
 def time_now(given: str | None) -> int:
-    """Return the present time, or the time that `--now` states."""
+    """Return the present time, or the time that `--now` states. Raises UsageError if that is more than a day ahead."""
+    now = time.time_ns() // MICROSECOND
     if given is None:
-        return time.time_ns() // MICROSECOND
+        return now
     (at,) = parse_time(given, {"time": ARRIVAL_TIME}, "--now", "clock's")
+    if at > now + AHEAD:
+        raise UsageError(
+            f"`--now {given}` is more than a day ahead of the clock, which is at {_text(now // SECOND * SECOND)}",
+            hint="give an earlier time, or set the clock: no later run could have a time before it",
+        )
     return at
+
+
+def refuse_clock(clock: RunClock, manifest: Manifest, pipeline: Path) -> str | None:
+    """Return a note if the last run's time is ahead of the clock, under the clock of arrivals. Raises StateError if it is more than a day ahead."""
+    if not clock.arrival or clock.given or (first := _first(manifest.upper)) is None:
+        return None
+    ahead, last = first - 1 - clock.now, _text((first - 1) // SECOND * SECOND)
+    if ahead > AHEAD:
+        now = _text(clock.now // SECOND * SECOND)
+        raise StateError(
+            f"the time of the last run, {last}, is more than a day ahead of the clock, which is at {now}",
+            place=str(pipeline),
+            hint=f"if the clock is behind, set it; if it was ahead then, take back the runs from now on: `dd state reopen {shlex.quote(str(pipeline))} --from '{now}'`",
+        )
+    return (
+        f"the time of the last run, {last}, is ahead of the clock: this one's is just after it"
+        if ahead > NOTED
+        else None
+    )
 
 
 def run_time(clock: RunClock, manifest: Manifest | None) -> int:

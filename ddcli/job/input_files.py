@@ -42,9 +42,14 @@ class InputFiles:
         """Return the same for an input that is read again: the files that the state has taken in. Raises InputError where one is gone."""
         return replace(self, listing=self.listing.known(before.files))
 
-    def reopened(self, frontier: Frontier) -> InputFiles:
-        """Return the same for a state that is taken back to a frontier: rows at or after it are no longer late."""
-        return replace(self, listing=self.listing.reopened(frontier.elements))
+    def reopened(self, frontier: Frontier, last: int | None) -> InputFiles:
+        """Return the same for a state that is taken back to a frontier: rows at or after it are no longer late.
+
+        Under the clock of arrivals, where `last` is the time of the last run, files that came at or after it are new again.
+        """
+        if last is None:
+            return replace(self, listing=self.listing.reopened(frontier.elements))
+        return replace(self, listing=self.listing.before_arrival(frontier.as_time()[0], last))
 
     def marked(self, before: InputEntry | None, last: int | None) -> InputFiles:
         """Return the same for an input that is read again, without the rows that earlier runs put aside; files whose arrival is not

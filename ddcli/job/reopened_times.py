@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.times import Frontier, box
-from ddcli.errors import StateError, UsageError
-from ddcli.job.clock import kept_clock
+from ddcli.errors import StateError
 from ddcli.store.time_text import parse_time
 
 if TYPE_CHECKING:
@@ -18,17 +17,11 @@ if TYPE_CHECKING:
 def with_reopened_times(request: Request, manifest: Manifest | None, time: str) -> Request:
     """Return the request that takes its state back to a time, and does nothing else; the same request if that time is open already.
 
-    Raises StateError without a state, UsageError under the clock of arrivals.
+    Raises StateError without a state.
     """
     if manifest is None:
         hint = "no time is closed; the first `dd run` makes a state"
         raise StateError("there is no state here", place=str(request.state), hint=hint)
-    if kept_clock(manifest) == "arrival":
-        raise UsageError(
-            "under `clock: arrival` no row is late: there is no time to be opened again",
-            place=str(request.spec.path),
-            hint="to withdraw a file's rows: `dd retract PIPELINE FILE`",
-        )
     from ddcli.job.frontier import find_time
 
     upper, closed = Frontier(manifest.upper), box(parse_time(time, find_time(manifest), "--from"))

@@ -2,6 +2,8 @@
 
 import datetime as dt
 import json
+import shlex
+import time
 
 import polars as pl
 import pytest
@@ -86,11 +88,38 @@ def test_the_time_of_a_run_never_goes_back(week):
     week.write("orders/2.csv", csv((3, "2024-01-05 00:00:00", 1)))
     err = ran(week, "--now", "2024-01-05", code=2)
     assert "2024-01-05 00:00:00 is before 2024-01-06 00:00:00.000001" in err
-    ran(week, "--now", "2100-01-01")
-    week.write("orders/3.csv", csv((5, "2099-12-31 00:00:00", 1)))
-    ran(week)  # the clock is behind the last run: just after it
+    ahead = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).replace(tzinfo=None)
+    ran(week, "--now", ahead.isoformat())
+    week.write("orders/3.csv", csv((5, ahead.isoformat(" "), 1)))
+    assert "is ahead of the clock: this one's is just after it" in ran(week)
     times = pl.read_parquet(week.folder / "out/*.parquet")["time"].max()
-    assert times == moment(2100, 1, 1, 0, 0, 0, 1)
+    assert times == ahead + dt.timedelta(microseconds=1)
+
+
+def test_a_time_far_ahead_of_the_clock_is_refused(week):
+    """No later run could have an earlier one: "now" would stay there."""
+    err = ran(week, "--now", "2204-01-01", code=2)
+    assert "more than a day ahead of the clock" in err
+    assert not (week.folder / ".dd").exists()
+    ran(week)
+
+
+def test_a_run_under_a_clock_that_was_ahead_is_taken_back(week, monkeypatch):
+    now = time.time_ns()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: now + 1500 * 86_400 * 10**9)
+        ran(week)
+    assert not [*(week.folder / "out").glob("*.parquet")], "then, no order is of the last week"
+    today = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d")
+    week.write("orders/2.csv", csv((3, f"{today} 00:00:00", 5)))
+    for _ in range(2):
+        err = ran(week, code=4)
+        assert "is more than a day ahead of the clock" in err
+        (command,) = [line for line in err.splitlines() if "dd state reopen" in line]
+    arguments = shlex.split(command.split("`")[1])[1:]
+    assert week(*arguments).code == 0
+    assert "more than a day" not in ran(week)
+    assert contents(week.folder / "out") == {(3, 5): 1}
 
 
 def test_programs_say_the_time_too(week):

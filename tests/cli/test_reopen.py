@@ -1,5 +1,6 @@
 """`dd state reopen`: which times are open again, what becomes of files and readers, and what is refused."""
 
+import datetime as dt
 import json
 from collections import Counter
 from itertools import count, product
@@ -15,8 +16,9 @@ from ddcli.store.log.progress import progress_bytes
 from ddcli.store.log.writer import beyond
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import read_newest
-from tests.draws import some
-from tests.harness import contents, files
+from tests import draws
+from tests.draws import many, some
+from tests.harness import Folder, contents, files
 from tests.store.support import Dead, Faulty
 
 LOG = {"k": pl.String, "time": pl.Int64, "diff": pl.Int64}
@@ -146,13 +148,67 @@ def test_a_state_is_reopened_as_it_was_made(counts, pipeline, said):
     assert said in reopen(counts, 2, code=4).err
 
 
-def test_of_runs_no_time_is_opened(shop):
+ARRIVALS = """\
+name: p
+inputs:
+  a: {path: a/, format: upsert, key: [k], columns: {k: int64, v: int64, day: "datetime[us]"}}
+  b: {path: b/, format: append, columns: {k: int64, w: int64}}
+collections:
+  recent: {from: a, apply: [{temporal_filter: {from: day, until: "day + interval '3' day"}}]}
+  joined: {sql: "select a.k, sum(a.v + b.w) as s, count(*) as n from a join b on a.k = b.k group by a.k"}
+outputs: {recent: recent/, joined: joined/}
+"""
+
+
+def arrivals(shop, name, chance):
+    """Write some files for a run."""
+    for at in range(chance.randint(0, 2)):
+        rows = "".join(
+            f"{chance.randrange(4)},{chance.randrange(9)},2024-01-{chance.randint(1, 20):02} 00:00:00\n"
+            for _ in range(3)
+        )
+        shop.write(f"a/{name}-{at}.csv", f"k,v,day\n{rows}")
+        shop.write(f"b/{name}-{at}.csv", f"k,w\n{chance.randrange(4)},{chance.randrange(9)}\n")
+
+
+def test_runs_are_taken_back_under_the_clock_of_arrivals(shop, tmp_path):
+    """The files that they took in come with the next run, as if they had waited; the contents at earlier times are as they were."""
+    for case in range(many(20)):
+        chance = draws.chance("arrivals", case)
+        taken_back, apart = (Folder(tmp_path / f"{case}-{name}", shop.capture) for name in ("one", "other"))
+        days, first = sorted(chance.sample(range(2, 22), 5)), chance.randrange(1, 5)
+        for folder in (taken_back, apart):
+            folder.write("p.yaml", ARRIVALS)
+            folder.write("a/0.csv", "k,v,day\n")
+            folder.write("b/0.csv", "k,w\n")
+        for number, day in enumerate(days[:-1]):
+            state = chance.getstate()
+            for folder in (taken_back, apart):
+                chance.setstate(state)
+                arrivals(folder, number, chance)
+            for folder in (taken_back, apart) if number < first else (taken_back,):
+                ran(folder, "run", folder.folder / "p.yaml", "--now", f"2024-01-{day:02}")
+        start = f"2024-01-{days[first] if first < len(days) - 1 else days[-1] - 1:02}"
+        ran(taken_back, "state", "reopen", taken_back.folder / "p.yaml", "--from", start)
+        for folder in (taken_back, apart):
+            ran(folder, "run", folder.folder / "p.yaml", "--now", f"2024-01-{days[-1]:02}")
+        for output, day in product(("recent", "joined"), range(1, 23)):
+            moment = dt.datetime(2024, 1, day)  # noqa: DTZ001 - times have no zone
+            logs = [each.folder / output for each in (taken_back, apart)]
+            kept = [contents(log, until=moment) if [*log.glob("*.parquet")] else {} for log in logs]
+            assert kept[0] == kept[1], (case, output, day)
+
+
+def test_an_archived_file_is_not_taken_back(shop):
     shop.write(
-        "p.yaml", "name: p\ninputs: {a: {path: in/, format: append, columns: {k: string}}}\noutputs: {a: out/}\n"
+        "p.yaml",
+        "name: p\ninputs: {a: {path: in/, format: append, consumed: {archive: old/}, columns: {k: string}}}\noutputs: {a: out/}\n",
     )
     shop.write("in/1.csv", "k\nx\n")
     ran(shop, "run", "p.yaml")
-    assert "under `clock: arrival` no row is late" in reopen(shop, "2024-01-01", code=2).err
+    before = contents(shop.folder / "out")
+    assert "no longer in its place" in reopen(shop, "2024-01-01", code=3).err
+    assert contents(shop.folder / "out") == before
 
 
 def test_files_that_are_gone_can_not_be_read_again(counts):

@@ -90,7 +90,7 @@ class Twin:
         elif what == "read":
             run(self.folder / "b.yaml", until=None if given_ is None else str(given_))
         elif what == "arrive":
-            run(self.folder / "e.yaml", now=f"2030-01-01T00:00:{at:02}")
+            run(self.folder / "e.yaml", now=f"2020-01-01T00:00:{at:02}")
         elif what in ("reopen", "reopen reader"):
             run(self.folder / ("a.yaml" if what == "reopen" else "b.yaml"), reopen=str(given_))
             if what == "reopen":

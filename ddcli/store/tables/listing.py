@@ -95,6 +95,24 @@ class Listing:
             grown={path: replace(each, before=_reopened(each.before, frontier)) for path, each in self.grown.items()},
         )
 
+    def before_arrival(self, time: int, last: int) -> Listing:
+        """Return the listing without the files that came at a time or later: they are new to the next run. `last` is the time of files that have none.
+
+        Raises InputError where one of these is no longer in its place.
+        """
+
+        def before(files: Iterable[InputFile]) -> tuple[InputFile, ...]:
+            return tuple(file for file in files if (last if file.at is None else file.at) < time)
+
+        for file in {*self._taken()} - {*before(self._taken())}:
+            if file.archived or file.forgotten:
+                raise InputError(
+                    "the file was taken in at that time or later, and is no longer in its place",
+                    place=str(self.path(file)),
+                    hint="choose a later time; or put such files back, and begin anew: `dd reset PIPELINE --outputs`",
+                )
+        return replace(self, waiting=before(self.waiting), done=before(self.done), grown={})
+
     def past(self) -> Listing:
         """Return the listing of the files that were taken from, to read them all again."""
         limits = {path: each.rows for path, each in self.grown.items()}
