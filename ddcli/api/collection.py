@@ -10,6 +10,7 @@ from ddcli.api.functions import filtering, flat_mapping, joining, mapping, reduc
 from ddcli.api.outputs import Probe
 from ddcli.api.traces import TraceHandle
 from ddcli.errors import Text, UsageError
+from ddcli.expressions.zones import in_zone
 from ddcli.plan import logical
 from ddcli.plan.operators import apply_operators
 from ddcli.spec import model, operator_model
@@ -382,7 +383,8 @@ class Collection:
             assert isinstance(source, Text), "operators made here refer to others by name"
             return relations[source.value]
 
-        relation = apply_operators(self.relation, [operator], other, self.dataflow.surroundings)
+        with in_zone(self.dataflow.timezone):
+            relation = apply_operators(self.relation, [operator], other, self.dataflow.surroundings)
         return Collection(self.dataflow, relation)
 
 

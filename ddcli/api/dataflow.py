@@ -27,6 +27,7 @@ from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
+from ddcli.expressions.zones import UTC, is_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.lower import lower
@@ -64,7 +65,7 @@ class Dataflow:
 
     `time` is the number of coordinates of times, which are integers and begin at 0, or their types: `"date"`,
     `["date", "int64"]`. With several `workers` each operator is cut by key into shards, which step side by side in as many threads;
-    the updates are the same.
+    the updates are the same. `timezone` is the zone by whose clocks timestamps with a zone are cast and cut.
 
     >>> df = Dataflow()
     >>> numbers = df.input("numbers", {"n": "int64"})
@@ -78,9 +79,14 @@ class Dataflow:
     [((2,), 0, 1)]
     """
 
-    def __init__(self, workers: int = 1, time: int | str | Type | Sequence[str | Type] = 1) -> None:
+    def __init__(
+        self, workers: int = 1, time: int | str | Type | Sequence[str | Type] = 1, timezone: str = UTC
+    ) -> None:
         if workers < 1:
             raise UsageError(f"{workers} workers: it takes at least one worker to run a dataflow")
+        if not is_zone(timezone):
+            raise UsageError(f"no time zone is named '{timezone}'", hint="for example 'Europe/Berlin'")
+        self.timezone = timezone
         self.clock = Clock(time)
         self.pool = Pool(SECRET)
         self.frontier = Frontier([self.clock.start])
@@ -125,7 +131,8 @@ class Dataflow:
         self._open()
         if name in self._feeds:
             raise UsageError(f"an input '{name}' exists already")
-        columns = schema_of(schema, f"input '{name}'")
+        given = schema_of(schema, f"input '{name}'")
+        columns = {column: localized(kind, self.timezone) for column, kind in given.items()}
         return Relation(logical.Source((), columns, name, tuple(self.clock.names)))
 
     def sql(self, query: str, /, **collections: Collection) -> Collection:

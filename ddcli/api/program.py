@@ -25,6 +25,7 @@ class Program(Protocol):
     surroundings: Surroundings
     workers: int
     torn: bool
+    timezone: str
 
     def iterate(
         self, variables: Mapping[str, Any], body: Callable[..., Any], *, max_rounds: int | None, guard: int

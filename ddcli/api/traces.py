@@ -17,6 +17,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
 from ddcli.errors import UsageError
 from ddcli.expressions.steps import FilterStep, PythonStep, Step
+from ddcli.expressions.zones import in_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +174,8 @@ class TraceHandle:
         """
         step: Step
         if isinstance(condition, str):
-            step = FilterStep(self._kept.relation.scalar(text(condition)))
+            with in_zone(self._kept.dataflow.timezone):
+                step = FilterStep(self._kept.relation.scalar(text(condition)))
         else:
             function = filtering(condition, self.columns)
             step = PythonStep(function.name.value, batch=False, output=tuple(self.columns.items()))

@@ -193,11 +193,13 @@ def _condition(request: Request, manifest: Manifest, name: str, where: str) -> R
     """Return the condition over the columns of an input as the state knows them."""
     from ddcli.expressions.parse import parse_scalar
     from ddcli.expressions.scope import ColumnScope
+    from ddcli.expressions.zones import in_zone
 
     span = Span("--where", 1, 1, len(where), where)
     given = request.spec.inputs[name]
     columns = LogSchema.from_json(manifest.inputs[name].schema).columns
-    expression = parse_scalar(Text(where, span), ColumnScope(columns))
+    with in_zone(request.spec.timezone):
+        expression = parse_scalar(Text(where, span), ColumnScope(columns))
     if expression.type.kind != "bool":
         raise SpecError(f"the condition is {expression.type}, not true or false", span=span)
     if not expression.columns():

@@ -25,6 +25,7 @@ from ddcli.expressions.coerce import (
 )
 from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
+from ddcli.expressions.zones import UTC
 
 Resolved = tuple[list[Expression], Type, str]
 """Converted arguments, the type of the result, and the name of the function to call."""
@@ -48,7 +49,9 @@ def arithmetic(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(f"{name} takes 2 arguments, got {len(args)}")
     left, right = args
     kinds = {left.type.kind, right.type.kind}
-    if kinds & {"date", "datetime", "duration", "months", "time"}:
+    if found := _zoned_sum(name, operator, left, right):
+        converted, type_, name = found
+    elif kinds & {"date", "datetime", "duration", "months", "time"}:
         converted, type_, name = temporal_arithmetic(name, operator, left, right)
     else:
         converted, type_ = numeric_arithmetic(name, operator, left, right)
@@ -167,6 +170,54 @@ def temporal_arithmetic(
     raise Mismatch(f"`{name}` is not defined for {one.required()} and {other.required()}", right, hint)
 
 
+def _zoned_sum(name: str, operator: str, left: Expression, right: Expression) -> Resolved | None:
+    """Type the sum of a timestamp and an interval of days by the clocks of its zone, which may change; None for any other."""
+    if operator == "+" and left.type.kind == "duration":
+        left, right = right, left
+    kind = left.type
+    if operator not in "+-" or kind.zone in {None, UTC} or right.type.kind != "duration":
+        return None
+    days, rest = _days_and_rest(right if operator == "+" else _minus(right))
+    if days is None:
+        return None
+    tried = name.startswith("try_")
+    called = "try_add_days" if tried else "add_days"
+    later = nullable_if_any(kind, [left, days]).or_null(tried)
+    if rest is None:
+        return [left, days], later, called
+    plus = "try_add" if tried else "+"
+    if not isinstance(days, Literal) or not isinstance(rest, Literal):
+        raise Mismatch("days and a finer interval are added one after the other here", right, "write `x + a + b`")
+    if min(days.value, rest.value // dt.timedelta(microseconds=1)) < 0:  # type: ignore[operator,type-var]
+        moved, type_, finer = arithmetic(plus, [left, rest])  # as in DuckDB: the finer part comes first then
+        return [Call(finer, tuple(moved), type_, span=right.span), days], type_.or_null(tried), called
+    return arithmetic(plus, [Call(called, (left, days), later, span=right.span), rest])
+
+
+def _days_and_rest(length: Expression) -> tuple[Expression | None, Expression | None]:
+    """Return an interval as a number of days, as far as it was written in days, and the rest; None for nothing."""
+    if isinstance(length, Literal) and length.in_days and isinstance(length.value, dt.timedelta):
+        return Literal(length.value.days, INT64, span=length.span), None
+    if isinstance(length, Call) and length.function in ("*", "+", "-", "negate"):
+        parts = [_days_and_rest(each) for each in length.args]
+        if length.function == "negate":
+            return tuple(None if each is None else _minus(each) for each in parts[0])  # type: ignore[return-value]
+        if length.function == "*" and parts[0][1] is None and parts[0][0] is not None:
+            return _called("*", parts[0][0], length.args[1]), None
+        if length.function in "+-":
+            (days, rest), (more, left) = parts
+            if length.function == "-":
+                more, left = (None if each is None else _minus(each) for each in (more, left))
+            return _sum(days, more), _sum(rest, left)
+    return None, length
+
+
+def _sum(one: Expression | None, other: Expression | None) -> Expression | None:
+    if isinstance(one, Literal) and isinstance(other, Literal):
+        return replace(one, value=one.value + other.value)  # type: ignore[operator]
+    return _called("+", one, other) if one is not None and other is not None else one or other
+
+
 def _minus(value: Expression) -> Expression:
     """Return an integer, or an interval, with the other sign."""
     if isinstance(value, Literal) and isinstance(value.value, int | dt.timedelta):
@@ -203,6 +254,11 @@ def as_date(moment: Expression) -> Expression | None:
         return None
     days = Literal(second.value.days if moment.function == "+" else -second.value.days, INT64, span=second.span)
     return Call("add_days", (inner, days), nullable_if_any(DATE, [inner]), span=moment.span)
+
+
+def _called(name: str, *args: Expression) -> Expression:
+    converted, type_, name = arithmetic(name, args)
+    return Call(name, tuple(converted), type_, span=args[0].span)
 
 
 def _whole_days(arg: Expression) -> bool:

@@ -61,12 +61,11 @@ def is_castable(source: Type, target: Type) -> bool:
     if one == "bool":
         return other == "string" or target.is_integer
     if one == "string":
-        return target.is_numeric or other in ("bool", "date", "time") or (other == "datetime" and not target.zone)
+        return target.is_numeric or other in ("bool", "date", "time", "datetime")
     if one == "date":
-        return other == "string" or (other == "datetime" and not target.zone)
+        return other in ("string", "datetime")
     if one == "datetime":
-        same_kind = other == "datetime" and bool(source.zone) == bool(target.zone)
-        return same_kind or (other in ("string", "date", "time") and not source.zone)
+        return other in ("string", "date", "time", "datetime")
     if one == "list" and other == "list" and source.inner and target.inner:
         # A list is cast element by element, if no element can fail.
         return source.inner.kind == "null" or source.inner.required() == target.inner.required()
@@ -146,11 +145,9 @@ def _check_format(function: str, text: str, arg: Expression) -> None:
             raise Mismatch(f"strftime has no directive `%{wrong[0]}`", arg, hint)
         return
     try:
-        letters = {letter for letter, _ in parts_of(text)}
+        parts_of(text)
     except FormatError as error:
         raise Mismatch(f"{function}: the format {error}", arg, "as in '%d.%m.%Y %H:%M'") from None
-    if "z" in letters:
-        raise Mismatch(f"{function} returns a timestamp without zone, so its format has no `%z`", arg)
 
 
 def _check_regex(pattern: str, arg: Expression) -> int:

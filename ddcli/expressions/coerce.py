@@ -2,7 +2,7 @@
 
 Rules. Integers of different widths meet in `int64`; `uint64` with a signed integer meets in `decimal(20, 0)`, the
 smallest type that holds both. An integer or decimal with a float meets in `float64`. A date with a timestamp meets in the
-timestamp. Nothing else converts by itself, with one convenience: a *literal* takes the type of the value beside it
+timestamp, a timestamp without a zone with one that has one in that zone. Nothing else converts by itself, with one convenience: a *literal* takes the type of the value beside it
 (`1.5` beside a float is a float, `'2013-01-01'` beside a date is that date), and is refused in the spec if it can't.
 """
 
@@ -12,12 +12,14 @@ import datetime as dt
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from ddcli.errors import SpecError
 from ddcli.expressions.nanoseconds import fraction_of
 from ddcli.expressions.tree import Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, SECOND_DIGITS, SIGNED, Type
 from ddcli.expressions.years import within
+from ddcli.expressions.zones import UTC, instant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 INT64, FLOAT64, BOOL, STRING, DATE, TIME = (Type(k) for k in ("int64", "float64", "bool", "string", "date", "time"))
 TIMESTAMP, DURATION, NULL = Type("datetime", unit="us"), Type("duration", unit="us"), Type("null", nullable=True)
+ZONED = Type("datetime", unit="us", zone=UTC)
 MONTHS = Type("months")  # calendar intervals have no fixed length: literals only, beside + and -
 DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19, "uint8": 3, "uint16": 5, "uint32": 10, "uint64": 20}
 
@@ -75,11 +78,12 @@ def meet(a: Type, b: Type) -> Type | None:
         return replace(_meet_numbers(one, other), nullable=nullable)
     kinds = {one.kind, other.kind}
     if kinds == {"date", "datetime"}:
-        found = one if one.kind == "datetime" else other
-        return None if found.zone else replace(found, nullable=nullable)
-    if one.kind == other.kind and one.kind in ("datetime", "duration") and one.zone == other.zone:
+        return replace(one if one.kind == "datetime" else other, nullable=nullable)
+    zones = {each.zone for each in (one, other) if each.zone is not None}
+    if one.kind == other.kind and one.kind in ("datetime", "duration") and len(zones - {UTC}) <= 1:
         finer = max(one, other, key=lambda each: each.second_digits)
-        return replace(finer, nullable=nullable)
+        zone = next(iter(zones - {UTC} or zones), None)
+        return replace(finer, zone=zone, nullable=nullable)
     if one.kind == other.kind == "list" and one.inner and other.inner:
         inner = meet(one.inner, other.inner)
         return Type("list", nullable, inner=inner) if inner else None
@@ -223,10 +227,11 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
         finer = f"; cast('{text}' as {replace(type_, unit='ns')}) keeps nine" if type_.unit in {"us", "ms"} else ""
         hint = f"write at most {type_.second_digits}{finer}"
         raise Mismatch(f"'{text}' has more digits of a second than {type_} holds", literal, hint)
-    if bool(moment.tzinfo) != bool(type_.zone):
-        raise Mismatch(f"'{text}' {'has' if moment.tzinfo else 'lacks'} an offset from UTC", literal)
+    if moment.tzinfo and not type_.zone:
+        raise Mismatch(f"'{text}' has an offset from UTC", literal, f"write timestamptz '{text}'")
     try:
-        if moment.tzinfo:
+        if type_.zone:
+            moment = moment.astimezone(ZoneInfo(type_.zone)) if moment.tzinfo else instant(moment, type_.zone)
             moment.astimezone(dt.UTC)
     except (OverflowError, ValueError):
         raise Mismatch(f"'{text}' is outside of the years 1 to 9999 in UTC", literal) from None

@@ -122,6 +122,8 @@ class _Parser(Parser):
         if not first:
             self.raise_error("Expected a type")
         self._advance()
+        if self._match_text_seq("WITH", "TIME", "ZONE") or self._match_text_seq("WITHOUT", "TIME", "ZONE"):
+            last = self._prev
         closing = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
         while self._curr and self._curr.token_type in closing:
             opening, end = self._curr.token_type, closing[self._curr.token_type]

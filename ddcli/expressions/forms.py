@@ -11,11 +11,12 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
-from ddcli.expressions.coerce import BOOL, NULL, STRING, Mismatch, convert, has_nanoseconds, unify
+from ddcli.expressions.coerce import BOOL, INT64, NULL, STRING, Mismatch, convert, has_nanoseconds, unify
 from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Case, Cast, Expression, Literal
-from ddcli.expressions.types import parse_type
+from ddcli.expressions.types import SQL_NAMES, parse_sql_type, parse_type
+from ddcli.expressions.zones import current_zone, localized
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +138,7 @@ class FormReader(ABC):
         if kind not in TEMPORAL:
             self.unknown_form(node)
         literal = self.literal(text)
-        found = temporal(literal, TEMPORAL[kind])
+        found = temporal(literal, localized(TEMPORAL[kind], current_zone()))
         return Cast(literal, found.type, span=found.span) if has_nanoseconds(literal, found.type) else found
 
     def interval(self, node: exp.Interval) -> Expression:
@@ -169,7 +170,7 @@ class FormReader(ABC):
         """Read `cast(x as type)`, `try_cast(x as type)` and `x::type`."""
         argument, written = self.read(value), str(self.literal(named).value)
         span = self.place(node)
-        target = parse_type(written)
+        target = parse_sql_type(written)
         if target is None or target.kind == "null":
             meant = did_you_mean(written.lower(), casts.TARGETS)
             at = self.place(named)
@@ -177,10 +178,14 @@ class FormReader(ABC):
             hint = f"did you mean `{meant}`?" if meant else None
             if written.lower() in ("json", "jsonb", "variant"):
                 hint = "JSON stays a text, which `x ->> '$.a'` takes apart"
+            elif written.lower() == "uuid":
+                hint = "a UUID is a text here"
             elif written.endswith("]") and parse_type(written[: written.rindex("[")]):
                 hint = "an element of what is cast is `(x::type)[1]`; lists of a fixed length are not supported"
             raise SpecError(f"no type is named `{written}`", span=where, hint=hint)
-        return casts.cast(argument, target.required(), span, tried=tried)
+        found = casts.cast(argument, localized(target.required(), current_zone()), span, tried=tried)
+        # An `integer` has 32 bits: its values are those of int64 that these hold.
+        return convert(found, INT64) if SQL_NAMES.get(written.lower()) == "int32" else found
 
     def case(self, node: exp.Case) -> Expression:
         """Read both forms of case."""

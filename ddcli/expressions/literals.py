@@ -18,6 +18,7 @@ from ddcli.expressions.coerce import (
     MONTHS,
     TIME,
     TIMESTAMP,
+    ZONED,
     Mismatch,
     decimal_type,
     integer_range,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.types import Type
 
-TEMPORAL = {"date": DATE, "timestamp": TIMESTAMP, "time": TIME, "datetime": TIMESTAMP}
+TEMPORAL = {"date": DATE, "timestamp": TIMESTAMP, "time": TIME, "datetime": TIMESTAMP, "timestamptz": ZONED}
 """Types whose name may come before a text: `date '2013-01-01'`."""
 LONGEST_WHOLE = 40
 """Digits of a whole number, more than those that any type has."""
@@ -86,7 +87,7 @@ def interval(amount: str, unit: str, span: Span) -> Literal:
         value = None
     if value is None or abs(size) > integer_range("int64")[1]:
         raise SpecError("this interval is too long", span=span)
-    return Literal(value, DURATION, span=span)
+    return Literal(value, DURATION, in_days=unit in {"day", "week"}, span=span)
 
 
 def _whole(digits: str) -> int:

@@ -6,6 +6,7 @@ the type (spaces around it are ignored), and a value that doesn't fit fails its 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -14,6 +15,7 @@ from ddcli.expressions.coerce import DIGITS, integer_range
 from ddcli.expressions.lower_number import grown, minus, scaled, shrunk, too_long, unscaled, wide
 from ddcli.expressions.types import MAX_PRECISION, Type
 from ddcli.expressions.years import outside
+from ddcli.expressions.zones import UTC, clocks, instants
 
 if TYPE_CHECKING:
     from ddcli.expressions.checks import Checks
@@ -27,7 +29,7 @@ TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 """The texts that are conditions, in lower case."""
 CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
 TIME = f"^{CLOCK}$"
-OFFSET = "(Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])$"
+OFFSET = "( ?UTC|Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9](?::[0-5][0-9])?)?)$"
 TIMESTAMP = f"{DAY}([ T]{CLOCK})?$"
 DATE = f"{DAY}(?:[ T]{CLOCK}(?:{OFFSET.removesuffix('$')})?)?$"
 """A day; a time behind it is ignored."""
@@ -158,30 +160,38 @@ def moment_in(text: pl.Expr, target: Type) -> pl.Expr:
 
 
 def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
-    """Return the timestamps, null for other text. If the type has a zone, an offset from UTC may follow; without one the text is in UTC."""
-    offset = text.str.extract(OFFSET) if target.zone else pl.lit(None, pl.String)
-    bare = text.str.replace(OFFSET, "") if target.zone else text
+    """Return the timestamps, null for other text. If the type has a zone, an offset from UTC may follow; without one the text is what clocks of the zone show."""
+    # A date ends like an offset: `-01`.
+    offset = pl.when(text.str.len_chars() > len("2013-01-01")).then(text.str.extract(OFFSET)) if target.zone else None
+    bare = text if offset is None else pl.when(offset.is_null()).then(text).otherwise(text.str.replace(OFFSET, ""))
     size = bare.str.len_chars()
     day = pl.when(size == len("2013-01-01")).then(bare + " 00:00:00")
     full = (
         day.when(size == len("2013-01-01 00:00")).then(bare + ":00").otherwise(bare).str.replace("T", " ", literal=True)
     )
-    digits = offset.str.replace(":", "", literal=True)
-    hours, minutes = (digits.str.slice(at, 2).cast(pl.Int64, strict=False) for at in (1, 3))
-    later = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1) * (60 * hours + minutes)
 
     def read(unit: Any) -> pl.Expr:
-        found = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)
+        local = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)
+        if offset is None:
+            return local
         # In the same unit: microseconds would cut nanoseconds.
-        return found - pl.duration(minutes=later.fill_null(0), time_unit=unit) if target.zone else found
+        by_offset = (local - _offset_length(offset, unit)).dt.replace_time_zone("UTC")
+        by_offset = by_offset.dt.convert_time_zone(target.zone or UTC)
+        return pl.when(offset.is_null()).then(instants(local, replace(target, unit=unit))).otherwise(by_offset)
 
     moment = read(target.unit or "us")
     if target.unit == "ns":
         # polars wraps nanoseconds before 1677 and after 2262 around, but no microseconds in the years 1 to 9999.
         moment = pl.when(moment.to_physical() // 1000 == read("us").to_physical()).then(moment)
-    if target.zone:
-        moment = moment.dt.replace_time_zone("UTC").dt.convert_time_zone(target.zone)
     return pl.when(bare.str.contains(TIMESTAMP)).then(moment)
+
+
+def _offset_length(offset: pl.Expr, unit: Any) -> pl.Expr:
+    """Return the length of time that an offset from UTC stands for, as `+05:30`; none for `Z` and null."""
+    digits = offset.str.replace_all(":", "", literal=True)
+    hours, minutes, seconds = (digits.str.slice(at, 2).cast(pl.Int64, strict=False).fill_null(0) for at in (1, 3, 5))
+    sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
+    return pl.duration(seconds=sign * (3600 * hours + 60 * minutes + seconds), time_unit=unit)
 
 
 def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
@@ -199,6 +209,10 @@ def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _to_text(source: Type, value: pl.Expr) -> pl.Expr:
+    if source.zone:
+        return _to_text(replace(source, zone=None), clocks(value, source)) + value.dt.to_string("%::z").str.replace(
+            r"(:00){1,2}$", ""
+        )
     if source.kind in ("datetime", "time"):
         written = value.dt.to_string("%H:%M:%S%.f" if source.kind == "time" else "%Y-%m-%d %H:%M:%S%.f")
         return written.str.replace(r"(\.[0-9]*?)0+$", "$1").str.strip_suffix(".")
@@ -217,8 +231,24 @@ def _float_text(value: pl.Expr) -> pl.Expr:
 
 
 def _temporal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
+    """Convert between dates, times, timestamps and lengths of time: with and without a zone by what its clocks show."""
     source, target = cast.argument.type, cast.type
+    if bool(source.zone) != bool(target.zone):
+        if source.zone:
+            found = _moved(low, cast, clocks(value, source), replace(source, zone=None), target)
+        else:
+            local = replace(target, zone=None)
+            found = instants(_moved(low, cast, value, source, local), target)
+        beyond = outside(found.to_physical(), target)
+        _fail(low, cast, beyond)
+        return pl.when(~beyond).then(found)
+    return _moved(low, cast, value, source, target)
+
+
+def _moved(low: Checks, cast: Cast, value: pl.Expr, source: Type, target: Type) -> pl.Expr:
     dtype = target.to_polars()
+    if source == target:
+        return value
     if source.kind == "date":
         most = integer_range("int64")[1] // (86400 * target.per_second)
         days = value.to_physical()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,14 @@ from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS, TRUNC_UNITS
 from ddcli.expressions.lower_cast import moment_in
 from ddcli.expressions.lower_number import arithmetic, integer, quotient
 from ddcli.expressions.moment_format import iso
-from ddcli.expressions.tree import Call, Literal
+from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.years import RANGE, outside
+from ddcli.expressions.zones import UTC, clocks, instants
 
 if TYPE_CHECKING:
     from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Type
 
 
 SIGNS = {
@@ -55,6 +58,12 @@ def dated(low: Checks, call: Expression, physical: pl.Expr) -> pl.Expr:
 def _add_months(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     moment, months = args
     count = call.args[1]
+    kind = call.args[0].type
+    if has_changes(kind):
+        plain = replace(kind, zone=None)
+        column = replace(call, args=(Column("", plain), count), type=replace(call.type, zone=None))
+        local = _add_months(low, column, [clocks(moment, kind), months])
+        return _shown_by(low, call, local, moment)
     limit = 12 * 9999
     # Nanoseconds end within 1677 and 2262.
     first, last = (1678, 2261) if call.type.unit == "ns" else (1, 9999)
@@ -67,6 +76,32 @@ def _add_months(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
         return safe.dt.offset_by(f"{max(-limit, min(limit, count.value))}mo")
     safe = pl.when(beyond | months.is_null()).then(None).otherwise(moment)
     return safe.dt.offset_by(pl.format("{}mo", pl.when(beyond).then(0).otherwise(near)))
+
+
+def has_changes(kind: Type) -> bool:
+    """Return whether a timestamp's clocks may change: a day has not always 24 hours then."""
+    return kind.zone not in {None, UTC}
+
+
+def _shown_by(low: Checks, call: Call, local: pl.Expr, like: pl.Expr) -> pl.Expr:
+    """Return the instants at which the clocks of a call's zone show times, in the years 1 to 9999; of two the one with the offset of `like`."""
+    found = instants(local, call.type, like)
+    beyond = outside(found.to_physical(), call.type)
+    low.fail(call, beyond, "timestamp out of range", RANGE)
+    return pl.when(~beyond).then(found)
+
+
+def _timezone(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    """Lower `timezone(zone, x)`: what clocks of the zone show at an instant, or the instant at which they show a time."""
+    zone = str(call.args[0].value)  # type: ignore[attr-defined]
+    value, kind = args[1], call.args[1].type
+    if kind.zone:
+        found = value.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+    else:
+        found = instants(value, replace(call.type, zone=zone)).dt.convert_time_zone(call.type.zone or UTC)
+    beyond = outside(found.to_physical(), call.type)
+    low.fail(call, beyond, "timestamp out of range", RANGE)
+    return pl.when(~beyond).then(found)
 
 
 def _date_trunc(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -151,6 +186,11 @@ def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:
 def _add_days(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     moment, n = args
     kind = call.args[0].type
+    if has_changes(kind):
+        plain = replace(
+            call, args=(Column("", replace(kind, zone=None)), call.args[1]), type=replace(call.type, zone=None)
+        )
+        return _shown_by(low, call, _add_days(low, plain, [clocks(moment, kind), n]), moment)
     near = n.clip(-MOST_DAYS, MOST_DAYS)
     by = 1 if kind.kind == "date" else 86400 * kind.per_second
     if kind.unit != "ns":
@@ -246,6 +286,7 @@ LOWER: dict[str, Lower] = {
     "make_date": _make_date,
     "add_days": _add_days,
     "try_add_days": _add_days,
+    "timezone": _timezone,
     "last_day": lambda _, call, args: on_clock(call, args[0]).cast(pl.Date).dt.month_end(),
     "time_bucket": _time_bucket,
     "strptime": _strptime,

@@ -30,6 +30,7 @@ from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.sql import keyword_hint, read
 from ddcli.expressions.syntax_checks import too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, deep_calls, depths
+from ddcli.expressions.zones import current_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,12 +48,12 @@ SAME = "an expression must return the same value for the same row"
 
 def parse_scalar(text: Text, scope: ColumnScope) -> Expression:
     """Return the tree of an expression over one row; raises SpecError at the place of the mistake."""
-    return _scalar(text, tuple(scope.columns.items()), tuple(scope.qualified.items()))
+    return _scalar(text, tuple(scope.columns.items()), tuple(scope.qualified.items()), current_zone())
 
 
 @lru_cache(maxsize=256)
 def _scalar(
-    text: Text, columns: tuple[tuple[str, Type], ...], qualified: tuple[tuple[tuple[str, str], str], ...]
+    text: Text, columns: tuple[tuple[str, Type], ...], qualified: tuple[tuple[tuple[str, str], str], ...], _zone: str
 ) -> Expression:
     """Return the tree of an expression, from a cache: a tree never changes, and long ones take a second to read."""
     return ExpressionReader(read(text), ColumnScope(dict(columns), dict(qualified))).whole()
@@ -106,7 +107,7 @@ def expanded(written: str, values: Mapping[str, Expression], span: Span | None) 
     """Return an expression over names with values substituted for them, all of it at one place in the file. Raises Mismatch."""
     columns = tuple((name, value.type) for name, value in values.items())
     try:
-        found = _scalar(Text(written, Span("functions", 1, 1, len(written), written)), columns, ())
+        found = _scalar(Text(written, Span("functions", 1, 1, len(written), written)), columns, (), current_zone())
     except SpecError as error:
         raise Mismatch(error.problem, hint=error.hint) from None
     return placed(found, span).substitute(values)
@@ -202,6 +203,9 @@ class ExpressionReader(FormReader):
             return self.interval(node)
         if isinstance(node, exp.Extract) and isinstance(node.this, exp.Var):
             return self.extract(node)
+        if isinstance(node, exp.AtTimeZone):
+            value, zone = self.take(node, "this", "zone")
+            return self.resolve(node, "timezone", [self.read(zone), self.read(value)])
         return nested(self, node) or self.unknown_form(node)
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:

@@ -23,6 +23,7 @@ LIKE_DUCKDB = {"upper", "lower", "regexp_extract", "chr", "power", "sign", "log"
 LIKE_DUCKDB |= {"json_extract", "json_extract_string", "get_json_object", "json_array_length", "list_position"}
 LIKE_DUCKDB |= {"list_intersect", "date_diff"}
 """Functions that have had DuckDB's meaning only since the second revision, for some of their values."""
+BY_CALENDAR = {"add_days", "add_months", "try_add_months"}
 
 
 def revisions_of(value: Any) -> tuple[str, ...]:
@@ -90,5 +91,14 @@ def _is_whole(value: Expression, least: int) -> bool:
     return isinstance(value, Literal) and isinstance(value.value, int) and value.value >= least
 
 
-REVISIONS = {"rounded once, by the clocks of zones": _is_rounded, "as in DuckDB": _is_like_duckdb}
+def _is_by_calendar(call: Expression) -> bool:
+    """Return whether a call moves a timestamp by days or months of its zone, whose clocks may change between."""
+    return isinstance(call, Call) and call.function in BY_CALENDAR and call.args[0].type.zone not in {None, "UTC"}
+
+
+REVISIONS = {
+    "rounded once, by the clocks of zones": _is_rounded,
+    "as in DuckDB": _is_like_duckdb,
+    "by the calendar of zones": _is_by_calendar,
+}
 """The revisions, each with the calls whose values it changed."""

@@ -94,7 +94,7 @@ GRAMMAR |= {
     "unbounded",
     "within",
 }
-GRAMMAR |= {"asymmetric", "to", "materialized", "view", "both", "leading", "trailing"}
+GRAMMAR |= {"at", "time", "zone", "asymmetric", "to", "materialized", "view", "both", "leading", "trailing"}
 """The names that sqlglot reads as parts of other syntax."""
 
 

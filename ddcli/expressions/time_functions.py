@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from ddcli.expressions.arithmetic import arithmetic, negate, nullable_if_any
-from ddcli.expressions.coerce import INT64, Mismatch
+from ddcli.expressions.coerce import DURATION, INT64, TIMESTAMP, Mismatch
 from ddcli.expressions.function import Function, table
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.tree import Call, Literal
+from ddcli.expressions.zones import current_zone, is_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +64,52 @@ def _no_sum(name: str, plain: str) -> Mismatch:
     )
 
 
+def _timezone(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `timezone` and `at time zone`: an instant becomes what clocks of the zone show, and what they show an instant."""
+    given = check_arguments(parse_signature(TIMEZONE), args)
+    zone, value = given
+    _check_zone(zone)
+    back = None if value.type.zone else current_zone()
+    return given, replace(value.type, zone=back), name
+
+
+def _check_zone(zone: Expression) -> None:
+    if not (isinstance(zone, Literal) and is_zone(str(zone.value))):
+        raise Mismatch(f"no time zone is named {zone.text()}", zone, "for example 'Europe/Berlin' or 'UTC'")
+
+
+def _time_bucket(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `time_bucket`; of a zone it is that of what its clocks show, if the width is of days."""
+    width, value, *zones = check_arguments(parse_signature(TIME_BUCKET), args)
+    if not zones:
+        return [width, value], value.type, name
+    (zone,) = zones
+    _check_zone(zone)
+    if value.type.zone is None:
+        raise Mismatch(f"{name} takes a zone beside a timestamp with one", zone, "leave it out")
+    assert isinstance(width, Literal)
+    if width.in_days:
+        local = replace(value.type, zone=None)
+        shown = Call("timezone", (zone, value), local)
+        return [zone, Call(name, (width, shown), local)], value.type, "timezone"
+    first = dt.datetime(2000, 1, 3, tzinfo=ZoneInfo(str(zone.value)))  # type: ignore[attr-defined]
+    offset = Literal(first.utcoffset() or dt.timedelta(), DURATION)
+    moved, type_, plus = arithmetic("+", [value, offset])
+    bucket = Call(name, (width, Call(plus, tuple(moved), type_)), type_)
+    return arithmetic("-", [bucket, offset])
+
+
+def _strptime(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `strptime`: the timestamp has a zone if its format has an offset."""
+    given = check_arguments(parse_signature(STRPTIME), args)
+    form = given[1].value if isinstance(given[1], Literal) else ""
+    kind = replace(TIMESTAMP, zone=current_zone()) if "%z" in str(form).replace("%%", "") else TIMESTAMP
+    return given, nullable_if_any(kind, given).or_null(name.startswith("try_")), name
+
+
+TIMEZONE = "timezone(zone: constant string, x: timestamp) -> x"
+TIME_BUCKET = "time_bucket(width: constant duration, x: timestamp, zone: constant string = 'UTC') -> x"
+STRPTIME = "strptime(text: string, format: constant string) -> timestamp"
 ADD_DAYS = "add_days(x: dated, n: integer) -> x"
 DIFFERENCE = "date_diff(unit: constant string, a: timestamp, b: timestamp) -> int64"
 WHOLE = DIFFERENCE.replace("date_diff", "date_sub")
@@ -117,12 +167,16 @@ TIME = [
     monthname(x: dated) -> string -- The name of its month, in English. -- monthname(date '2024-02-01') => 'February' -- strftime(x, '%B')
     epoch_ms(x: timestamp) -> int64 -- Milliseconds since 1970-01-01 00:00 (UTC), rounded half away from zero. -- epoch_ms(timestamp '1969-12-31 23:59:59.9995') => -1 -- (epoch_us(x) + 500 * sign(epoch_us(x))) // 1000
     epoch_us(x: timestamp) -> int64 -- Whole microseconds since 1970-01-01 00:00 (UTC). -- epoch_us(timestamp '1970-01-01 00:00:01.5') => 1500000 -- date_diff('microsecond', timestamp '1970-01-01 00:00:00', x)
-    strptime(text: string, format: constant string) -> timestamp -- Text in this format as a timestamp: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f`, `%F`, `%T`, `%R`, `%%`; other text is an error. A day: `cast(strptime(...) as date)`. -- strptime('01.02.2024', '%d.%m.%Y') => timestamp '2024-02-01 00:00:00'
-    try_strptime(text: string, format: constant string) -> timestamp? -- The same; null for other text. -- try_strptime('1 Feb 2024', '%d.%m.%Y') => null
-    time_bucket(width: constant duration, x: timestamp) -> x -- The beginning of the bucket of x: buckets have the width of the interval, counted from Monday, 2000-01-03. -- time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00') => timestamp '2024-02-01 10:15:00'
+    strptime [strptime]: strptime(text, format: constant) -- Text in this format as a timestamp: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f`, `%z` (an offset: then it has a zone), `%F`, `%T`, `%R`, `%%`; other text is an error. A day: `cast(strptime(...) as date)`. -- strptime('01.02.2024', '%d.%m.%Y') => timestamp '2024-02-01 00:00:00'
+    try_strptime [strptime]: try_strptime(text, format: constant) -- The same; null for other text. -- try_strptime('1 Feb 2024', '%d.%m.%Y') => null
+    timezone [timezone]: timezone(zone: constant, x), x at time zone zone -- The clock time of the zone at a timestamp with a zone; the timestamp at which its clocks show one without a zone. -- timezone('Europe/Berlin', timestamp '2024-07-01 12:00:00') => timestamptz '2024-07-01 10:00:00+00'
+    time_bucket [time_bucket]: time_bucket(width: constant interval, x [, zone: constant]) -- The beginning of the bucket of x: buckets have the width of the interval, counted from Monday, 2000-01-03, in UTC unless a zone is given. -- time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00') => timestamp '2024-02-01 10:15:00'
     """,
         date_part=_date_part,
         date_add=_date_add,
+        strptime=_strptime,
+        timezone=_timezone,
+        time_bucket=_time_bucket,
         date_sub=_date_sub,
     ),
 ]

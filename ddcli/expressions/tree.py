@@ -179,11 +179,13 @@ class Literal(PlacedExpression):
 
     value: Value
     type: Type
+    in_days: bool = field(default=False, compare=False, repr=False)
+    """Whether an interval was written in days or weeks, which a calendar counts."""
 
     def text(self) -> str:
         value, kind = self.value, self.type.kind
         if value is None:
-            return "null" if kind == "null" else f"cast(null as {self.type.required()})"
+            return "null" if kind == "null" else f"cast(null as {self.type.required().sql})"
         if kind == "string":
             return "'" + str(value).replace("'", "''") + "'"
         if kind == "bool":
@@ -199,7 +201,9 @@ class Literal(PlacedExpression):
         if kind in ("date", "time") or str(self.type) == "datetime[us]":
             return f"{'timestamp' if kind == 'datetime' else kind} '{value!s}'"
         written = f"{value:f}" if isinstance(value, Decimal) else str(value)
-        return f"cast({written} as {self.type})" if self.type.is_numeric else f"cast('{written}' as {self.type})"
+        return (
+            f"cast({written} as {self.type.sql})" if self.type.is_numeric else f"cast('{written}' as {self.type.sql})"
+        )
 
 
 @dataclass(frozen=True)
@@ -260,7 +264,7 @@ class Cast(PlacedExpression):
 
     def text(self) -> str:
         name = "try_cast" if self.try_ else "cast"
-        return f"{name}({self.argument.text()} as {self.type.required()})"
+        return f"{name}({self.argument.text()} as {self.type.required().sql})"
 
 
 @dataclass(frozen=True)

@@ -25,21 +25,43 @@ SIMPLE = (*INTEGERS, *FLOATS, "bool", "date", "time", "string", "binary", "null"
 SECOND_DIGITS = {"ms": 3, "us": 6, "ns": 9}
 """The number of decimal places of a second, by the units of times."""
 UNITS = (*SECOND_DIGITS,)
-ALIASES = {
-    "int": "int64",
-    "bigint": "int64",
-    "integer": "int64",
-    "smallint": "int16",
-    "double": "float64",
-    "float": "float64",
+OTHER_NAMES = {
+    "int8": "tinyint, int1",
+    "int16": "smallint, int2, short",
+    "int32": "int4",
+    "int64": "bigint, int, integer, long",
+    "uint8": "utinyint",
+    "uint16": "usmallint",
+    "uint32": "uinteger",
+    "uint64": "ubigint",
+    "decimal(38, 0)": "hugeint, int128, uhugeint",
+    "float32": "real, float4",
+    "float64": "double, float, float8, double precision",
+    "string": "text, str, varchar, char, bpchar, character, character varying, nvarchar",
+    "bool": "boolean, logical",
+    "binary": "bytes, bytea, blob, varbinary",
+    "time": "time without time zone",
+    "datetime[ms]": "timestamp_ms",
+    "datetime[us]": "timestamp, datetime, timestamp_us, timestamp_ntz, timestamp without time zone",
+    "datetime[ns]": "timestamp_ns",
+    "datetime[us, UTC]": "timestamptz, timestamp_ltz, timestamp with time zone",
+    "duration[us]": "duration, interval",
 }
-ALIASES |= {"text": "string", "str": "string", "varchar": "string", "boolean": "bool", "bytes": "binary"}
-ALIASES |= {
-    "timestamp": "datetime[us]",
-    "datetime": "datetime[us]",
-    "timestamptz": "datetime[us, UTC]",
-    "duration": "duration[us]",
+"""The names of types in DuckDB, Postgres and Spark."""
+ALIASES = {other: name for name, others in OTHER_NAMES.items() for other in others.split(", ")}
+SQL_NAMES = ALIASES | {
+    "int8": "int64",
+    "int": "int32",
+    "integer": "int32",
+    "signed": "int32",
+    "float": "float32",
+    "decimal": "decimal(18, 3)",
+    "numeric": "decimal(18, 3)",
+    "dec": "decimal(18, 3)",
 }
+"""The names of types in expressions. Those of numbers mean what they do in DuckDB, some of them something else than in `columns`."""
+WITH_LENGTH = re.compile(r"(varchar|char|bpchar|character|character varying|nvarchar)\s*\(\s*[0-9]+\s*\)")
+"""A type of texts with a length, which means nothing, as in DuckDB."""
 POLARS_NAMES = {
     "bool": "Boolean",
     "date": "Date",
@@ -78,6 +100,11 @@ class Type:
     scale: int = 0
     inner: Type | None = None
     fields: tuple[tuple[str, Type], ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """Return the type as an expression names it: there `int8` has 64 bits."""
+        return re.sub(r"\bint8\b(?!\"|:)", "tinyint", str(self)) if "int8" in str(self) else str(self)
 
     def __str__(self) -> str:
         mark = "?" if self.nullable else ""
@@ -202,8 +229,17 @@ def parse_schema(texts: Mapping[str, str]) -> Schema:
     return {name: kind for name, kind in found.items() if kind is not None}
 
 
-def parse_type(text: str, depth: int = 0) -> Type | None:
-    """Return the type that a text names, or None; `depth` is that of the lists and structs around it.
+def parse_sql_type(text: str) -> Type | None:
+    """Return the type that a text in an expression names, or None.
+
+    >>> [str(parse_sql_type(text)) for text in ("int8", "tinyint[]", "numeric(9,2)", "character varying(9)")]
+    ['int64', 'list[int8?]', 'decimal(9, 2)', 'string']
+    """
+    return parse_type(text, names=SQL_NAMES)
+
+
+def parse_type(text: str, depth: int = 0, names: Mapping[str, str] = ALIASES) -> Type | None:
+    """Return the type that a text names, or None; `depth` is that of the lists and structs around it, `names` are other names of types.
 
     >>> str(parse_type("decimal(12,2)?"))
     'decimal(12, 2)?'
@@ -213,11 +249,12 @@ def parse_type(text: str, depth: int = 0) -> Type | None:
     text = text.strip()
     nullable = text.endswith("?")
     text = text.removesuffix("?").strip()
-    text = ALIASES.get(text.lower(), text)
+    lowered = " ".join(text.lower().split())
+    text = names.get("varchar" if WITH_LENGTH.fullmatch(lowered) else lowered, text)
     lowered = text.lower()
     if lowered in SIMPLE:
         return Type(lowered, nullable)
-    if match := re.fullmatch(r"(?:decimal|numeric)\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", lowered):
+    if match := re.fullmatch(r"(?:decimal|numeric|dec)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", lowered):
         precision, scale = int(match[1]), int(match[2] or 0)
         valid = 0 < precision <= MAX_PRECISION and scale <= precision
         return Type("decimal", nullable, precision=precision, scale=scale) if valid else None
@@ -228,18 +265,18 @@ def parse_type(text: str, depth: int = 0) -> Type | None:
     if depth == NESTED:
         return None
     if match := re.fullmatch(r"list\[(.*)\]", text, re.DOTALL):
-        inner = parse_type(match[1], depth + 1)
+        inner = parse_type(match[1], depth + 1, names)
         return Type("list", nullable, inner=inner) if inner else None
     if text.endswith("[]"):  # as SQL has it elsewhere: elements may be null
-        inner = parse_type(text.removesuffix("[]"), depth + 1)
+        inner = parse_type(text.removesuffix("[]"), depth + 1, names)
         return Type("list", nullable, inner=inner.or_null()) if inner else None
     if match := re.fullmatch(r"struct\[(.*)\]", text, re.DOTALL):
-        fields = _parse_fields(match[1], FIELD, depth + 1)
+        fields = _parse_fields(match[1], FIELD, depth + 1, names)
         return Type("struct", nullable, fields=fields) if fields else None
     if match := re.fullmatch(
         r"struct\((.*)\)", text, re.DOTALL | re.IGNORECASE
     ):  # as SQL has it elsewhere: all may be null
-        fields = tuple((name, kind.or_null()) for name, kind in _parse_fields(match[1], SQL_FIELD, depth + 1))
+        fields = tuple((name, kind.or_null()) for name, kind in _parse_fields(match[1], SQL_FIELD, depth + 1, names))
         return Type("struct", nullable, fields=fields) if fields else None
     return None
 
@@ -249,7 +286,9 @@ SQL_FIELD = re.compile(r'\s*(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))\s+(.+)', re.DOTA
 PART = re.compile(r'"(?:[^"]|"")*"|[\[(]|[\])]|,')
 
 
-def _parse_fields(text: str, form: re.Pattern[str], inside: int) -> tuple[tuple[str, Type], ...]:
+def _parse_fields(
+    text: str, form: re.Pattern[str], inside: int, names: Mapping[str, str]
+) -> tuple[tuple[str, Type], ...]:
     """Return the fields that a struct's brackets hold, none if they are not well written."""
     ends, depth = [], 0
     for found in PART.finditer(text):
@@ -259,7 +298,7 @@ def _parse_fields(text: str, form: re.Pattern[str], inside: int) -> tuple[tuple[
     fields: dict[str, Type] = {}
     for start, end in zip([0, *(end + 1 for end in ends)], [*ends, len(text)], strict=True):
         match = form.fullmatch(text, start, end)
-        kind = parse_type(match[3], inside) if match else None
+        kind = parse_type(match[3], inside, names) if match else None
         name = match[2] or match[1].replace('""', '"') if match else ""
         if kind is None or name in fields:
             return ()

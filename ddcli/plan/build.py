@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, SpecErrors, Text, did_you_mean
+from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type
+from ddcli.expressions.zones import UTC, in_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
@@ -82,11 +85,12 @@ def _built(
 
     The time column of an input is also a data column if the file names it: that is, if the file has fewer errors with it.
     """
-    section = _built_with(spec, schemas, time, keys)
-    for name, schema in named_times(spec, schemas, time, section.errors).items():
-        tried = _built_with(spec, {**schemas, name: schema}, time, keys)
-        if len(tried.errors) < len(section.errors):
-            section, schemas = tried, {**schemas, name: schema}
+    with in_zone(spec.timezone):
+        section = _built_with(spec, schemas, time, keys)
+        for name, schema in named_times(spec, schemas, time, section.errors).items():
+            tried = _built_with(spec, {**schemas, name: schema}, time, keys)
+            if len(tried.errors) < len(section.errors):
+                section, schemas = tried, {**schemas, name: schema}
     return section
 
 
@@ -101,7 +105,7 @@ def _built_with(
         if name not in schemas:  # its reader can't be compared with a state's, and is left out
             return None
         try:
-            found = _input(spec.inputs[name], schemas[name], keys.get(name, ()))
+            found = localized_columns(_input(spec.inputs[name], schemas[name], keys.get(name, ())), spec.timezone)
         except SpecError as error:
             errors.append(error)
             return None
@@ -329,6 +333,18 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
     return Relation(logical.Upsert((rows,), dict(schema), key, given.lasting))
 
 
+def localized_columns(relation: Relation, zone: str) -> Relation:
+    """Return an input's collection with the columns of timestamps in UTC as timestamps of the pipeline's zone."""
+    moved = {name: localized(kind, zone) for name, kind in relation.schema.items()}
+    if moved == relation.schema:
+        return relation
+    columns = tuple(
+        (name, Column(name, kind) if kind == moved[name] else Cast(Column(name, kind), moved[name]))
+        for name, kind in relation.schema.items()
+    )
+    return relation.over(logical.Apply((relation.node,), moved, MapStep(columns)))
+
+
 def _meaning(given: model.InputSpec) -> str:
     """Return the options of an input that affect the rows read, beside its columns, as text for its fingerprint."""
     texts = [given.diff, given.delete_when, given.order_by]
@@ -337,6 +353,8 @@ def _meaning(given: model.InputSpec) -> str:
         parts += [f"{name}={value!r}" for name, value in given.csv.stated()]
     if given.arrives:
         parts.append("arrival")
+    if any(kind.zone not in {None, UTC} for _, kind in (given.columns or {}).values()):
+        parts.append("texts without an offset by the clocks of zones")
     return "" if given.format == "updates" and parts[1:] == ["diff", *[""] * 3] else " ".join(parts)
 
 

@@ -14,6 +14,7 @@ from ddcli.expressions.coerce import fits_decimal, rescaled
 from ddcli.expressions.nanoseconds import FRACTION, beyond_microseconds, finer, fraction_of
 from ddcli.expressions.types import SECOND_DIGITS
 from ddcli.expressions.years import counted, within
+from ddcli.expressions.zones import instant
 from ddcli.spec.reader import describe
 from ddcli.spec.tree import Broken, Mapping, Node, Scalar, Sequence
 
@@ -155,13 +156,15 @@ def _nanoseconds(text: str, kind: Type) -> int:
 
 
 def _moment(text: str, kind: Type) -> Any:
-    """Return a timestamp. One with a zone is in UTC unless it has an offset, as `--until` reads it."""
+    """Return a timestamp; one with a zone, and without an offset, is what clocks of the zone show."""
     more = _nanoseconds(text, kind)
     moment = dt.datetime.fromisoformat(text)
-    instant = (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
-    if not within(instant, kind):
+    if moment.tzinfo is None and kind.zone:
+        moment = instant(moment, kind.zone)
+    utc = (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
+    if not within(utc, kind):
         raise ValueError(text)
-    return finer(instant.replace(tzinfo=None) if kind.zone is None else instant.astimezone(ZoneInfo(kind.zone)), more)
+    return finer(utc.replace(tzinfo=None) if kind.zone is None else utc.astimezone(ZoneInfo(kind.zone)), more)
 
 
 def _duration(text: str, kind: Type) -> Any:

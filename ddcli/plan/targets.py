@@ -122,13 +122,13 @@ def _holds(target: str, kind: Type) -> bool:
     if kind.kind == "struct":
         return target in STRUCTS and all(_holds(target, each) for _, each in kind.fields)
     if kind.kind == "datetime":
-        return kind.unit == "us" and kind.zone in (None, "UTC")
+        return kind.unit == "us"
     return kind.kind in KINDS[target]
 
 
 def _hint(target: str, kind: Type) -> str:
     if kind.kind == "datetime":
-        return "cast it to datetime[us], or to datetime[us, UTC] if it has a zone"
+        return "cast it to datetime[us], or to timestamptz if it has a zone"
     if kind.kind in ("int8", "int16", "uint8", "uint16"):
         return "cast it to int32"
     if kind.is_integer:

@@ -22,6 +22,7 @@ from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, UsageError
 from ddcli.expressions.row_order import in_order
 from ddcli.expressions.statement import check_tables, query_text
+from ddcli.expressions.zones import in_zone
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import newest_of, read_request
@@ -135,7 +136,8 @@ class _Statement:
     def answer(self, query: str) -> QueryAnswer:
         """Return the rows of a query."""
         relations = _named(self.bound, self.request.spec)
-        bound, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS])
+        with in_zone(self.request.spec.timezone):
+            bound, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS])
         contents = FoundContents(self.request, self.kept, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None

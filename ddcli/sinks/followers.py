@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import DdError
 from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
+from ddcli.expressions.zones import in_utc
 from ddcli.job.output_tables import is_followed, place_in, place_of
 from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.store.files.gate import INVISIBLE
@@ -99,7 +100,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
             name,
             path,
             files,
-            _types(log.schema),
+            _types(log.schema) if spec.kind == "parquet" else _of_instants(_types(log.schema)),
             _types(manifest.cache["time"]),
             bytes.fromhex(state.identity),
             whole=known is None,
@@ -151,6 +152,11 @@ def _settled(marks: FollowerMarks, held: int | None, target: Target, directory: 
 
 def _types(texts: dict[str, str]) -> Schema:
     return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}
+
+
+def _of_instants(columns: Schema) -> Schema:
+    """Return the types of columns in a table, which keeps instants without a zone of their own."""
+    return {name: in_utc(kind) for name, kind in columns.items()}
 
 
 @contextmanager

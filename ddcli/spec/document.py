@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
+from ddcli.expressions.zones import UTC, is_zone, localized
 from ddcli.spec import model, operator_model
 from ddcli.spec.budget import BUDGET
 from ddcli.spec.clock import CLOCKS, beside_import, default_clock, on_arrival, on_event
@@ -42,6 +43,20 @@ class Setting(Shape[Text]):
 
     def _schema(self) -> JsonSchema:
         return {"type": ["string", "integer", "number", "boolean"]}
+
+
+class Zone(Shape[str]):
+    """The name of a time zone."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
+        if not isinstance(node, Scalar) or not is_zone(node.text.value):
+            name = node.text.value if isinstance(node, Scalar) else ""
+            problem = f"no time zone is named {name!r}" if name else "the name of a time zone is expected"
+            raise notes.refuse(place.path, problem, node.span, "for example `timezone: Europe/Berlin`")
+        return node.text.value
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "string", "examples": ["Europe/Berlin", UTC]}
 
 
 ERRORS: Shape[model.Errors | None] = ByKind(
@@ -103,6 +118,9 @@ SECTIONS = {
         Choice("clock", CLOCKS),
         about="times of rows: of the run that takes them in (arrival), or of a column (event); default: arrival, "
         "unless an input is a log of changes or names a time",
+    ),
+    "timezone": Key(
+        Zone(), about="zone by whose clocks timestamps with a zone are cast, cut and shown, Europe/Berlin; default: UTC"
     ),
     "inputs": Key(Pairs(NAME, INPUT, "a mapping of names to inputs", things=True), required=True),
     "collections": Key(Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True, least=0)),
@@ -209,6 +227,7 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
         found["inputs"] = beside_import(found["inputs"])
         for _, given in found["inputs"]:
             on_event(given, notes)
+    found["inputs"] = [(name, _of_zone(given, found.get("timezone", UTC))) for name, given in found["inputs"]]
     if found.get("errors"):
         found["inputs"] = [(name, replace(given, quarantines=True)) for name, given in found["inputs"]]
     wrong = {".".join(error.problem.partition(":")[0].split(".")[:2]) for error in notes.errors}
@@ -217,6 +236,17 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
         for part in ("inputs", "collections", "outputs")
     }
     return model.Spec(**(found | named), path=Path(file))
+
+
+def _of_zone(given: model.InputSpec, zone: str) -> model.InputSpec:
+    """Return an input whose declared columns have the pipeline's zone in the place of UTC, but for its times."""
+    times = {text.value for text in given.time}
+    if given.columns is None:
+        return given
+    columns = {
+        name: (text, kind if name in times else localized(kind, zone)) for name, (text, kind) in given.columns.items()
+    }
+    return replace(given, columns=columns)
 
 
 def _default_name(root: Mapping, file: str, notes: Notes) -> Text:

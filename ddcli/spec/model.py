@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ddcli.dataclass import frozen
 from ddcli.expressions.types import ARRIVAL
+from ddcli.expressions.zones import UTC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -253,7 +254,7 @@ class Spec:
 
     `path` is the file; the paths inside are relative to its directory. `history` is the distance behind the frontier within which arrangements
     keep times apart: a number, a duration, or `all`. Under the clock `arrival` each row has the time of the run that takes it in, under the clock `event` that
-    of its time column. `fragments` are the files that it includes and `variables` its variables, each with a digest of its content. `shards` is the number of parts into which new arrangements are cut.
+    of its time column. `timezone` is that of timestamps with a zone. `fragments` are the files that it includes and `variables` its variables, each with a digest of its content. `shards` is the number of parts into which new arrangements are cut.
     """
 
     name: Text
@@ -268,6 +269,7 @@ class Spec:
     errors: Errors | None = None
     spark: SparkSpec | None = None
     clock: Clock = "event"
+    timezone: str = UTC
     fragments: tuple[tuple[str, str], ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     budget: Budget | None = None

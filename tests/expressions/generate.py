@@ -170,7 +170,7 @@ FORMS = {
         "try_cast({text} as int64)",
         "cast({text} as int64)",
         "cast({bool} as int64)",
-        "try_cast({int} as int8)",
+        "try_cast({int} as tinyint)",
         "round({int}, -1)",
         "({unsigned} + {int})",
         "sign({decimal})",

@@ -56,6 +56,8 @@ def test_a_constant_beside_columns(name: str) -> None:
 
 def must_be_constant(name: str, index: int) -> bool:
     """Return whether a parameter takes constants only."""
+    if name in ("timezone", "time_bucket", "strptime", "try_strptime"):
+        return index == ("strptime" in name)
     if name in ("concat_ws", "array_to_string"):
         return index == ("concat_ws", "array_to_string").index(name)
     if FUNCTIONS[name].rule:

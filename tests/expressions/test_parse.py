@@ -39,8 +39,21 @@ COLUMNS |= {"day": "date", "xs": "list[string]", "Foo": "int32", "u": "uint64", 
         ("nullif(a, 1)", "int64?"),
         ("case when p then 1 end", "int64?"),
         ("case when p then 1 else 2.5 end", "decimal(20, 1)"),
-        ("cast(a as int8)", "int8"),
-        ("try_cast(a as int8)", "int8?"),
+        ("cast(a as tinyint)", "int8"),
+        ("try_cast(a as tinyint)", "int8?"),
+        ("cast(a as int8)", "int64"),
+        ("try_cast(a as int4)", "int64?"),
+        ("a::integer", "int64"),
+        ("cast(a as real)", "float32"),
+        ("cast(a as float)", "float32"),
+        ("a::double precision", "float64"),
+        ("cast(null as varchar(10))", "string?"),
+        ("cast('x' as character varying (3))", "string"),
+        ("cast('2024-01-01' as timestamp with time zone)", "datetime[us, UTC]"),
+        ("cast('2024-01-01' as timestamp without time zone)", "datetime[us]"),
+        ("cast(a as decimal)", "decimal(18, 3)"),
+        ("cast(a as numeric(5))", "decimal(5, 0)"),
+        ("cast(a as hugeint)", "decimal(38, 0)"),
         ("try_add(a, 1)", "int64?"),
         ("cast(s as decimal(10,2))", "decimal(10, 2)?"),
         ("cast(day as datetime[ms])", "datetime[ms]"),
@@ -99,7 +112,7 @@ date_trunc('moth', t) → 16 → has no unit 'moth'
 lpad(s, 3, 'ab') → 16 → one character
 case when a then 1 end → 15 → expects a condition, got int64
 s like 'a!' escape '!' → 12 → escapes nothing
-cast(300 as int8) → 5 → out of range
+cast(300 as tinyint) → 5 → out of range
 ? → 5 → not supported
 interval '1' fortnight → 14 → unknown unit
 * → 5 → only in count(*)

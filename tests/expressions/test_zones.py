@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
+import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -14,6 +15,7 @@ import pytest
 from ddcli.expressions.types import parse_type
 from tests.draws import chance, many
 from tests.expressions.support import values
+from tests.reference.expressions import shown_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +40,25 @@ SHOWN: dict[str, Callable[[dt.datetime], Any]] = {
     f"strftime(x, '{FORM}')": lambda x: f"{x:{FORM}}",
     "date_trunc('day', x)": lambda x: dt.datetime(x.year, x.month, x.day, tzinfo=x.tzinfo),
     "date_trunc('month', x)": lambda x: dt.datetime(x.year, x.month, 1, tzinfo=x.tzinfo),
+    "date_trunc('hour', x)": lambda x: x - dt.timedelta(minutes=x.minute, seconds=x.second),
+    "cast(x as date)": lambda x: x.date(),
+    "cast(x as timestamp)": lambda x: x.replace(tzinfo=None, fold=0),
+    "cast(x as time)": lambda x: x.time(),
+    "cast(x as string)": lambda x: f"{x:%Y-%m-%d %H:%M:%S}{offset_text(x)}",
+    "x at time zone 'Asia/Tokyo'": lambda x: x.astimezone(ZoneInfo("Asia/Tokyo")).replace(tzinfo=None),
+    "(x at time zone 'Europe/Berlin') at time zone 'Europe/Berlin'": lambda x: shown_at(
+        x.astimezone(ZoneInfo("Europe/Berlin")).replace(tzinfo=None, fold=0), "Europe/Berlin"
+    ),
     "epoch(x)": lambda x: x.timestamp(),
     "epoch_ms(x)": lambda x: int(x.timestamp()) * 1000,
 }
+
+
+def offset_text(x: dt.datetime) -> str:
+    """Return the offset of a moment from UTC, as short as it may be written."""
+    return re.sub("(:00)+$", "", x.isoformat()[19:])
+
+
 HALF = dt.timedelta(minutes=30)
 CHANGES = [dt.datetime(2024, month, day, tzinfo=dt.UTC) for month, day in ((3, 10), (3, 31), (10, 27), (4, 7))]
 

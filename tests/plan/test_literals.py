@@ -1,6 +1,7 @@
 """Values as files of tests and `dd why` write them: either exactly what a cast of the text holds, or refused."""
 
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
@@ -122,7 +123,8 @@ def test_numbers_beyond_a_type_are_refused():
 def test_a_moment_is_found_as_commands_print_it(kind):
     type_ = parse_type(kind)
     moment = datetime(2024, 3, 31, 1, 30, tzinfo=UTC)
-    for text in ("2024-03-31 01:30:00", "2024-03-31T03:30:00+02:00", "2024-03-30 21:30:00-04:00", "2024-03-31T01:30Z"):
+    shown = moment.astimezone(ZoneInfo(type_.zone)).replace(tzinfo=None)
+    for text in (str(shown), "2024-03-31T03:30:00+02:00", "2024-03-30 21:30:00-04:00", "2024-03-31T01:30Z"):
         assert parse_keys([f"z={text}"], {"z": type_}) == {"z": moment}, text
         assert series(text, type_).to_list() == [moment], text
     with pytest.raises(UsageError, match="is not datetime"):

@@ -21,6 +21,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
@@ -599,6 +600,25 @@ def json_part(call: Call, args: list[Any]) -> Any:
     return re.sub(r'\["\\u0000","([^"]*)"\]', r"\1", json.dumps(found, ensure_ascii=False, separators=(",", ":")))
 
 
+def shown_at(local: dt.datetime, zone: str) -> dt.datetime:
+    """Return the instant at which clocks of a zone show a time: of two the later; where it is skipped, that of the clock that was not changed."""
+    own = ZoneInfo(zone)
+    wanted = [
+        instant
+        for offset in {(local + dt.timedelta(days=n)).replace(tzinfo=own).utcoffset() for n in (-1, 0, 1)}
+        if (instant := (local - offset).replace(tzinfo=dt.UTC)).astimezone(own).replace(tzinfo=None) == local
+    ]
+    before = (local - dt.timedelta(days=1)).replace(tzinfo=own).utcoffset()
+    return max(wanted, default=(local - before).replace(tzinfo=dt.UTC))
+
+
+def timezone(_: Call, args: list[Any]) -> Any:
+    zone, moment = args
+    if moment.tzinfo:
+        return moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    return shown_at(moment, zone)
+
+
 def add_days(_: Call, args: list[Any]) -> Any:
     try:
         return args[0] + dt.timedelta(days=args[1])
@@ -761,6 +781,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
         args[0].year, args[0].month, calendar.monthrange(args[0].year, args[0].month)[1]
     ),
     "time_bucket": time_bucket,
+    "timezone": timezone,
     "list_slice": sliced,
     "element": element,
 }
@@ -797,8 +818,16 @@ def cast(value: Any, source: Type, target: Type) -> Any:
         return whole_number(half_away(Fraction(value)), target)
     if target.kind == "bool":
         return value != 0
+    return cast_moment(value, source, target)
+
+
+def cast_moment(value: Any, source: Type, target: Type) -> Any:
+    if source.zone and not target.zone:
+        value = value.astimezone(ZoneInfo(source.zone)).replace(tzinfo=None, fold=0)
     if source.kind == "date":
-        return dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001
+        value = dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001
+    if target.zone and not source.zone:
+        return shown_at(value, target.zone)
     if target.kind == "date":
         return value.date()
     return value.time() if target.kind == "time" else value

@@ -59,7 +59,7 @@ def test_each_word_of_a_random_statement_matters():
     ("text", "word"),
     [
         ("select a from t using sample 10", "sample"),
-        ("select a from t at (version => 3)", "at"),
+        ("select a from t at ( version => 3)", "version"),
         ("select a from t union all corresponding select b from t", "corresponding"),
     ],
 )

@@ -39,7 +39,7 @@ def widens(found: Type, wanted: Type) -> bool:
     if found.kind in ("datetime", "duration") and wanted.kind == found.kind:
         assert found.unit is not None
         assert wanted.unit is not None
-        return found.zone == wanted.zone and UNITS.index(found.unit) <= UNITS.index(wanted.unit)
+        return bool(found.zone) == bool(wanted.zone) and UNITS.index(found.unit) <= UNITS.index(wanted.unit)
     if found.kind == "list" and wanted.kind == "list":
         assert found.inner is not None
         assert wanted.inner is not None

@@ -16,6 +16,7 @@ from ddcli.engine.pool import Pool
 from ddcli.errors import EngineError
 from ddcli.expressions.row_order import in_order
 from ddcli.expressions.types import Type
+from ddcli.expressions.zones import in_utc
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class Change:
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield the updates of each file: data, times, diff."""
         for at, file in enumerate(self.files):
-            yield pl.read_parquet(io.BytesIO(read_checked(self.log / file.name, file)))[0 if at else self.known :]
+            frame = pl.read_parquet(io.BytesIO(read_checked(self.log / file.name, file)))[0 if at else self.known :]
+            # The log has the zone of the pipeline, tables have instants of UTC.
+            yield frame.cast({name: kind.to_polars() for name, kind in self.schema.items() if in_utc(kind) == kind})
 
     def updates(self) -> Lanes:
         """Return the updates of all files without their times, as a consolidated matrix `[data | diff]`.
