@@ -15,11 +15,12 @@ def queried(dataflow: Program, query: str, relations: Mapping[str, Relation]) ->
     """Return the result of a query over collections by name. Raises SpecError at the place of a mistake in the text."""
     from ddcli.expressions.statement import check_tables, query_text
     from ddcli.expressions.zones import in_zone
+    from ddcli.plan.sql.present import Times
     from ddcli.plan.sql.statement import bind
 
     text = query_text(query)
     check_tables(text, relations, "collections given")
     around = dataflow.surroundings
     with in_zone(dataflow.timezone):
-        found, _ = bind(text, relations.__getitem__, around.inputs, around.loop, len(around.time))
+        found, _ = bind(text, relations.__getitem__, around.inputs, around.loop, Times(around.time))
     return found

@@ -67,12 +67,16 @@ def written_pipeline(path: Path) -> WrittenPipeline:
 
 def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str]) -> dict[str, Any]:
     """Return the collections of operators that compute a query, the last under the query's name."""
+    from ddcli.expressions.zones import in_zone
     from ddcli.plan.sql.operator_writer import written
+    from ddcli.plan.sql.present import Times
     from ddcli.plan.sql.statement import bind
 
     relations = bound.relations
     inputs = [relations[each].node for each in bound.spec.inputs]
-    found, _ = bind(query.text, relations.__getitem__, lambda: inputs, None, len(bound.time))
+    times = Times(tuple(bound.time.values()), bound.spec.clock == "arrival")
+    with in_zone(bound.spec.timezone):
+        found, _ = bind(query.text, relations.__getitem__, lambda: inputs, None, times)
     known = {relations[each.value].node.fingerprint: each.value for each in query.tables}
     return written(name, found.node, known, taken)
 

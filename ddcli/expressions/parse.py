@@ -40,10 +40,30 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
 
 AGGREGATE_HINT = "aggregates belong into `reduce`"
-CHANGING = {"now", "random", "uuid", "gen_random_uuid", "today", "current_user"}
+CHANGING = {
+    "now",
+    "get_current_timestamp",
+    "transaction_timestamp",
+    "random",
+    "uuid",
+    "gen_random_uuid",
+    "today",
+    "current_user",
+}
 CHANGING |= {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 """The functions and words whose value changes from call to call in databases."""
 SAME = "an expression must return the same value for the same row"
+DATES_OF_NOW = {"current_date", "today"}
+INSTANTS_OF_NOW = {"now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"}
+PRESENT_HINT = (
+    "in the `where` of a query compare a value with it, `day >= current_date - 7`: that is kept up to date; "
+    "for operators `temporal_filter: {from: day, until: day + 8}`"
+)
+
+
+def changing_hint(name: str) -> str:
+    """Return the hint for a word whose value changes: the present time has its place."""
+    return PRESENT_HINT if name.lower() in DATES_OF_NOW | INSTANTS_OF_NOW else SAME
 
 
 def parse_scalar(text: Text, scope: ColumnScope) -> Expression:
@@ -284,7 +304,7 @@ class ExpressionReader(FormReader):
         if name in AGGREGATES or name in AGGREGATE_SYNONYMS:
             self.fail(node, f"{name} is an aggregate: it needs many rows, and here is one", AGGREGATE_HINT)
         if name in CHANGING:
-            self.fail(node, f"{name}() changes by itself", SAME)
+            self.fail(node, f"{name}() changes by itself", changing_hint(name))
         known = [*(each for each in FUNCTIONS if each[0].isalpha()), *SYNONYMS, "cast", "try_cast"]
         self.no_function(node, name, known)
 
@@ -354,7 +374,7 @@ class ExpressionReader(FormReader):
     def refuse_changing(self, node: exp.Expr, name: str) -> None:
         """Raise SpecError for a word for the present time, or the user, if no column has this name."""
         if name.lower() in CHANGING:
-            self.fail(node, f"`{name}` changes by itself", SAME)
+            self.fail(node, f"`{name}` changes by itself", changing_hint(name))
 
     def identifier(self, node: exp.Expr) -> tuple[str, bool]:
         """Read a name, and whether it is in double quotes."""

@@ -115,7 +115,10 @@ def _built_with(
     def inputs() -> list[Node]:
         return [relation.node for name in spec.inputs if (relation := source(name)) is not None]
 
-    around = Surroundings(tuple(time), folder=str(spec.path.absolute().parent), inputs=inputs, places=places)
+    arrives = spec.clock == "arrival"
+    around = Surroundings(
+        tuple(time), arrives=arrives, folder=str(spec.path.absolute().parent), inputs=inputs, places=places
+    )
     section = _Section(spec.collections, source, around, errors, {})
     for name in spec.collections:
         section.collection(name)
@@ -213,6 +216,7 @@ class _Section:
         The collections that it names are built first, so that an error in one is reported once.
         """
         self._all(query.tables)
+        from ddcli.plan.sql.present import Times
         from ddcli.plan.sql.statement import bind
 
         def named(name: str) -> Relation:
@@ -221,7 +225,7 @@ class _Section:
             return found
 
         with placing(query.place, query.text.span):
-            around = self.around.inputs, self.around.loop, len(self.around.time)
+            around = self.around.inputs, self.around.loop, Times(self.around.time, self.around.arrives)
             found, notes = bind(query.text, named, *around, shown=shown)
         self.around.notes.extend(notes)
         return found

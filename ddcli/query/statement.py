@@ -28,6 +28,7 @@ from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
+from ddcli.plan.sql.present import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.query.contents import ALWAYS, FoundContents
 from ddcli.query.files import named_files
@@ -136,8 +137,9 @@ class _Statement:
     def answer(self, query: str) -> QueryAnswer:
         """Return the rows of a query."""
         relations = _named(self.bound, self.request.spec)
+        times = Times(tuple(self.kinds), self.request.clock.arrival)
         with in_zone(self.request.spec.timezone):
-            bound, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS])
+            bound, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS], times)
         contents = FoundContents(self.request, self.kept, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None

@@ -12,7 +12,8 @@ import polars as pl
 import pyarrow as pa
 
 from ddcli.driver.run import run
-from ddcli.expressions.types import INTEGERS, Type
+from ddcli.expressions.types import INTEGERS, Type, from_polars
+from ddcli.expressions.zones import in_utc
 
 NAME = "'([^']*)'"
 REFUSED = re.compile(
@@ -225,8 +226,9 @@ class Journey:
 
     def _check_log(self, log):
         """Hold the sum of a log's updates, and its columns' types, against what it must have."""
-        kinds = {each: kind.to_polars() for each, kind in self.columns.items()}
-        assert {each: log.schema[each] for each in self.columns} == kinds
+        kinds = {each: in_utc(kind).to_polars() for each, kind in self.columns.items()}
+        found_kinds = {each: from_polars(log.schema[each], nullable=True) for each in self.columns}
+        assert {each: in_utc(kind).to_polars() for each, kind in found_kinds.items()} == kinds
         found = Counter()
         for diff in log["diff"].unique():
             for row, count in rows_of(log.filter(pl.col("diff") == diff), self.columns).items():

@@ -36,7 +36,6 @@ ONLY_PARQUET = {
     "clock": ("time?", pl.Time, [time(23, 59, 59, 999_999), None]),
     "span": ("duration[us]?", pl.Duration("us"), [timedelta(days=-1), None]),
     "exact": ("datetime[ns]?", pl.Datetime("ns"), [1, None]),
-    "berlin": ("datetime[us, Europe/Berlin]?", pl.Datetime("us", "Europe/Berlin"), [0, None]),
 }
 """Columns with types that only Parquet can hold."""
 SMALL = ("i8", "i16")

@@ -26,6 +26,7 @@ from ddcli.plan.sql.context import Environment, Outer
 from ddcli.plan.sql.decorrelation import decorrelated
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import TRUE, Pair, column
+from ddcli.plan.sql.present import names_present, present_filter
 from ddcli.plan.sql.reader import GroupExpressions, RowExpressions, contains_query
 
 if TYPE_CHECKING:
@@ -69,7 +70,12 @@ class Block:
     def where(self, condition: exp.Expr) -> None:
         """Keep the records for which a condition is true."""
         for part in split(condition, self.statement):
-            if not (contains_query(part) and self._semijoin(part)):
+            kept = None
+            if names_present(part, self) and not contains_query(part):
+                kept = present_filter(self.node, part, self.reader, self.statement.times)
+            if kept is not None:
+                self.node = kept
+            elif not (contains_query(part) and self._semijoin(part)):
                 found = self.reader.condition(part, "a condition")
                 self.node = nodes.filtered(self.node, found)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ddcli.plan.relation import Relation
     from ddcli.plan.sql.names import Names
     from ddcli.plan.sql.outer_aggregates import OuterAggregates
+    from ddcli.plan.sql.present import Times
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ class QueryLowering(Protocol):
 
     tree: Tree
     loop: LoopName | None
-    coordinates: int
+    times: Times
     leaving: frozenset[str]
     shown: exp.Expr | None
     collected: exp.Expr | None

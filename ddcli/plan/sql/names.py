@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError, UnknownColumn, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -28,12 +28,12 @@ class Name:
     bare: bool = True
 
 
-class UnknownName(SpecError):
+class UnknownName(UnknownColumn):
     """A name that no column in scope has, and its table if that is written; `meant` is a similar name in scope, or None."""
 
     def __init__(self, table: str | None, name: str, meant: str | None, *, span: Span, hint: str):
         self.written = f"{table}.{name}" if table else name
-        super().__init__(f"no column is named `{self.written}`", span=span, hint=hint)
+        super().__init__(f"no column is named `{self.written}`", name, span=span, hint=hint)
         self.table, self.name, self.meant = table, name, meant
 
 

@@ -138,6 +138,11 @@ class _QueryWriter:
         raise Unwritten("a Python function")
 
     @operator.register
+    def _(self, node: logical.Temporal) -> tuple[str | dict[str, Any], Operators]:
+        bounds = {"from": node.lower, "until": node.upper}
+        return self.after(node, {"temporal_filter": {name: str(each) for name, each in bounds.items() if each}})
+
+    @operator.register
     def _(self, node: logical.Negate) -> tuple[str | dict[str, Any], Operators]:
         return self.after(node, "negate")
 

@@ -19,6 +19,7 @@ from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Names, UnknownName
 from ddcli.plan.sql.outer_aggregates import OuterAggregates
+from ddcli.plan.sql.present import TIMES, Times
 from ddcli.plan.sql.select import select
 from ddcli.plan.sql.sets import set_operation
 from ddcli.plan.sql.shared_sums import shared
@@ -39,28 +40,28 @@ def bind(
     named: Callable[[str], Relation],
     inputs: Callable[[], Sequence[Node]],
     loop: LoopName | None = None,
-    coordinates: int = 1,
+    times: Times = TIMES,
     *,
     shown: bool = False,
 ) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
     """Return the relation of a query, and notes on it with their places.
 
     `named` returns the relation of a name, `inputs` the nodes of all inputs, for rows that depend on no input. `loop` is the loop in whose body the
-    statement is, `coordinates` the number of a time's coordinates. With `shown`, the relation has the order of the statement's rows, if its columns determine it.
+    statement is, `times` the types of times. With `shown`, the relation has the order of the statement's rows, if its columns determine it.
     """
-    statement = Statement(read_statement(text), named, inputs, loop, coordinates)
+    statement = Statement(read_statement(text), named, inputs, loop, times)
     statement.collected = statement.tree.root if shown else None
     return _bound(statement, text)
 
 
 def bind_in_order(
-    text: Text, named: Callable[[str], Relation], inputs: Callable[[], Sequence[Node]]
+    text: Text, named: Callable[[str], Relation], inputs: Callable[[], Sequence[Node]], times: Times = TIMES
 ) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
     """Return the relation of a query whose rows are shown in its order, and notes on it.
 
     Columns of the order that the query does not list are added behind the others, under names that begin with `ORDER`.
     """
-    statement = Statement(read_statement(text), named, inputs)
+    statement = Statement(read_statement(text), named, inputs, times=times)
     statement.shown = statement.tree.root
     return _bound(statement, text)
 
@@ -135,7 +136,7 @@ class Statement:
     named: Callable[[str], Relation]
     inputs: Callable[[], Sequence[Node]]
     loop: LoopName | None = None
-    coordinates: int = 1
+    times: Times = TIMES
     notes: list[tuple[Span, str]] = field(default_factory=list)
     leaving: frozenset[str] = frozenset()
     """The recursive tables whose columns are not known yet: sides of unions that name one are left out."""

@@ -8,6 +8,7 @@ from ddcli.expressions.dialect import COMMA
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, is_semijoin, split
 from ddcli.plan.sql.joins import Joins
+from ddcli.plan.sql.present import names_present
 from ddcli.plan.sql.reader import contains_query
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class From(Joins):
         later = self.whole.later
         if where is not None:
             for part in split(self.take(where, "this")[0], self.statement):
-                if contains_query(part):
+                if contains_query(part) or names_present(part, self.unjoined(self.whole)):
                     later.append(part)
                 else:
                     self.whole.conditions.append(self.reader(self.whole).condition(part, "a condition"))

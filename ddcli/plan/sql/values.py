@@ -78,7 +78,7 @@ def one_row(statement: QueryLowering, span: Span) -> Node:
     """Return a node with one record, which exists from the first row of any input on."""
     from ddcli.plan.presence import once
 
-    if statement.coordinates > 1:
+    if len(statement.times.kinds) > 1:
         problem = "a row that depends on no other needs one time coordinate"
         raise SpecError(
             problem, span=span, hint="`values`, a `select` without `from` and aggregates without `group by` need it"
