@@ -15,7 +15,7 @@ def queried(dataflow: Program, query: str, relations: Mapping[str, Relation]) ->
     """Return the result of a query over collections by name. Raises SpecError at the place of a mistake in the text."""
     from ddcli.expressions.statement import check_tables, query_text
     from ddcli.expressions.zones import in_zone
-    from ddcli.plan.sql.present import Times
+    from ddcli.plan.sql.context import Times
     from ddcli.plan.sql.statement import bind
 
     text = query_text(query)

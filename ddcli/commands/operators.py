@@ -68,8 +68,8 @@ def written_pipeline(path: Path) -> WrittenPipeline:
 def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str]) -> dict[str, Any]:
     """Return the collections of operators that compute a query, the last under the query's name."""
     from ddcli.expressions.zones import in_zone
+    from ddcli.plan.sql.context import Times
     from ddcli.plan.sql.operator_writer import written
-    from ddcli.plan.sql.present import Times
     from ddcli.plan.sql.statement import bind
 
     relations = bound.relations

@@ -61,4 +61,5 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * window_calls: window functions and frames, read from syntax
 * windows: the table of window functions, frames
 * years: years 1 to 9999
+* zones: time zones, and the instants that their clocks show
 """

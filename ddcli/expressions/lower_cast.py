@@ -160,7 +160,7 @@ def moment_in(text: pl.Expr, target: Type) -> pl.Expr:
 
 
 def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
-    """Return the timestamps, null for other text. If the type has a zone, an offset from UTC may follow; without one the text is what clocks of the zone show."""
+    """Return the timestamps, null for other text. If the type has a zone, an offset from UTC may follow; without one the text is a time on clocks of the zone."""
     # A date ends like an offset: `-01`.
     offset = pl.when(text.str.len_chars() > len("2013-01-01")).then(text.str.extract(OFFSET)) if target.zone else None
     bare = text if offset is None else pl.when(offset.is_null()).then(text).otherwise(text.str.replace(OFFSET, ""))
@@ -231,7 +231,7 @@ def _float_text(value: pl.Expr) -> pl.Expr:
 
 
 def _temporal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
-    """Convert between dates, times, timestamps and lengths of time: with and without a zone by what its clocks show."""
+    """Convert between dates, times, timestamps and lengths of time: with and without a zone by the times on its clocks."""
     source, target = cast.argument.type, cast.type
     if bool(source.zone) != bool(target.zone):
         if source.zone:

@@ -92,7 +92,7 @@ def _shown_by(low: Checks, call: Call, local: pl.Expr, like: pl.Expr) -> pl.Expr
 
 
 def _timezone(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    """Lower `timezone(zone, x)`: what clocks of the zone show at an instant, or the instant at which they show a time."""
+    """Lower `timezone(zone, x)`: the time on clocks of the zone at an instant, or the instant at which they show a time."""
     zone = str(call.args[0].value)  # type: ignore[attr-defined]
     value, kind = args[1], call.args[1].type
     if kind.zone:

@@ -65,7 +65,7 @@ def _no_sum(name: str, plain: str) -> Mismatch:
 
 
 def _timezone(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `timezone` and `at time zone`: an instant becomes what clocks of the zone show, and what they show an instant."""
+    """Type `timezone` and `at time zone`: an instant becomes the time on clocks of the zone, and such a time an instant."""
     given = check_arguments(parse_signature(TIMEZONE), args)
     zone, value = given
     _check_zone(zone)
@@ -79,7 +79,7 @@ def _check_zone(zone: Expression) -> None:
 
 
 def _time_bucket(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `time_bucket`; of a zone it is that of what its clocks show, if the width is of days."""
+    """Type `time_bucket`; with a zone, buckets of days begin at midnights of its clocks."""
     width, value, *zones = check_arguments(parse_signature(TIME_BUCKET), args)
     if not zones:
         return [width, value], value.type, name

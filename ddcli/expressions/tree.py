@@ -180,7 +180,7 @@ class Literal(PlacedExpression):
     value: Value
     type: Type
     in_days: bool = field(default=False, compare=False, repr=False)
-    """Whether an interval was written in days or weeks, which a calendar counts."""
+    """The mark of an interval that was written in days or weeks, which a calendar counts."""
 
     def text(self) -> str:
         value, kind = self.value, self.type.kind

@@ -216,7 +216,7 @@ class _Section:
         The collections that it names are built first, so that an error in one is reported once.
         """
         self._all(query.tables)
-        from ddcli.plan.sql.present import Times
+        from ddcli.plan.sql.context import Times
         from ddcli.plan.sql.statement import bind
 
         def named(name: str) -> Relation:

@@ -156,7 +156,7 @@ def _nanoseconds(text: str, kind: Type) -> int:
 
 
 def _moment(text: str, kind: Type) -> Any:
-    """Return a timestamp; one with a zone, and without an offset, is what clocks of the zone show."""
+    """Return a timestamp; one with a zone, and without an offset, is a time on clocks of the zone."""
     more = _nanoseconds(text, kind)
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None and kind.zone:

@@ -38,7 +38,7 @@ class Surroundings:
     time: tuple[Type, ...] = (Type("int64"),)
     loop: LoopName | None = None
     arrives: bool = False
-    """Whether times are those of runs, in UTC."""
+    """The mark of times that are those of runs, in UTC."""
     folder: str = ""
     inputs: Callable[[], Sequence[Node]] = tuple
     """Returns the nodes of all inputs: rows that depend on no table exist from the first row of these on."""

@@ -28,7 +28,7 @@ from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
-from ddcli.plan.sql.present import Times
+from ddcli.plan.sql.context import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.query.contents import ALWAYS, FoundContents
 from ddcli.query.files import named_files

@@ -16,6 +16,7 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 * operator_writer: a query's nodes as operators of a pipeline file
 * outer_aggregates: aggregates in a subquery over the rows of an outer query
 * outer_join: outer joins on any condition
+* present: comparisons with the present time, as bounds of time
 * product: items joined by the conditions on them
 * reader: expressions with names, aggregates and subqueries
 * recursion: `with recursive` as a loop

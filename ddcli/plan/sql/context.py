@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ddcli.dataclass import dataclass
+from ddcli.expressions.coerce import INT64
 from ddcli.expressions.tree import Column
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
@@ -20,12 +21,23 @@ if TYPE_CHECKING:
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.tree import Expression
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import Schema, Type
     from ddcli.plan.node import LoopName, Node
     from ddcli.plan.relation import Relation
     from ddcli.plan.sql.names import Names
     from ddcli.plan.sql.outer_aggregates import OuterAggregates
-    from ddcli.plan.sql.present import Times
+
+
+@dataclass(frozen=True)
+class Times:
+    """The types of the coordinates of time; those of runs (`arrives`) are of UTC."""
+
+    kinds: tuple[Type, ...] = (INT64,)
+    arrives: bool = False
+
+
+TIMES = Times()
+"""The times of a program that chooses no others."""
 
 
 @dataclass(frozen=True, eq=False)

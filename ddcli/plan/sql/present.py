@@ -20,7 +20,7 @@ from ddcli.errors import SpecError, Text
 from ddcli.expressions.coerce import DATE, TIMESTAMP, ZONED
 from ddcli.expressions.parse import DATES_OF_NOW, INSTANTS_OF_NOW, expanded
 from ddcli.expressions.tree import Literal
-from ddcli.expressions.types import Type, parse_sql_type
+from ddcli.expressions.types import parse_sql_type
 from ddcli.expressions.zones import UTC, current_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.temporal import bound
@@ -28,7 +28,7 @@ from ddcli.plan.temporal import bound
 if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.plan.node import Node
-    from ddcli.plan.sql.context import SubqueryHost
+    from ddcli.plan.sql.context import SubqueryHost, Times
     from ddcli.plan.sql.reader import RowExpressions
 
 COMPARISONS: dict[type[exp.Expr], str] = {exp.GTE: ">=", exp.GT: ">", exp.LTE: "<=", exp.LT: "<", exp.EQ: "="}
@@ -38,17 +38,6 @@ BEGINNING = "cast(cast(x as timestamp) - interval '1' microsecond as timestamptz
 """The first instant of a day, after the last one of the day before, which no change of the clocks repeats or skips."""
 FIRST, LAST = dt.date(1, 1, 1), dt.date(9999, 12, 31)
 YEAR = 366
-
-
-@dataclass(frozen=True)
-class Times:
-    """The types of the coordinates of time; those of runs (`arrives`) are of UTC."""
-
-    kinds: tuple[Type, ...] = (Type("int64"),)
-    arrives: bool = False
-
-
-TIMES = Times()
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from ddcli.expressions.types import no_column
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
+from ddcli.plan.sql.context import TIMES, CorrelatedTable, Environment, Outer, QueryResult, Times
 from ddcli.plan.sql.names import Names, UnknownName
 from ddcli.plan.sql.outer_aggregates import OuterAggregates
-from ddcli.plan.sql.present import TIMES, Times
 from ddcli.plan.sql.select import select
 from ddcli.plan.sql.sets import set_operation
 from ddcli.plan.sql.shared_sums import shared
