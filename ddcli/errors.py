@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.dataclass import frozen
-from ddcli.screen import columns, near, visible
+from ddcli.screen import columns, near, shell, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -149,6 +149,23 @@ def conceal(value: str, shown: str) -> None:
         _concealed[value] = shown
 
 
+_pipeline: str | None = None
+
+
+def name_pipeline(path: object) -> None:
+    """Have the commands in hints name a pipeline file, that of the present command, in place of `PIPELINE`; None: no more."""
+    global _pipeline  # noqa: PLW0603 - a setting of the process
+    _pipeline = None if path is None else str(path)
+
+
+def _to_paste(hint: str, place: str | None) -> str:
+    """Return a hint whose commands can be pasted into a shell: they name the pipeline, and the file at the place of the error."""
+    if _pipeline is None or "PIPELINE" not in hint:
+        return hint
+    hint = hint.replace("PIPELINE", shell(_pipeline))
+    return hint.replace(" FILE`", f" {shell(place)}`") if place else hint
+
+
 def _shown(text: str) -> str:
     """Return a part of a message as it may be shown."""
     for value, shown in _concealed.items():
@@ -173,13 +190,26 @@ class DdError(Exception):
     exit_code: ClassVar[int] = 5
     detail: tuple[str, ...] = ()
     """Lines that belong below the problem, where they are not shown in another way."""
+    choices: tuple[str, ...] = ()
+    """The ways on, if the hint has several."""
 
-    def __init__(self, problem: str, *, span: Span | None = None, place: str | None = None, hint: str | None = None):
+    def __init__(
+        self,
+        problem: str,
+        *,
+        span: Span | None = None,
+        place: str | None = None,
+        hint: str | tuple[str, ...] | None = None,
+    ):
         self.problem = _shown(problem)
         super().__init__(self.problem)
         self.span = span
         self.place = place and _shown(place)
-        self.hint = hint and _shown(hint)
+        if isinstance(hint, tuple):
+            self.choices = tuple(_shown(_to_paste(choice, place)) for choice in hint)
+            self.hint: str | None = "; or ".join(self.choices)
+        else:
+            self.hint = hint and _shown(_to_paste(hint, place))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let an error be pickled for another process, for any arguments of its `__init__`."""
@@ -194,6 +224,8 @@ class DdError(Exception):
         problem = near(f"{where}: error: {self.problem}" if where else f"error: {self.problem}")
         source = self.span.shown() if self.span and self.span.source else []
         hint = [near(f"hint: {self.hint}")] if self.hint else []
+        if self.choices:
+            hint = ["hint: one of these:", *(near(f"  - {choice}") for choice in self.choices)]
         return [visible(line) for line in (problem, *source, *hint)]
 
     def render(self) -> str:

@@ -1,11 +1,15 @@
-"""Messages quote what comes from elsewhere, however much that is, and fit the screen that they go to."""
+"""Messages quote what comes from elsewhere, however much that is, fit the screen that they go to, and are in plain words."""
 
+import ast
 import os
+import re
 
 import pytest
 
 from ddcli.cli.annotations import annotation
 from ddcli.errors import LONGEST, InputError, Span, SpecError
+from tests.harness import ROOT
+from tests.test_docstrings import docstrings
 
 
 @pytest.mark.parametrize("shown", [lambda error: error.render(), annotation], ids=["text", "annotation"])
@@ -47,3 +51,52 @@ def test_paths_are_as_they_are_called_from_here(tmp_path, monkeypatch):
     assert error.place == str(inside), "what programs read stays as it is"
     monkeypatch.chdir(os.sep)
     assert error.lines()[0].startswith(f"{inside}: error: ")
+
+
+REFUSED = {
+    r"wants (a|an|one|the|true|\{|`)|^wants $": "must be, must have",
+    r"(needs?|of) itself": "depends on itself",
+    r"(taken?|takes) over": "imported",
+    r"carr(y|ies) (it )?on\b": "maintain, continue",
+    r"to before": "until, up to",
+    r"stated? it in|files lie": "set it in, the path of its files",
+    r"^ *passed |passed over": "skipped, too far behind",
+    r"no column .* is kept|kept by another key": "the state has no, the state keeps it by",
+    r"still to come": "later",
+}
+"""Words that a native reader takes for a translation, and what they stand for."""
+
+
+def refused_words(text):
+    """Return the refused words in a text, each with a better one."""
+    return [f"{found[0]!r}: {better}" for word, better in REFUSED.items() if (found := re.search(word, text))]
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("wants a mapping, found 'x'", True),
+        ("collections.a: needs itself: a -> a", True),
+        ("metric `x` can't be taken over", True),
+        ("times to before 480", True),
+        ("  passed  orders: a.csv: it was withdrawn", True),
+        ("3 passed, 1 failed", False),
+        ("must be a mapping, found 'x'", False),
+    ],
+)
+def test_refused_words_are_found(text, refused):
+    assert bool(refused_words(text)) is refused
+
+
+def test_messages_and_pages_are_in_plain_words():
+    found = []
+    for path in sorted((ROOT / "ddcli").rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        documented = {line for line, _ in docstrings(source)}
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.lineno not in documented:
+                found += [f"{path.relative_to(ROOT)}:{node.lineno}: {each}" for each in refused_words(node.value)]
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for at, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            found += [f"{path.relative_to(ROOT)}:{at}: {each}" for each in refused_words(line)]
+    assert not found, "\n".join(found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ddcli.errors import name_pipeline
 from ddcli.screen import visible
 from ddcli.spec.file import ENDINGS
 
@@ -29,6 +30,13 @@ class PipelineFile(click.Path):
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; commands in hints name it."""
+        name_pipeline(value)
+        if ctx is not None:
+            ctx.call_on_close(lambda: name_pipeline(None))
+        return super().convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the YAML files in this directory and those right below it; if there is none, let the shell complete files.
@@ -259,6 +267,7 @@ def only_pipeline() -> Path:
     if len(found) > 1:
         names = ", ".join(sorted(str(each.path) for each in found))
         raise UsageError(f"no pipeline is named, and this directory has several: {names}", hint="name one of them")
+    name_pipeline(found[0].path)
     return found[0].path
 
 

@@ -97,9 +97,9 @@ def command(
       dd log out/airborne/ --since 600 --until 660 -o csv
       dd log fixtures/flights/flights carrier=HA flight=51 --limit 10
     """
-    from ddcli.errors import UsageError
+    from ddcli.errors import InputError, UsageError
     from ddcli.render.rows import batches, write_rows
-    from ddcli.sources.change_log import ChangeLog
+    from ddcli.sources.change_log import ChangeLog, by_option
     from ddcli.store.key_text import parse_keys
     from ddcli.store.tables.files import READ_ERRORS
 
@@ -111,7 +111,11 @@ def command(
     if output == "parquet" and sys.stdout.isatty():
         raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > log.parquet`")
     types = None if columns is None else parse_columns(columns)
-    found = ChangeLog.open(log, Path.cwd(), time=time, diff=diff, columns=types)
+    try:
+        found = ChangeLog.open(log, Path.cwd(), time=time, diff=diff, columns=types)
+    except InputError as error:
+        error.hint = by_option(error.hint)
+        raise
     for note in found.notes:
         say(f"note: {note}", err=True)
     wanted = parse_keys((*values, *key), found.columns)

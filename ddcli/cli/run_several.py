@@ -8,7 +8,7 @@ import click
 
 from ddcli.cli.messages import BUG, INTERRUPTED, Records, put_file
 from ddcli.commands.pipelines import find_pipelines, select
-from ddcli.errors import DdError, LockedError
+from ddcli.errors import DdError, LockedError, name_pipeline
 from ddcli.job.summary import plural
 from ddcli.screen import json_text, near, say
 
@@ -52,6 +52,7 @@ def run_several(
             records.skipped(why)
             speaker.say(f"{near(str(pipeline.path))}: skipped: {why}", "skipped", "warning")
             continue
+        name_pipeline(pipeline.path)
         try:
             summary = once(pipeline.path)
         except DdError as error:

@@ -245,7 +245,7 @@ def _placeless(error: DdError) -> DdError:
         error.hint = "name a directory, a file or a glob; a path is relative to the current directory"
     if error.hint and TIME in error.hint:
         error.hint = error.hint.partition(TIME)[0] + "name the time column with --time"
-    if error.hint and "declare them under the input's `columns`" in error.hint:
-        error.hint = error.hint.replace("declare them under the input's `columns`", "declare them with --columns")
-        error.hint = error.hint.replace("`columns: {", "`--columns '{").replace("}`", "}'`")
+    from ddcli.sources.change_log import by_option
+
+    error.hint = by_option(error.hint)
     return error

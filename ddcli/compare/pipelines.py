@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.compare.diff import compare
 from ddcli.compare.sides import Reading, named_side, open_sides
 from ddcli.dataclass import dataclass
-from ddcli.errors import InputError, UsageError, did_you_mean
+from ddcli.errors import DdError, InputError, UsageError, did_you_mean
 from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
@@ -95,6 +95,7 @@ def compare_pipelines(
     chosen = _chosen([*dict.fromkeys([*left.outputs, *right.outputs])], select)
     both = [name for name in chosen if name in left.outputs and name in right.outputs]
     wanted = {name: settings(name) for name in both}
+    _check_columns(requests, wanted)
     found = Differences(
         only_a=tuple(name for name in chosen if name not in right.outputs),
         only_b=tuple(name for name in chosen if name not in left.outputs),
@@ -117,6 +118,20 @@ def compare_pipelines(
             ]
             found.outputs[name] = compare(sides[0], sides[1], wanted[name], memory)
     return found
+
+
+def _check_columns(requests: Sequence[Request], wanted: Mapping[str, Settings]) -> None:
+    """Refuse names of columns that no output has, before anything is computed; where columns are unknown the comparison itself does."""
+    from ddcli.driver.prepare import prepare
+
+    if any(request.spec.tables for request in requests):  # only a run mirrors these
+        return
+    try:
+        graphs = [prepare(request, None).bound.graph for request in requests]
+    except DdError:
+        return  # the run reports it
+    for name, settings in wanted.items():
+        settings.check([*dict.fromkeys(column for graph in graphs for column in graph.outputs[name].schema)])
 
 
 def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str, Sequence[InputFile]]) -> Manifest:

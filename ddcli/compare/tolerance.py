@@ -10,6 +10,7 @@ import polars as pl
 from ddcli.compare.columns import type_name
 from ddcli.dataclass import frozen
 from ddcli.errors import UsageError
+from ddcli.screen import shell
 
 if TYPE_CHECKING:
     from ddcli.compare.settings import Tolerance
@@ -36,7 +37,9 @@ def bound(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Bound:
         raise UsageError(f"'{name}' is {type_name(dtype)}, and can't have a tolerance: only numbers and times can")
     if timed != tolerance.lasting:
         hint = (
-            f"write it as `--tolerance {name}=5s`" if timed else f"write it as `--tolerance {name}=0.01` or `{name}=1%`"
+            f"write it as `--tolerance {shell(f'{name}=5s')}`"
+            if timed
+            else f"write it as `--tolerance {shell(f'{name}=0.01')}` or `{shell(f'{name}=1%')}`"
         )
         raise UsageError(
             f"'{name}' is {type_name(dtype)}: its tolerance must be {'a duration' if timed else 'a number or a share'}",

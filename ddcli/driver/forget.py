@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time as clock
 from contextlib import nullcontext
 from dataclasses import replace
@@ -123,7 +124,7 @@ def _refuse_readers(directory: Path) -> None:
             raise StateError(
                 f"another pipeline, '{hold.reader}', reads the state right now: files that it reads stay",
                 place=str(directory),
-                hint=f"repeat this command when it has ended (if it was killed, run it again first); or drop its hold, `dd state release PIPELINE --reader {hold.reader}`",
+                hint=f"repeat this command when it has ended (if it was killed, run it again first); or drop its hold, `dd state release PIPELINE --reader {shlex.quote(hold.reader)}`",
             )
 
 
@@ -180,7 +181,7 @@ def _chosen(request: Request, manifest: Manifest, where: str, inputs: Sequence[s
             missing.hint = f"no input has all columns of the condition; inputs: {', '.join(known)}"
         raise missing
     if len(found) > 1:
-        names = " ".join(f"--input {name}" for name in found)
+        names = " ".join(f"--input {shlex.quote(name)}" for name in found)
         raise UsageError(
             f"{len(found)} inputs have the columns of the condition: {', '.join(found)}",
             place=str(request.spec.path),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -114,7 +115,7 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
             raise StateError(
                 f"another pipeline, '{hold.reader}', reads what would be taken back: the exported {present(sorted(exported))}",
                 place=str(request.state),
-                hint=f"drop its hold, `dd state release PIPELINE --reader {hold.reader}`, "
+                hint=f"drop its hold, `dd state release PIPELINE --reader {shlex.quote(hold.reader)}`, "
                 + (
                     "reopen this state, and then its own from the same time"
                     if reopens

@@ -154,7 +154,7 @@ def errors_at_tables(request: Request) -> Iterator[None]:
         given = next((one for one in request.spec.tables.values() if Path(one.path.value) == file.parent), None)
         if given is None or given.origin is None:
             raise
-        hint = FORGOTTEN if error.hint == PUT_BACK else error.hint
+        hint = FORGOTTEN if error.choices[:1] == PUT_BACK[:1] else error.hint
         problem = ROW.sub(lambda found: _record(file, int(found[2])), error.problem)
         whole = f"inputs.{given.name.value}: {problem}"
         raise InputError(whole, span=given.origin.span, hint=hint) from None

@@ -11,6 +11,7 @@ from ddcli.engine.counts import OUTPUT, Counts
 from ddcli.errors import BudgetError, Span, UsageError, did_you_mean
 from ddcli.job.summary import plural, size_of
 from ddcli.plan.physical import WAITING
+from ddcli.screen import shell
 from ddcli.spec.bounds import EXAMPLES, UNITS, WORK_CLASSES, parse_bound
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _exceeded(
     return BudgetError(
         problem,
         span=place.span if place else limit.span,
-        hint=f"nothing was committed. The budget is {_where(limit.span)}; `dd run --budget {lift}=none` runs without it"
+        hint=f"nothing was committed. The budget is {_where(limit.span)}; `{shell('dd', 'run', '--budget', f'{lift}=none')}` runs without it"
         if not limit.name.startswith("budget.collections")
         else f"nothing was committed. The budget is {_where(limit.span)}",
     )

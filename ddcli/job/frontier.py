@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.expressions.types import parse_type
 from ddcli.job.clock import is_due, run_time
+from ddcli.screen import shell
 from ddcli.store.time_text import format_frontier, parse_until
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def refuse_beyond_imports(request: Request, time: Schema, found: Mapping[str, In
         raise StateError(
             f"{problem}: it was reopened, or restored from an older copy, and its rows from there on would be missing here",
             place=str(given.shared.state),
-            hint=f"reopen this pipeline from there too: `dd state reopen {request.spec.path} --from {shlex.quote(until)}`",
+            hint=f"reopen this pipeline from there too: `{shell('dd', 'state', 'reopen', request.spec.path, '--from', until)}`",
         )
 
 

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 def with_withdrawn_files(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
     """Return the request with the files that it withdraws: those of `files` that are in the state, from each input that has taken them in.
 
-    Under the clock of events it closes no time. A file that was withdrawn already is reported. Raises InputError for one that no run has taken in.
+    Under the clock of events it closes no time. A file that was withdrawn already, or that no run has read, is reported. Raises InputError if no
+    run has read any.
     """
     known = _taken(request, manifest) if manifest is not None else {}
     found: dict[str, set[str]] = {}
+    unread: list[Path] = []
     for path in files:
         entries = _one_each(path, next((known[name] for name in _names(path) if name in known), []))
         table = next((given for given in request.spec.inputs.values() if _is_in(path, given, request)), None)
@@ -40,16 +42,21 @@ def with_withdrawn_files(request: Request, manifest: Manifest | None, files: Seq
                 hint="delete the rows from the table itself, or restore an older version of it: the next run takes that in",
             )
         if not entries:
-            raise InputError(
-                "no run has taken in this file",
-                place=str(path),
-                hint="name a file by its path in an input's directory, also one that is gone; `dd check` lists the inputs",
-            )
+            unread.append(path)
+            continue
         for name, entry in entries:
             if not entry.withdrawn:
                 found.setdefault(name, set()).add(entry.key)
         if all(entry.withdrawn for _, entry in entries):
             request.say(f"{near(str(path))} was withdrawn before, and nothing of it is in the state")
+    if len(unread) == len(files):
+        raise InputError(
+            "no run has read this file",
+            place=str(unread[0]),
+            hint="name a file by its path in an input's directory, also one that is gone; `dd check` lists the inputs",
+        )
+    for path in unread:
+        request.say(f"{near(str(path))}: no run has read this file, so there is nothing to withdraw")
     withdrawn = {name: frozenset(paths) for name, paths in found.items()}
     return replace(request, withdrawn=withdrawn, closes=request.clock.arrival)
 

@@ -23,6 +23,7 @@ from ddcli.job.request import newest_of, read_request
 from ddcli.query.answer import Finder
 from ddcli.query.stored_arrangements import DIFF, StoredArrangements
 from ddcli.query.ways import Ways, with_key
+from ddcli.screen import shell
 from ddcli.store.time_text import format_frontier, parse_time
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Lookup:
     def _newest(request: Request) -> Manifest:
         manifest = newest_of(request)
         if manifest is None:
-            hint = f"`dd run {request.spec.path}` makes it, or name its directory with --state"
+            hint = f"`{shell('dd', 'run', request.spec.path)}` makes it, or name its directory with --state"
             raise StateError("there is no state yet", place=str(request.state), hint=hint)
         return manifest
 
@@ -162,7 +163,7 @@ class Lookup:
         self._kinds = bound.kinds
         self._plan = bound.plan(manifest.cache["plan"])
         if self._plan.fingerprint != manifest.plan:
-            hint = f"see `dd plan {spec.path}`, and run it"
+            hint = f"see `{shell('dd', 'plan', spec.path)}`, and run it"
             raise StateError("the pipeline has changed since its state was made", place=str(spec.path), hint=hint)
         source = spec.outputs[self.name].source.value if self.name in spec.outputs else self.name
         self._meant = bound.relations[source].node

@@ -9,9 +9,11 @@ A log is a directory, a file or a glob; on this machine or in an object store.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -86,6 +88,20 @@ def read_log(
         return wanted.collect()
     except READ_ERRORS as error:
         raise log.refusal(error) from None
+
+
+DECLARED = re.compile(r"declare them under the input's `columns`(?:.*`columns: (?P<proposed>\{.*\})`)?", re.DOTALL)
+
+
+def by_option(hint: str | None) -> str | None:
+    """Return a hint about the columns of a pipeline's input as one about those of a command's files.
+
+    >>> by_option("declare them under the input's `columns`, or write `columns: infer`; by its first rows, `columns: {a: string?}`")
+    "name them: --columns '{a: string?}'"
+    """
+    return hint and DECLARED.sub(
+        lambda found: f"name them: --columns {quote(found['proposed'] or '{id: int64}')}", hint
+    )
 
 
 @dataclass(frozen=True)

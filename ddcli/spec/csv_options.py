@@ -119,8 +119,8 @@ KEYS = {
         Flag(),
         about="false: the columns are those of `columns`, in order; default: true, but inferred columns ask where it looks otherwise",
     ),
-    "comment": Key(Literally("the beginning of a comment"), about="lines that begin with it are passed over"),
-    "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header that are passed over"),
+    "comment": Key(Literally("the beginning of a comment"), about="lines that begin with it are skipped"),
+    "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header to skip"),
 }
 
 

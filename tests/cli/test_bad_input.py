@@ -205,9 +205,8 @@ def test_a_file_that_changed_within_its_time_is_refused_when_it_is_read_again(sh
             "it has the same size and other content",
             "put the file back",
         )
-        assert result.err.startswith(
-            f"{place}: error: a file that was already taken in has changed: {problem}\nhint: {hint}"
-        )
+        assert result.err.startswith(f"{place}: error: a file that was already taken in has changed: {problem}\nhint: ")
+        assert hint in result.err.partition("\nhint: ")[2]
         assert files(*shop.kept) == before
 
 
@@ -234,7 +233,7 @@ def test_a_bad_file_is_named(place, shop, case):
     said = place(["reduce: {by: [k], s: sum(v), m: max(w)}"], spoil)
     assert said.startswith(f"{where.rstrip('/')}: error: ")
     assert problem in said.splitlines()[0]
-    assert hint in said.splitlines()[1].removeprefix("hint: ")
+    assert hint in said.partition("\nhint: ")[2]
 
 
 def remove_input(shop):

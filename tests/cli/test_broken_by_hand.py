@@ -129,7 +129,7 @@ def test_rows_that_come_late_are_found_at_their_line(mine):
     mine.write("in/2.csv", "day,person,category,amount\n2024-03-09,eve,food,1\n2024-03-01,eve,food,1\n")
     result = mine("run", "expenses.yaml")
     assert result.code == 3
-    assert result.err.startswith("in/2.csv:3: error: late rows: row 1 (counted from 0) has the time 2024-03-01")
+    assert result.err.startswith("in/2.csv:3: error: late rows: this row has the time 2024-03-01")
     assert "`late: quarantine`" in result.err
     mine.write("expenses.yaml", PIPELINE.replace("    time: day", "    time: day\n    late: quarantine"))
     assert mine("run", "expenses.yaml").code == 0
@@ -162,8 +162,8 @@ def test_a_file_that_was_taken_in_and_changed(mine, change):
     result = mine("run", "expenses.yaml")
     assert result.code == 3
     assert "in/1.csv: error: a file that was already taken in has " in result.err
-    assert "put new rows into a file of their own" in result.err
-    assert "`dd run --full-refresh all`" in result.err
+    assert "and new rows into a file of their own" in result.err
+    assert "`dd run expenses.yaml --full-refresh all`" in result.err
     result = mine("run", "expenses.yaml", "--full-refresh", "all")
     assert result.code == 0, result.err
     found = {row[0] for row in contents(mine.folder / "out/by_person")}

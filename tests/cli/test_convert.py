@@ -231,7 +231,7 @@ def test_wrong_use_is_told_in_the_words_of_the_options(orders):
     orders.write("a.csv", "k,time\n1,0\n")
     orders.write("b.csv", "k\n1\n")
     for arguments, said in (
-        (["a.csv", "out"], "`--columns '{k: int64, time: int64}'`"),
+        (["a.csv", "out"], "hint: name them: --columns '{k: int64, time: int64}'"),
         (["orders", "out", "--format", "upsert"], "--key is missing"),
         (["orders", "out", "--order-by", "amount"], "the format 'updates' has no key 'order_by'"),
         (["orders", "out", "--columns", "{region: strin}"], "strin"),

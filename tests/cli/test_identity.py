@@ -115,7 +115,7 @@ def test_reset_without_outputs_leaves_them(ran):
     assert ran("reset", "orders.yaml", "-y").code == 0
     assert files(ran.folder / "out") == before
     result = ran("run", "orders.yaml")
-    assert (result.code, "dd reset PIPELINE --outputs" in result.err) == (4, True)
+    assert (result.code, "dd reset orders.yaml --outputs" in result.err) == (4, True)
     assert ran("reset", "orders.yaml", "-y", "--outputs").code == 0
     assert ran("run", "orders.yaml").code == 0
 

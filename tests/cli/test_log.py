@@ -3,6 +3,7 @@
 import io
 import json
 import pty
+import shlex
 import subprocess
 import sys
 from datetime import UTC, date, datetime, time, timedelta
@@ -26,6 +27,16 @@ def test_a_person_sees_columns(orders):
     assert orders("log", "orders/1.parquet", "--as-of", 1).out == (
         "region  amount  diff\nnorth        5     1\nnorth       10     1\nsouth        7     1\n"
     )
+
+
+def test_columns_of_text_are_named_by_the_option(shop):
+    """The hint's words can be pasted, whatever the columns are called."""
+    shop.write("it's/1.csv", "the k,time,diff\n1,0,1\n")
+    refused = shop("log", "it's/")
+    assert refused.code == 3
+    option = refused.err.partition("hint: name them: ")[2].strip()
+    assert shlex.split(option)[0] == "--columns"
+    assert shop("log", "it's/", *shlex.split(option)).out == "the k  time  diff\n    1     0     1\n"
 
 
 def test_an_output_is_a_log(orders):

@@ -75,7 +75,7 @@ def days(shop):
     shop.write("in/3.csv", "day,k\n2024-06-04,x\n")
     shop.write("in/4.csv", "day,k\n2024-06-03,x\n")
     err = ran(shop, "run", "p.yaml", code=3).err
-    assert "to open closed times again, `dd state reopen PIPELINE --from 2024-06-03`" in err
+    assert "to open closed times again, `dd state reopen p.yaml --from 2024-06-03`" in err
     return shop
 
 

@@ -3,6 +3,8 @@
 import datetime as dt
 import json
 import os
+import re
+import shlex
 
 import polars as pl
 import pytest
@@ -92,7 +94,12 @@ def test_a_mended_file_is_taken_in_by_the_same_run(upsert):
     upsert.write("in/2.csv", csv((1, "fine"), (3, "c")))
     err = ran(upsert, "run", code=3).err
     assert "already taken in has changed" in err
-    assert "`dd retract PIPELINE FILE`" in err
+    assert err.splitlines()[1:] == [
+        "hint: one of these:",
+        "  - put the file back as it was, and new rows into a file of their own",
+        "  - withdraw it, and read the file that is there now: `dd retract p.yaml in/2.csv`",
+        "  - compute everything anew from the present files: `dd run p.yaml --full-refresh all`",
+    ]
     summary = json.loads(ran(upsert, "retract", "in/2.csv", "-o", "json", "--now", "2021-01-01").out)
     assert (summary["withdrawn"], summary["inputs"]["a"]["rows"]) == ({"a": ["2.csv"]}, 2)
     assert contents(upsert.folder / "out") == {(1, "fine"): 1, (2, "b"): 1, (3, "c"): 1}
@@ -114,7 +121,7 @@ def test_a_file_that_is_gone_can_be_withdrawn_and_put_back(upsert):
     assert "has vanished" in ran(upsert, "run", code=3).err
     ran(upsert, "retract", "in/2.csv")
     assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
-    assert "no run has taken in this file" in ran(upsert, "retract", "in/2.csv", code=3).err
+    assert "no run has read this file" in ran(upsert, "retract", "in/2.csv", code=3).err
     path.write_bytes(data)
     ran(upsert, "run")
     assert contents(upsert.folder / "out") == {(1, "bad"): 1, (2, "b"): 1, (3, "c"): 1}
@@ -152,10 +159,30 @@ def test_a_table_that_was_passed_over_counts_when_the_newest_is_withdrawn(shop):
     assert contents(shop.folder / "out") == {(3, 5): 1}
 
 
+def test_a_file_that_no_run_has_read_stops_no_other(upsert):
+    done = ran(upsert, "retract", "in/9.csv", "in/2.csv")
+    assert "in/9.csv: no run has read this file, so there is nothing to withdraw\n" in done.err
+    assert "withdrew 2.csv from a" in done.err
+    assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
+
+
+def test_commands_in_hints_can_be_pasted_whatever_the_names_are(upsert):
+    (upsert.folder / "p.yaml").rename(upsert.folder / "my p.yaml")
+    upsert.write("in/it's 3.csv", csv((1, "worse")))
+    assert upsert("run", "my p.yaml").code == 0
+    upsert.write("in/it's 3.csv", csv((1, "fine"), (9, "z")))
+    err = upsert("run", "my p.yaml").err
+    (command,) = re.findall(r"`(dd retract .*?)`", err)
+    words = shlex.split(command)
+    assert words == ["dd", "retract", "my p.yaml", "in/it's 3.csv"]
+    assert upsert(*words[1:]).code == 0
+    assert (1, "fine") in contents(upsert.folder / "out")
+
+
 def test_a_dry_run_and_what_is_refused_change_nothing(upsert):
     before = files(upsert.folder)
     assert "dry run" in ran(upsert, "retract", "in/2.csv", "--dry-run").err
-    assert "no run has taken in this file" in ran(upsert, "retract", "in/2.csv", "in/9.csv", code=3).err
+    assert "no run has read this file" in ran(upsert, "retract", "in/8.csv", "in/9.csv", code=3).err
     assert "is before" in ran(upsert, "retract", "in/2.csv", "--now", "2000-01-01", code=2).err
     assert files(upsert.folder) == before
     (upsert.folder / "in/1.csv").write_text(csv((1, "other")))

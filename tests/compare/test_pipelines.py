@@ -117,4 +117,5 @@ def test_wrong_use(pipelines, change, arguments, said):
     result = pipelines("diff", "before.yaml", "after.yaml", *arguments)
     assert result.code == 2, result.err
     assert said in result.err
+    assert "running A" not in result.err
     assert not result.out

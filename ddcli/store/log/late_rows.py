@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
     from ddcli.store.state.entries import Times
 
+LINE = re.compile(r":[0-9]+$")
+
 
 def late_error(time: Time, row: int, place: str, kinds: Sequence[Type], lower: Times, least: Time) -> InputError:
     """Return the error of a row before the frontier `lower`; opened again from `least`, times take in all that is late."""
     closed = format_frontier(Frontier(lower), kinds) if lower else "the end: the input was closed"
     return InputError(
-        f"late rows: row {row} (counted from 0) has the time {format_time(time, kinds)}, which is before {closed}, up to "
+        f"late rows: {_row(row, place)} has the time {format_time(time, kinds)}, which is before {closed}, up to "
         "where earlier runs have closed the times",
         place=place,
         hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
@@ -30,10 +33,15 @@ def late_error(time: Time, row: int, place: str, kinds: Sequence[Type], lower: T
     )
 
 
+def _row(row: int, place: str) -> str:
+    """Return a row for people: its place is the line of a text, or only the file."""
+    return "this row" if LINE.search(place) else f"row {row} (counted from 0)"
+
+
 def ahead_error(time: Time, row: int, place: str, kinds: Sequence[Type], present: str) -> InputError:
     """Return the error of a row that is too far ahead; `present` is the present time as text."""
     return InputError(
-        f"row {row} (counted from 0) has the time {format_time(time, kinds)}, which is far ahead of the clock, {present}: "
+        f"{_row(row, place)} has the time {format_time(time, kinds)}, which is far ahead of the clock, {present}: "
         "a run would close all times before",
         place=place,
         hint="correct the row, or state how far rows may be ahead, `max_ahead: 30 days` under the input (`none`: any time)",

@@ -15,6 +15,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError, StateError
+from ddcli.screen import shell
 from ddcli.store.files.access import is_there, open_directory, real, unreadable
 from ddcli.store.files.lock import OF_OUTPUT
 from ddcli.store.files.objects import ObjectPath, locate, relative
@@ -141,7 +142,7 @@ def check_outputs(
             raise StateError(
                 f"a file of output '{name}' that the state names is gone",
                 place=str(path / min(gone)),
-                hint=f"put it back, or write the output from the beginning: `dd run --rewrite {name}`",
+                hint=f"put it back, or write the output from the beginning: `{shell('dd', 'run', '--rewrite', name)}`",
             )
         if strange := there - named:
             raise _strange(name, directory, path / min(strange), manifest)

@@ -23,9 +23,11 @@ WHOLE = 32
 
 
 PUT_BACK = (
-    "put the file back as it was: put new rows into a file of their own; or withdraw it, and take in the file that is there now: "
-    "`dd retract PIPELINE FILE`; or compute all anew from the files as they are now: `dd run --full-refresh all`"
+    "put the file back as it was, and new rows into a file of their own",
+    "withdraw it, and read the file that is there now: `dd retract PIPELINE FILE`",
+    "compute everything anew from the present files: `dd run PIPELINE --full-refresh all`",
 )
+"""The ways on for a person whose input file has changed."""
 
 
 OTHER_CONTENT = "it has the same size and other content"

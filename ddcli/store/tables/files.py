@@ -212,7 +212,7 @@ class Tables:
         passed = self.passed.get(paths[0])
         if passed is None:
             return scan
-        assert len(paths) == 1, "a file with rows that are passed over is like no other"
+        assert len(paths) == 1, "a file with skipped rows is like no other"
         return scan.with_row_index(NUMBER).filter(~pl.col(NUMBER).is_in(passed.implode())).drop(NUMBER)
 
     def rows_together(self, path: Path, most: int) -> int:

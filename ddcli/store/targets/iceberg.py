@@ -148,7 +148,7 @@ class IcebergTarget(FileTable):
         return str(self.key)
 
     def _path(self, name: str) -> str:
-        assert self._table is not None, "files lie in the table"
+        assert self._table is not None, "files are in the table"
         return f"{self._table.location().rstrip('/')}/data/{name}"
 
     def _files(self) -> dict[str, DataFile]:
