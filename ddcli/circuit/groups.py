@@ -249,7 +249,7 @@ def gathered_function(
         frame = frame.sort(names, descending=descending, nulls_last=[not descends for descends in descending])
         some = pl.col("a0").is_not_null().any().alias("some")
         found = frame.group_by("instance", maintain_order=True).agg(expression, some)
-        if call.function == "sum":  # null where it left its type
+        if call.function in ("sum", "avg"):  # null where it left its type
             failed = found.filter(pl.col("value").is_null() & pl.col("some"))["instance"]
             if len(failed):
                 raise SumOverflow(tuple(given.keys[failed[0]].tolist()), position)

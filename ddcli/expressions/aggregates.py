@@ -308,7 +308,7 @@ def _sum_expression(present: pl.Expr, call: AggregateCall, dtype: pl.DataType) -
     if call.type.kind == "duration":
         total = present.sum()
     elif call.type.kind == "decimal":
-        total = present.to_physical().cast(pl.Int128).sum().reinterpret(dtype=dtype)
+        total = _decimal(_total(present), dtype)
     else:
         total = present.cast(pl.Int128).sum().cast(dtype, strict=False)
     return pl.when(present.len() > 0).then(total)
@@ -323,9 +323,25 @@ def _average_expression(present: pl.Expr, call: AggregateCall) -> pl.Expr:
     if call.type.kind != "decimal":
         return present.mean()
     argument = call.args[0].type
-    total = present.to_physical().cast(pl.Int128).sum() * 10 ** (call.type.scale - argument.scale)
+    total = _total(present, 10 ** (call.type.scale - argument.scale))
     count = present.len().cast(pl.Int128)
     size = total.abs()
     rounded = size // count + (size % count >= count - size % count).cast(pl.Int128)
     rounded = pl.when(total < 0).then(pl.lit(0, dtype=pl.Int128) - rounded).otherwise(rounded)
-    return pl.when(count > 0).then(rounded).reinterpret(dtype=call.type.to_polars())
+    return _decimal(pl.when(count > 0).then(rounded), call.type.to_polars())
+
+
+def _total(present: pl.Expr, factor: int = 1) -> pl.Expr:
+    """Return the sum of the integers of decimals times a factor, null where 128 bits may not hold it."""
+    import polars as pl
+
+    integers = present.to_physical().cast(pl.Int128)
+    near = (integers.cast(pl.Float64).sum() * factor).abs() < 2.0**126.9  # then sums that wrap are right in the end
+    return pl.when(near).then(integers.sum() * factor)
+
+
+def _decimal(integer: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return the decimal of a 128-bit integer, null for one with too many digits."""
+    import polars as pl
+
+    return pl.when(integer.abs() < 10**MAX_PRECISION).then(integer).reinterpret(dtype=dtype)

@@ -113,9 +113,9 @@ def decimal_arithmetic(operator: str, left: Expression, right: Expression) -> tu
     return sides, nullable_if_any(found, sides)
 
 
-def _smallest_decimal(literal: Literal) -> Literal:
-    if literal.type.kind != "int64" or not isinstance(literal.value, int):
-        return literal
+def _smallest_decimal(literal: Literal) -> Expression:
+    if not literal.type.is_integer or not isinstance(literal.value, int):
+        return convert(literal, as_decimal(literal.type))
     converted = convert(literal, decimal_type(len(str(abs(literal.value))), 0))
     assert isinstance(converted, Literal)
     return converted
@@ -262,7 +262,9 @@ def _called(name: str, *args: Expression) -> Expression:
 
 
 def _whole_days(arg: Expression) -> bool:
-    return isinstance(arg, Literal) and isinstance(arg.value, dt.timedelta) and not arg.value % dt.timedelta(days=1)
+    if not isinstance(arg, Literal) or not isinstance(arg.value, dt.timedelta | None):
+        return False
+    return arg.value is None or not arg.value % dt.timedelta(days=1)
 
 
 def negate(name: str, args: Sequence[Expression]) -> Resolved:

@@ -240,3 +240,10 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
             f"'{text}' is out of range for {type_}", literal, f"cast the value beside it to {replace(type_, unit='us')}"
         )
     return moment
+
+
+def check_lengths(args: Sequence[Expression]) -> None:
+    """Raise Mismatch for an interval of months among the arguments of a call: `+` and `-` have made others of theirs."""
+    for arg in args:
+        if arg.type.kind == "months":
+            raise Mismatch("months and years differ in length", arg, "add them to a date: day + interval '1' month")

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
-from ddcli.expressions.coerce import BOOL, INT64, NULL, STRING, Mismatch, convert, has_nanoseconds, unify
+from ddcli.expressions.coerce import BOOL, INT64, NULL, STRING, Mismatch, check_lengths, convert, has_nanoseconds, unify
 from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Case, Cast, Expression, Literal
@@ -212,6 +212,7 @@ class FormReader(ABC):
             conditions.append(convert(condition, BOOL))
         try:
             values, common = unify([*(value for _, value in branches), default], "`case`")
+            check_lengths(values)
         except Mismatch as mismatch:
             raise mismatch.at(self.place(node)) from None
         pairs = tuple(zip(conditions, values[:-1], strict=True))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.checks import Checks
+from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.nanoseconds import Fine, counted
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
 
@@ -33,6 +34,12 @@ RECEIVERS = {
 }  # fmt: skip
 
 
+STRICT = {name for name, function in FUNCTIONS.items() if function.rule is None}
+STRICT |= {
+    "+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "&", "|", "~", "<<", ">>", "mod", "xor", "negate", "abs", "round",
+    "try_add", "try_subtract", "try_multiply", "try_divide", "list_intersect", "list_except", "list_has_any", "list_has_all",
+}  # fmt: skip
+"""The functions that return null if an argument is null."""
 SHALLOW, STEP = 8, 2
 """Trees deeper than SHALLOW are computed in steps of STEP levels: each level may name the ones below it several times."""
 LONG = 16
@@ -118,6 +125,8 @@ class Lowering(Checks):
             for at, arg in enumerate(expression.args)
             if not (listed and at and isinstance(arg, Literal))
         ]
+        if name in STRICT and any(_is_null(arg) for arg in expression.args):
+            return literal(None, expression.type)  # not all of polars' functions take a constant null
         lower = lowering_of(name)
         if name in RECEIVERS and expression.columns() and not expression.args[0].columns():
             # For a constant, some of polars' functions read only the first row of a column argument.
@@ -169,6 +178,13 @@ class Lowering(Checks):
             result = pl.when(value.is_not_null()).then(value).otherwise(result)
             result = result if at % LONG or not varies else self._bound(result)
         return result
+
+
+def _is_null(expression: Expression) -> bool:
+    """Return whether an expression is a constant null."""
+    if isinstance(expression, Literal) or expression.columns():
+        return isinstance(expression, Literal) and expression.value is None
+    return _constant_value(expression, expression.text()) == (None,)
 
 
 def _evaluated(expression: Expression) -> tuple[object, list[Check]]:

@@ -162,6 +162,9 @@ def _decimal(low: Checks, call: Call, sign: str, left: pl.Expr, right: pl.Expr) 
     one, other = (arg.type for arg in call.args)
     a, b, out = unscaled(left), unscaled(right), call.type
     problem, hint = "decimal overflow (38 digits)", "round or cast to fewer digits first, or use try_" + NAMES[sign]
+    if any(t.precision + out.scale - t.scale > MAX_PRECISION for t in (one, other)):
+        # An operand alone may not fit: that is no error where the other one is null.
+        a, b = (pl.when(v.is_not_null()).then(u) if t.nullable else u for u, v, t in ((a, b, other), (b, a, one)))
     if sign in "+-":
         # Operands may need digits that 38 can't hold; then the row fails before the sum is looked at.
         a, b = (

@@ -19,6 +19,7 @@ from ddcli.expressions.coerce import (
     INT64,
     NULL,
     Mismatch,
+    check_lengths,
     convert,
 )
 from ddcli.expressions.forms import BINARY, FormReader
@@ -271,6 +272,7 @@ class ExpressionReader(FormReader):
                 return expand_derived(function, args, span)
             converted, type_, canonical = function.resolve(args)
             casts.check_constants(canonical, converted)
+            check_lengths(converted)
         except Mismatch as mismatch:
             raise mismatch.at(span) from None
         return Call(canonical, tuple(converted), type_, span=span)

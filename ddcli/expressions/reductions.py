@@ -95,6 +95,8 @@ class ReductionReader(ExpressionReader):
         args = self.arguments(node, nodes, written)
         for part in (*args, *(key for key, _ in order)):
             check_depth(part)
+            if part.type.kind == "months":
+                self.fail(node, "months and years differ in length", "aggregate days: interval '30' day")
         if written in BY_PAIR and len(args) == 2 and not order:
             order, value = self.by_pair(nodes[1], aggregate.name, *args)
             args = [value]
@@ -156,10 +158,10 @@ class ReductionReader(ExpressionReader):
     def of_pair(self, node: exp.Expr, args: Sequence[Expression], at: int) -> Expression:
         """Return one of two values, null in rows in which the other is null."""
         other = args[1 - at]
-        try:
-            value = convert(args[at], FLOAT64)
-        except Mismatch as mismatch:
-            self.fail(node, mismatch.problem)
+        for each in args:
+            if not each.type.is_numeric and each.type.kind != "null":
+                self.fail(node, f"{node.name} expects numbers, got {each.type.required()}")
+        value = convert(args[at], FLOAT64)
         if not other.type.nullable:
             return value
         there = Call("not", (Call("is null", (other,), BOOL),), BOOL)

@@ -61,6 +61,8 @@ def _is_rounded(call: Expression) -> bool:
     if function == "list_avg":
         inner = args[0].type.inner
         return inner is not None and bool(inner.scale)
+    if function in {"replace", "substring"}:
+        return any(isinstance(arg, Literal) and arg.value is None for arg in args)
     return function in {"epoch", "seconds", "log", "log10"}
 
 

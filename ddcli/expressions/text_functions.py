@@ -23,7 +23,7 @@ TEXT = table(
     contains(text: string, part: string) -> bool -- True if part occurs in text. -- contains('abc', 'b') => true
     split [split]: split(text, separator) -- The parts between separators: characters if it is empty, the whole text if it is null. -- split('a,b', ',') => ['a', 'b']
     split_part(text: string, separator: string, position: integer) -> string -- The part at a position between separators, empty if there is none; the first is 1, the last -1. -- split_part('a/b/c', '/', 2) => 'b'
-    lpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the left to n characters, or cut to n. The fill is one character. -- lpad('7', 3, '0') => '007'
+    lpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the left to n characters, at most 1048576, or cut to n. The fill is one character. -- lpad('7', 3, '0') => '007'
     rpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the right to n characters, or cut to n. The fill is one character. -- rpad('abc', 2) => 'ab'
     left(text: string, n: integer) -> string -- The first n characters; with a negative n all but the last -n. -- left('abc', 2) => 'ab'
     right(text: string, n: integer) -> string -- The last n characters; with a negative n all but the first -n. -- right('abc', 2) => 'bc'
@@ -37,7 +37,7 @@ TEXT = table(
     concat_ws [concat_ws]: concat_ws(separator: constant string, a, ...) -- Join text with a separator; nulls are ignored. -- concat_ws('-', 'a', null, 2) => 'a-2'
     repeat(text: string, n: integer) -> string -- The text n times, at most 1 MiB. -- repeat('ab', 2) => 'abab'
     translate(text: string, old: constant string, new: constant string) -> string -- Replace each character of `old` by that of `new` at its place; those without one are removed. -- translate('abcb', 'bc', 'x') => 'axx'
-    initcap(text: string) -> string -- Each word, of letters and digits, with its first letter in upper case, the others in lower. -- initcap('heLLo wOrld') => 'Hello World'
+    initcap(text: string) -> string -- Each word, of letters, with its first one in upper case, the others in lower. -- initcap('heLLo wOrld') => 'Hello World'
     octet_length(text: string) -> int64 -- Number of bytes in UTF-8. -- octet_length('añb') => 4
     bit_length(text: string) -> int64 -- Number of bits in UTF-8. -- bit_length('a') => 8 -- 8 * octet_length(text)
     space(n: integer) -> string -- A text of n spaces. -- space(2) => '  ' -- repeat(' ', n)

@@ -348,6 +348,8 @@ def like(call: Call, args: list[Any]) -> bool:
 
 def pad(call: Call, args: list[Any]) -> str:
     text, n, fill = args[0], max(args[1], 0), args[2] if len(args) > 2 else " "
+    if n > 1 << 20:
+        raise Fails
     filling = fill * (n - len(text))
     return (filling + text if call.function == "lpad" else text + filling)[:n]
 
@@ -767,7 +769,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "translate": lambda _, args: args[0].translate(
         {ord(c): args[2][at : at + 1] for at, c in [*enumerate(args[1])][::-1]}
     ),
-    "initcap": lambda _, args: re.sub(r"[^\W_]+", lambda word: word[0][0].upper() + word[0][1:].lower(), args[0]),
+    "initcap": lambda _, args: re.sub(r"[^\W\d_]+", lambda word: word[0][0].upper() + word[0][1:].lower(), args[0]),
     "octet_length": lambda _, args: len(args[0].encode()),
     "md5": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
     "sha256": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
@@ -978,11 +980,21 @@ def float_sum(present: list[tuple[float, int]]) -> float:
     special = [value for value, _ in present if not math.isfinite(value)]
     if special:
         return sum(special)
-    exact = sum(Fraction(value) * count for value, count in present)
+    return nearest(sum((Fraction(value) * count for value, count in present), Fraction()))
+
+
+def nearest(exact: Fraction) -> float:
+    """Return the nearest float, infinite beyond the largest."""
     try:
         return float(exact)
     except OverflowError:
         return math.inf if exact > 0 else -math.inf
+
+
+def root(exact: Fraction) -> float:
+    """Return the square root of a number that may be too large for a float."""
+    scale = max(exact.numerator.bit_length() - exact.denominator.bit_length(), 0) // 2
+    return math.ldexp(math.sqrt(exact / 4**scale), scale)
 
 
 def mean(call: AggregateCall, present: list[tuple[Any, int]]) -> Any:
@@ -1009,7 +1021,7 @@ def spread(call: AggregateCall, present: list[tuple[Any, int]]) -> float | None:
         return math.nan
     middle = sum(Fraction(value) * n for value, n in present) / count
     variance = sum((Fraction(value) - middle) ** 2 * n for value, n in present) / (count - sample)
-    return math.sqrt(variance) if call.function.startswith("std") else float(variance)
+    return root(variance) if call.function.startswith("std") else nearest(variance)
 
 
 def of_pairs(call: AggregateCall, rows: list[tuple[Mapping[str, Any], int]]) -> float | None:
@@ -1031,14 +1043,14 @@ def of_pairs(call: AggregateCall, rows: list[tuple[Mapping[str, Any], int]]) -> 
     yy, xx = sum((y - y_mean) ** 2 for y, _ in exact), sum((x - x_mean) ** 2 for _, x in exact)
     if PAIRS[call.function] and (not xx or (call.function == "corr" and not yy)):
         return None
-    return float(
+    return nearest(
         {
             "covar_pop": lambda: xy / count,
             "covar_samp": lambda: xy / (count - 1),
-            "corr": lambda: (1 if xy > 0 else -1) * math.sqrt(xy**2 / (xx * yy)),
+            "corr": lambda: Fraction(math.sqrt(xy**2 / (xx * yy))) * (1 if xy > 0 else -1),
             "regr_slope": lambda: xy / xx,
             "regr_intercept": lambda: y_mean - xy / xx * x_mean,
-            "regr_r2": lambda: xy**2 / (xx * yy) if yy else 1,
+            "regr_r2": lambda: xy**2 / (xx * yy) if yy else Fraction(1),
             "regr_sxx": lambda: xx,
             "regr_sxy": lambda: xy,
         }[call.function]()
