@@ -184,7 +184,8 @@ def _is_null(expression: Expression) -> bool:
     """Return whether an expression is a constant null."""
     if isinstance(expression, Literal) or expression.columns():
         return isinstance(expression, Literal) and expression.value is None
-    return _constant_value(expression, expression.text()) == (None,)
+    known = _constant_value(expression, expression.text())
+    return known is not None and known[0] is None
 
 
 def _evaluated(expression: Expression) -> tuple[object, list[Check]]:

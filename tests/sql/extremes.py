@@ -93,7 +93,7 @@ FORMS = """
 @ is null ; @ is not distinct from @ ; @ in (@, @) ; @ not in (@) ; @ between @ and @ ; @ and @ ; @ or @ ; not @ ; @ is true
 @ like @ ; @ ilike @ ; @ like @ escape @ ; case when @ then @ else @ end ; case @ when @ then @ end ; if(@, @, @)
 (@)[@] ; (@)[@:@] ; [@, @] ; {'a': @, 'b': @} ; (@).i ; (@) ->> @ ; (@) -> @ ; (@ = any(@)) ; @ <= all(@) ; extract(year from @)
-extract(epoch from @) ; date_part(@, @) ; array(@, @)[@] ; trim(both @ from @) ; position(@ in @) ; substring(@ from @ for @)
+extract(epoch from @) ; date_part(@, @) ; array(@, @)[@] ; trim(both @ from @) ; position(@ in @)
 """
 TYPES = (
     "bool",
