@@ -9,18 +9,24 @@ from ddcli.errors import DdError
 from ddcli.job.request import read_request
 from ddcli.plan import presence
 from ddcli.plan.changes import describe
+from ddcli.plan.descriptions import OWN, by_words
 from ddcli.plan.physical import WAITING, Arrangement, Linear
+from ddcli.plan.places import places
 from ddcli.plan.reductions import ALL
 from ddcli.store.state.pipeline_file import file_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
+    from ddcli.plan.places import OperatorPlace
     from ddcli.store.state.manifest import Manifest
+
+COMPUTED = "computed"
+"""The column of a key that a query computes."""
 
 
 def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict[str, str]:
@@ -38,14 +44,14 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
         return {}
     if plan.fingerprint != manifest.plan:
         return {}
-    names = _collections(bound, plan)
-    found = {node.fingerprint: _name(node, names) for node in plan.graph.nodes}
+    names, at = _collections(bound, plan), places(bound, plan)
+    found = {node.fingerprint: _name(node, names, at) for node in plan.graph.nodes}
     return {one: found[bare] for one in manifest.arrangements if (bare := one.removesuffix(WAITING)) in found}
 
 
 def columns_of_file(key: Iterable[str]) -> list[str]:
-    """Return the columns of a key without those that the plan adds for a single group of all rows."""
-    return [name for name in key if name not in {ALL, presence.NAME}]
+    """Return the columns of a key without those that the plan adds for a single group of all rows; one that a query computes has no name."""
+    return [COMPUTED if OWN.fullmatch(name) else name for name in key if name not in {ALL, presence.NAME}]
 
 
 def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
@@ -65,8 +71,12 @@ def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
     return {fingerprint: name for fingerprint, (_, name) in found.items()}
 
 
-def _name(node: Node, names: dict[str, str]) -> str:
-    if isinstance(node, Arrangement):
-        below = node.inputs[0].fingerprint
-        return f"{names[below]} by {', '.join(node.key)}" if below in names else describe(node)
-    return names.get(node.fingerprint) or describe(node)
+def _name(node: Node, names: Mapping[str, str], at: Mapping[str, OperatorPlace]) -> str:
+    """Return the collection that an arrangement has; of one between the operators of a collection its words, and the collection's name."""
+    if isinstance(node, Arrangement) and node.inputs[0].fingerprint in names:
+        by = by_words(node)
+        return f"{names[node.inputs[0].fingerprint]} by {by}" if by else names[node.inputs[0].fingerprint]
+    if node.fingerprint in names:
+        return names[node.fingerprint]
+    place = at.get(node.fingerprint)
+    return describe(node) + (f" ({place.collection})" if place is not None and place.collection else "")

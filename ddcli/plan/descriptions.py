@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 OWN = re.compile(
     r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|rows\d|present|side|at)"
-    r"|#[\w.]+"
+    r"|#[\w.#$]+"
 )
 """Columns that the plan adds: the file doesn't name them."""
-INTERNAL = re.compile(r'"#([a-z]+)[\w.]*"')
+INTERNAL = re.compile(r'"#([a-z]+)[\w.#$]*"')
 """A column of a query's plan whose expression is somewhere else: its word is shown."""
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
 """A column that stands for two keys exists twice, the second time under such a name."""
@@ -117,7 +117,12 @@ def _in_words(text: str, texts: Mapping[str, str]) -> str:
     """Return an expression in which the plan's own columns are replaced by their texts, the longest names first."""
     for own in sorted(texts, key=len, reverse=True):
         text = text.replace(own, texts[own])
-    return INTERNAL.sub(r"\1", text) if '"#' in text else text
+    return _plain(text)
+
+
+def _plain(text: str) -> str:
+    """Return a text with words for those of the plan's own columns whose expressions are unknown."""
+    return INTERNAL.sub(r"\1", text) if "#" in text else text
 
 
 def _step(step: Step, texts: dict[str, str]) -> str:
@@ -168,8 +173,13 @@ def _(node: physical.EquiJoin) -> list[str]:
     left, right = node.inputs
     assert isinstance(left, physical.Arrangement)
     assert isinstance(right, physical.Arrangement)
+    texts, others = _words(left), _words(right)
     pairs = zip(left.key, right.key, strict=True)
-    return [_on((_copied(one, left.key), _copied(other, right.key)) for one, other in pairs)]
+    return [
+        _on(
+            (_column(_copied(one, left.key), texts), _column(_copied(other, right.key), others)) for one, other in pairs
+        )
+    ]
 
 
 @details.register(physical.HalfJoin | physical.RowCount)
@@ -277,7 +287,14 @@ def _by(names: Iterable[str], texts: Mapping[str, str]) -> str:
     """Return the columns of a key; the one of a single group of all rows is ours, not the file's."""
     key = tuple(names)
     named = [_copied(name, key) for name in key if name != ALL]
-    return ", ".join(without_parentheses(texts.get(quoted(name), name)) for name in named) or "all"
+    return ", ".join(_column(name, texts) for name in named) or "all"
+
+
+def _column(name: str, texts: Mapping[str, str]) -> str:
+    """Return a column in the words of the pipeline file."""
+    if quoted(name) in texts:
+        return without_parentheses(texts[quoted(name)])
+    return _plain(quoted(name)) if name.startswith("#") else name
 
 
 def _is_copy(name: str, columns: Container[str]) -> bool:

@@ -48,6 +48,56 @@ def test_wrong_use_ends_with_2(orders, arguments, said):
     assert not any(path.exists() for path in orders.kept)
 
 
+QUERIES = """\
+name: queries
+inputs: {orders: orders/}
+collections:
+  windows: {sql: "select region, sum(amount) over (partition by upper(region) order by amount + 1) s, amount in (select amount + 1 from orders) x from orders"}
+  firsts: {sql: "select distinct on (upper(region)) region, amount from orders order by upper(region), amount + 1 desc"}
+  groups: {sql: "select upper(region) r, amount % 2 p, count(distinct amount + 1) n, median(amount * 2) m from orders group by upper(region), amount % 2 having count(*) > 0"}
+  outer: {sql: "select a.region, (select max(b.amount) from orders b where b.region = a.region and b.amount < a.amount) as before from orders a where exists (select 1 from orders c where c.amount > a.amount + 1)"}
+  sets: {sql: "select region, rank() over (order by amount) from orders except all select region, 1 from orders"}
+  sides: {sql: "select a.amount, b.region from orders a full join firsts b on a.amount + 1 = b.amount and upper(a.region) = upper(b.region)"}
+outputs:
+  windows: out/windows
+  firsts: out/firsts
+  groups: out/groups
+  outer: out/outer
+  sets: out/sets
+  sides: out/sides
+"""
+OURS = re.compile(r"[#$]\w")
+"""The names of columns that a plan adds."""
+
+
+def test_no_command_shows_a_name_that_the_plan_adds(orders):
+    """A person has never written it, and can't find it anywhere."""
+    orders.write("orders.yaml", QUERIES)
+    commands = [
+        "check",
+        "check --budget work=constant",
+        "plan",
+        "explain",
+        "run --profile -v",
+        "state ls",
+        "explain",
+        "plan",
+    ]
+    commands += [f"query orders.yaml {name}" for name in ("windows", "firsts", "groups", "outer", "sets", "sides")]
+    commands += ["run --budget operator.rows=1 --full-refresh all"]
+    for command in commands:
+        result = orders(*command.split())
+        assert result.code in {0, 2, 6}, result
+        shown = [line for line in (result.out + result.err).splitlines() if OURS.search(line)]
+        assert not shown, (command, shown)
+    orders.write("orders.yaml", QUERIES.replace("upper", "lower").replace("+ 1", "+ 2").replace("% 2", "% 3"))
+    for command in ("run", "plan", "plan --counts", "explain", "run --apply"):
+        result = orders(*command.split())
+        assert result.code in {0, 4}, result
+        shown = [line for line in (result.out + result.err).splitlines() if OURS.search(line)]
+        assert not shown, (command, shown)
+
+
 @pytest.mark.parametrize("command", ["check", "plan", "explain", "test", "run", "state ls", "state verify"])
 def test_without_a_name_the_pipeline_is_the_only_one_of_the_directory(orders, command):
     orders("run", "orders.yaml")

@@ -454,7 +454,7 @@ def test_what_has_one_group_of_all_rows_has_no_column_of_ours_as_its_key(shop):
     assert shop("run", "p.yaml", "-q").code == 0
     facts = asked(shop, "ls", "p.yaml")["arrangements"]
     assert [] in [one["key"] for one in facts]
-    assert {"standing record of t"} & {one["of"] for one in facts}
+    assert {"standing record of t (c)"} & {one["of"] for one in facts}
     text = shop("state", "ls", "p.yaml").out
     assert "  all " in text
     assert not re.search(r"\$all|#one|standingrecord", json.dumps([one["key"] for one in facts]) + text)
