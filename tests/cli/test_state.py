@@ -458,5 +458,5 @@ def test_what_has_one_group_of_all_rows_has_no_column_of_ours_as_its_key(shop):
     text = shop("state", "ls", "p.yaml").out
     assert "  all " in text
     assert not re.search(r"\$all|#one|standingrecord", json.dumps([one["key"] for one in facts]) + text)
-    (alone,) = {one["name"] for one in facts if one["of"] == "standing record of t"}
+    (alone,) = {one["name"] for one in facts if one["of"] == "standing record of t (c)"}
     assert "\n  key      all\n" in shop("state", "show", "p.yaml", "-a", alone).out
