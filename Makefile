@@ -41,6 +41,7 @@ demo: $(RUNNABLE) ## Keep the flights in the air over New York up to date, step 
 	@$(BIN)/python -c "import duckdb; duckdb.sql(\"\"\" \
 	    select carrier, name, flights from 'out/airborne/*.parquet' where time < $(DEMO_LAST) \
 	    group by all having sum(diff) > 0 order by flights desc, carrier \"\"\").show()"
+	@printf 'Next: the tutorial, docs/tutorial.md; `dd init sales` makes a pipeline of your own\n'
 
 demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI where the system has none
 	@$(call find_java,$(VENV))

@@ -59,7 +59,7 @@ LONGEST = [
     "store/test_compaction", "spark/test_choice", "crash/test_rewriting", "api/test_random", "query/test_statement",
     "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine", "test_readme", "tables/test_database_outputs",
     "spark/test_death", "feed/test_targets", "tables/test_after_failure", "judge/test_arrival", "store/test_corruption",
-    "pipelines/test_examples", "mysql", "render/test_page", "tables/test_joint_updates", "tables/test_outputs", "test_site",
+    "pipelines/test_examples", "mysql", "render/test_page", "test_install", "tables/test_joint_updates", "tables/test_outputs", "test_site",
 ]
 # fmt: on
 """What takes longest, files or what shares something: it begins first, else one goes on when all others are done."""

@@ -29,7 +29,7 @@ def markdown(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[st
     most = max((frame.height for _, _, frame in first if frame is not None), default=0)
     while True:
         parts = [_section(title, found, None if frame is None else frame.head(most)) for title, found, frame in first]
-        text = "\n".join([*map(escaped, notes), *parts])
+        text = "\n".join([*_total(titled), *map(escaped, notes), *parts])
         if len(text.encode()) <= LIMIT:
             return text
         if most == 0:
@@ -40,10 +40,31 @@ def markdown(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[st
         most //= 2
 
 
+def _total(titled: Sequence[tuple[str | None, Difference]]) -> list[str]:
+    """Return a line that counts the outputs that differ, if there are several."""
+    if len(titled) < 2:
+        return []
+    differ = [found for _, found in titled if not found.same]
+    rows = sum(found.rows for found in differ)
+    counted = f"; {rows:,} rows" if differ else ""
+    return [f"**{len(differ)} of {len(titled)} outputs differ{counted}**", ""]
+
+
+def _mark(found: Difference) -> str:
+    """Return a sign: a difference may be intended, one beyond a bound is not."""
+    if found.ok:
+        return "✅"
+    return "✏️" if found.settings.max_changed is None else "❌"
+
+
 def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -> str:
     a, b = found.a, found.b
-    mark = "✅" if found.ok else "❌"
-    lines = [f"### {mark} {_code(title) if title else f'{_code(a.label)} → {_code(b.label)}'}", "", verdict(found), ""]
+    lines = [
+        f"### {_mark(found)} {_code(title) if title else f'{_code(a.label)} → {_code(b.label)}'}",
+        "",
+        verdict(found),
+        "",
+    ]
     counts = [
         f"{count:,}" for count in (found.same_rows, *(found.counts[change] for change in (REMOVED, CHANGED, ADDED)))
     ]
@@ -65,12 +86,16 @@ def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -
         lines += ["", *_table(["column", "changed cells"], [[_code(name), f"{count:,}"] for count, name in cells])]
     if shown is not None and shown.height:
         rest = left_out(shown.height, found.changes.height)
-        lines += ["", f"<details><summary>{shown.height:,} changes</summary>", ""]
+        lines += ["", f"<details><summary>{_shown_of(shown.height, found.changes.height)}</summary>", ""]
         lines += _table(["", *map(_code, found.compared.key), "row"], map(_row, rows_of(shown, found.compared, texts)))
         lines += ["", *([rest, ""] if rest else []), "</details>"]
     elif found.rows and (rest := left_out(0, found.changes.height)):
         lines += ["", rest]
     return "\n".join([*lines, ""])
+
+
+def _shown_of(shown: int, total: int) -> str:
+    return f"{total:,} changes" if shown == total else f"{shown:,} of {total:,} changes"
 
 
 def _row(row: ChangedRow) -> list[str]:

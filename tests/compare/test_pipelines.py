@@ -44,6 +44,17 @@ def test_outputs_that_one_alone_has_make_a_difference(pipelines):
     assert "output large: only in A" in pipelines("diff", "before.yaml", "after.yaml", "-o", "markdown").out
 
 
+def test_markdown_begins_with_the_outputs_that_differ(pipelines):
+    more = ("outputs:\n", "outputs:\n  large: {from: orders, path: out/all}\n")
+    for name, text in (("before.yaml", ORDERS), ("after.yaml", ORDERS.replace("sum(amount)", "max(amount)"))):
+        pipelines.write(name, text.replace(*more))
+    shown = pipelines("diff", "before.yaml", "after.yaml", "--as-of", "1", "-o", "markdown").out
+    assert shown.startswith("**1 of 2 outputs differ; 2 rows**\n\n")
+    pipelines.write("after.yaml", ORDERS.replace(*more))
+    shown = pipelines("diff", "before.yaml", "after.yaml", "-o", "markdown").out
+    assert shown.startswith("**0 of 2 outputs differ**\n\n")
+
+
 def test_an_output_may_be_chosen(pipelines):
     assert (
         pipelines("diff", "before.yaml", "after.yaml", "--select", "totals", "-o", "jsonl").code == 0
