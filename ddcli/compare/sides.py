@@ -351,7 +351,7 @@ def _with_zones(side: Side, zoned: Schema) -> Side:
         for name, moment in moments.items():
             wrong = scan.filter(pl.col(name).is_not_null() & moment.is_null()).select(name).head(1).collect()
             if wrong.height:
-                problem = f"column '{name}' is {zoned[name].required()}, and {wrong.item()!r} is not"
+                problem = f"{wrong.item()!r} in column '{name}' can't be read as {zoned[name].required()}"
                 raise InputError(problem, place=side.label)
     types = {name: kind.to_polars() for name, kind in zoned.items() if name in moments}
     return replace(side, columns={**side.columns, **types}, scans=[scan.with_columns(**moments) for scan in side.scans])

@@ -5,6 +5,8 @@ The default is UTF-8 with commas, double quotes and a header; `.tsv` has tabs.
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,8 @@ WRITTEN = {
 """The forms of values as text, by kind."""
 
 
+GROUPED = re.compile(r"[+-]?\d{1,3}([.,'\u2019\u00a0\u202f ])\d{3}(\1\d{3})*([.,]\d*)?", re.ASCII)
+"""Numbers with marks between thousands."""
 UNNAMED = "\0unnamed column "
 """The begin of our names of a CSV file's columns without a name, after the first of them; then comes the number of the column."""
 
@@ -80,8 +84,10 @@ class Dialect:
         """Return the stated format of the values of a type."""
         return {"date": self.date_format, "datetime": self.timestamp_format}.get(kind.kind)
 
-    def hint(self, kind: Type) -> str:
-        """Return the form in which values of a type are written as text, where the world has several; as the begin of a hint."""
+    def hint(self, kind: Type, value: str) -> str:
+        """Return the form in which values of a type are written as text, where the world has several, for one that is not; as the begin of a hint."""
+        if kind.is_numeric and self.thousands is None and (mark := GROUPED.fullmatch(value)):
+            return f"numbers with marks between thousands need `csv: {{thousands: {json.dumps(mark[1], ensure_ascii=False)}}}`; "
         form = self.form_of(kind)
         if form:
             return f"a {kind.kind} is written as `csv` states, {form}; "

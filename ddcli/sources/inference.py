@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ddcli.store.tables.first_rows import TextColumns
     from ddcli.store.tables.listing import Listing
 
-OPTIONS = ("decimal", "thousands", "date_format", "timestamp_format")
-"""Options of CSV that decide which texts are values of a type."""
 ROWLESS = "a row is needed; else declare the columns, in a pipeline file under the input's `columns`"
 UNNAMED = "a column without a name is left out"
 FILES = 30
@@ -113,7 +111,7 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[
     from ddcli.expressions.csv_dialect import DEFAULT
     from ddcli.sources.input_format import format_of
     from ddcli.store.log.schema import columns_from_paths
-    from ddcli.store.tables.column_types import NO_VALUE, FoundColumns
+    from ddcli.store.tables.column_types import NO_VALUE, columns_of
     from ddcli.store.tables.compression import bare
     from ddcli.store.tables.partitions import types_of_partitions
 
@@ -126,10 +124,7 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[
     texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
     if not names:
         raise InputError("the file has no row to find columns from", place=str(paths[0]), hint=ROWLESS)
-    options: dict[str, object] = {key: value for key, value in dialect.stated() if key in OPTIONS}
-    options["null"] = list(dialect.null)
-    separator = dialect.of(bare(paths[0].name), ()).separator
-    looked_at = FoundColumns(options=options, closed=True, delimiter=separator).look_at(texts, is_csv=is_csv)
+    looked_at = columns_of(texts, dialect.of(bare(paths[0].name), ()), is_csv=is_csv)
     found = looked_at.types
     log = format_of(given)
     beside = types_of_partitions(columns_from_paths(log, listing).values(), log.time, None)

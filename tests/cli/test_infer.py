@@ -94,7 +94,7 @@ def test_files_that_disagree_are_refused_with_what_was_pinned(tmp_path):
     write(tmp_path, "1", ["id", "v"], [["1", "2"]], "csv")
     run(path)
     for columns, row, problem in (
-        (["id", "v"], ["2", "x"], "column 'v' is int64, and 'x' is not"),
+        (["id", "v"], ["2", "x"], "'x' in column 'v' can't be read as int64"),
         (["id"], ["2"], "the file has no column 'v'"),
         (["id", "v", "w"], ["2", "3", "4"], "the file has a column 'w' that the log's other files don't have"),
     ):
@@ -163,9 +163,9 @@ def test_digits_that_a_column_found_has_not_are_refused_or_put_aside(tmp_path):
         write(folder, "1", ["id", "rate", "at"], [["1", "2.50", "2024-01-31 10:00:00"]], kind)
         run(path)
         for rate, at, problem in (
-            ("0.004", "", "column 'rate' is decimal(18, 2), and '0.004' has more digits"),
-            ("", "2024-01-31 10:00:00.1234567", "'2024-01-31 10:00:00.1234567' has more digits"),
-            ("1.999x", "", "column 'rate' is decimal(18, 2), and '1.999x' is not"),
+            ("0.004", "", "'0.004' in column 'rate' has more digits than decimal(18, 2)"),
+            ("", "2024-01-31 10:00:00.1234567", "'2024-01-31 10:00:00.1234567' in column 'at' has more digits"),
+            ("1.999x", "", "'1.999x' in column 'rate' can't be read as decimal(18, 2)"),
         ):
             write(folder, "2", ["id", "rate", "at"], [["2", "1.5", ""], ["3", rate, at]], kind)
             with pytest.raises(InputError) as caught:

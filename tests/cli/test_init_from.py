@@ -296,7 +296,7 @@ def test_numbers_are_read_by_their_marks_or_are_a_question(tmp_path):
     said = yaml.safe_load(text)
     said["inputs"] = {"b": said["inputs"]["b"] | {"path": "data/b*.csv"}}
     (tmp_path / "more.yaml").write_text(yaml.safe_dump(said | {"name": "more", "outputs": {"b": "more/"}}))
-    with pytest.raises(InputError, match=r"'0\.004' has more digits"):
+    with pytest.raises(InputError, match=r"'0\.004' in column 'price' has more digits"):
         run(tmp_path / "more.yaml")
 
 

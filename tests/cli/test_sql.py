@@ -222,3 +222,29 @@ def test_no_delimiter_makes_a_file_silently_one_column(shop):
         shop.write("a.csv", content)
         found = shop("sql", "select * from 'a.csv'", "-o", "csv")
         assert (found.code, found.err, found.out) == (0, "", content)
+
+
+def test_csv_is_read_as_it_looks_with_a_note_or_as_it_is_stated(shop):
+    """Files without a header, of other endings, with marks between thousands: no row is lost in silence."""
+    shop.write("routes.dat", '2B,410,"Kazan, International"\n2B,411,\\N\n')
+    found = shop("sql", "select * from 'routes.dat'", "-o", "csv")
+    assert found.out == 'column0,column1,column2\n2B,410,"Kazan, International"\n2B,411,\\N\n'
+    assert "note: 'routes.dat' is read as `csv: {header: false}`, by its look" in found.err
+    found = shop(
+        "sql", "select column1 as n from 'routes.dat' where column2 is null", "--csv", r"{header: false, null: '\N'}"
+    )
+    assert (found.out.split(), found.err) == (["n", "411"], "")
+    found = shop("sql", "select * from 'routes.dat'", "--csv", "{header: true}", "-o", "json")
+    assert [list(row) for row in json.loads(found.out)] == [["2B", "410", "Kazan, International"]]
+    shop.write("sales.csv", "sep=;\nland;umsatz\nDE;1.234,50\nFR;99,00\n")
+    found = shop("sql", "select sum(umsatz) as s from 'sales.csv'", "--csv", '{thousands: "."}', "-o", "csv")
+    assert found.out == "s\n1333.50\n"
+    assert '`csv: {delimiter: ";", skip: 1}`' in found.err
+    found = shop("sql", "select * from 'sales.csv'")
+    assert "'umsatz' is text, as numbers have '.' between thousands: see `thousands`" in found.err
+    assert "umsatz" not in shop("sql", "select land from 'sales.csv'").err
+    shop.write(
+        "p.yaml", "clock: arrival\ninputs: {a: {path: sales.csv, format: append, columns: infer}}\noutputs: {a: out/}\n"
+    )
+    refused = shop("sql", "select 1 from a", "--from", "p.yaml", "--csv", "{header: true}")
+    assert (refused.code, "the pipeline states how its files are written" in refused.err) == (2, True)

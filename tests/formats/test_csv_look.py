@@ -7,8 +7,14 @@ import random
 import duckdb
 import pytest
 
+from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
+from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, parse_type
+from ddcli.store.formats.base import Append
+from ddcli.store.log.reader import LogReader
 from ddcli.store.tables.csv_look import look_of
+from ddcli.store.tables.files import Tables
+from ddcli.store.tables.inventory import list_input
 from tests.draws import many
 
 VALUES = {
@@ -28,7 +34,7 @@ def table(chance):
     """Return the kinds of columns and their rows."""
     kinds = [chance.choice(list(VALUES)) for _ in range(chance.randrange(1, 6))]
     rows = [[VALUES[kind](chance) for kind in kinds] for _ in range(chance.randrange(1, 9))]
-    for row in rows[1:]:
+    for row in rows[2:]:  # the one before shows its type
         if len(row) > 1 and chance.random() < 0.2:
             row[chance.randrange(len(row))] = chance.choice(["", "NA"])
     return kinds, rows
@@ -47,6 +53,8 @@ def test_random_tables_look_as_they_are_written(tmp_path):
         kinds, rows = table(chance)
         delimiter = chance.choice([",", ";", "\t", "|"])
         named = chance.random() < 0.5
+        if not named:  # `a,b` in each record would be two columns
+            rows = [[value.replace("a,b", "a").replace("c;d", "c") for value in row] for row in rows]
         excel = named and chance.random() < 0.1
         head = [chance.sample(NAMES, len(kinds))] if named else []
         path.write_text((f"sep={delimiter}\n" if excel else "") + written([*head, *rows], delimiter))
@@ -77,3 +85,27 @@ def test_random_tables_look_as_they_are_written(tmp_path):
 def test_a_header_of_odd_names_is_none_the_less_one(text, tmp_path):
     (tmp_path / "a.csv").write_text(text)
     assert look_of(tmp_path / "a.csv", DEFAULT) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("1,Ann\n2,Bob\n", "if the first line is a row and no header: `csv: {header: false}`"),
+        ("sep=;\nid;name\n1;Ann\n", "set `csv: {skip: 1}` under the input, and `delimiter`"),
+        ("id;name\n1;Ann\n", 'set `csv: {delimiter: ";"}` under the input'),
+    ],
+)
+def test_declared_columns_that_a_file_lacks_have_a_hint_by_its_look(text, hint, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    log = Append((ARRIVAL,), {"id": parse_type("int64"), ARRIVAL: ARRIVAL_TIME})
+    with pytest.raises(InputError, match="the file has no column 'id'") as caught:
+        LogReader(list_input("a.csv", tmp_path).with_arrival(0), log)
+    assert hint in caught.value.hint
+
+
+def test_marks_between_thousands_have_a_hint(tmp_path):
+    (tmp_path / "a.csv").write_text('id\n"1,234"\n')
+    tables = Tables({"id": parse_type("int64")})
+    with pytest.raises(InputError, match="'1,234' in column 'id' can't be read as int64") as caught:
+        tables.collect([tmp_path / "a.csv"], ["id"])
+    assert '`csv: {thousands: ","}`' in caught.value.hint

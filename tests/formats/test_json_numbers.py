@@ -138,7 +138,7 @@ def test_numbers_are_read_by_their_digits_or_refused(tmp_path_factory, compiled,
     if isinstance(got, str):
         assert "not whole" not in got
         # A refusal is no wrong answer: of a tiny number that would be long, and of a negative zero without sign.
-        assert want is None or "e-" in got.lower() or "uint64, and '-0' is not" in got, got
+        assert want is None or "e-" in got.lower() or "'-0' in column" in got, got
         return
     got = [{**row, "s": row["s"] if row["s"] is None else Decimal(row["s"])} for row in got]
     assert got == want

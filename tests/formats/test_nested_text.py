@@ -170,7 +170,7 @@ def test_a_value_that_is_none_is_refused_at_its_line_or_put_aside(tmp_path):
     with pytest.raises(InputError) as caught:
         run(path)
     assert caught.value.place == f"{tmp_path}/in/1.csv:3"
-    assert caught.value.problem == "column 'v' is list[int64], and '[1, \"x\"]' is not"
+    assert caught.value.problem == "'[1, \"x\"]' in column 'v' can't be read as list[int64]"
     run(pipeline(tmp_path, "list[int64]", errors="quarantine"))
     assert pl.read_parquet(tmp_path / "out/*.parquet").select("id", "v").rows() == [(1, [1])]
     (log,) = tmp_path.glob(".dd/*/errors/_unparsed/a/*.parquet")

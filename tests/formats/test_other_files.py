@@ -162,7 +162,7 @@ DAMAGED = {
         (b'[{"i": 1},\n 7]', "a.json:2", "must be a JSON object"),
         (b'[{"i":\n 1, "s": "\xff"}]', "a.json:2", "the line is not UTF-8"),
         (b"[" * (1 << 17), "a.json:1", "nested too deep"),
-        (b'[{"i": "x"}]', "a.json:1", "'x' is not"),
+        (b'[{"i": "x"}]', "a.json:1", "'x' in column"),
     ],
     "a.orc": [(b"ORC and no more", "a.orc", "the file is not whole ORC"), (b"", "a.orc", "the file is empty")],
     "a.avro": [(b"Obj\x01 and no more", "a.avro", "the file is not whole Avro")],
@@ -206,8 +206,8 @@ SHEETS = {
     "a name is missing in the header": [("A", [["i", None, "s"], [1, 2, 3]])],
     "the header has the name 'i' twice": [("A", [["i", "i"], [1, 2]])],
     "no sheet with rows": [("A", [])],
-    "'x' is not": [("A", [["i"], [], [1], ["x"]])],
-    "'#N/A' is not": [("A", [["i"], [1], ["#N/A"]])],
+    "'x' in column": [("A", [["i"], [], [1], ["x"]])],
+    "'#N/A' in column": [("A", [["i"], [1], ["#N/A"]])],
 }
 
 

@@ -60,7 +60,7 @@ def test_text_that_can_not_be_read_is_found_at_its_line(bucket, tmp_path):
         f"dd: 1\nname: p\ninputs: {{a: {{path: '{bucket}/in/', format: append, {columns}}}}}\noutputs: {{a: out/}}\n"
     )
     (bucket / "in/a.csv").put(b"k,time\n1,0\nx,0\n")
-    with pytest.raises(InputError, match="column 'k' is int64, and 'x' is not") as caught:
+    with pytest.raises(InputError, match="'x' in column 'k' can't be read as int64") as caught:
         run(spec)
     assert caught.value.place == f"{bucket}/in/a.csv:3"
 

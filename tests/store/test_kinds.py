@@ -111,20 +111,20 @@ def test_text_needs_its_columns_declared_and_csv_its_header(tmp_path):
     assert error.problem == "a file of text, CSV, has no column types"
     assert "columns: {a: int64, time: int64}" in error.hint
     error = refused(tmp_path, columns={"b": parse_type("int64")}, kind=Append)
-    assert error.problem == "the file has no column 'b', the log's data column"
+    assert error.problem == "the file has no column 'b'"
     assert read(tmp_path, columns={"a": parse_type("int8")}, kind=Append) == [(1, 2, 1)]
 
 
 @cases("""
 name → text → place → problem
-a.csv → a,b,time⏎1,x,0⏎⏎,,⏎2,"y⏎z",0⏎no,z,0⏎ → :7 → column 'a' is int64, and 'no' is not
-a.csv → a,b,time⏎1,x,0⏎1.5,y,0⏎ → :3 → column 'a' is int64, and '1.5' is not
+a.csv → a,b,time⏎1,x,0⏎⏎,,⏎2,"y⏎z",0⏎no,z,0⏎ → :7 → 'no' in column 'a' can't be read as int64
+a.csv → a,b,time⏎1,x,0⏎1.5,y,0⏎ → :3 → '1.5' in column 'a' can't be read as int64
 a.csv → a,b,time⏎1,x,0⏎2,y,0,9⏎ → :3 → the line has 4 fields, the header 3
 a.csv → a,b,time⏎1,x,0⏎2,y⏎ → :3 → the line has 2 fields, the header 3
-a.csv → a,b,time⏎1,x,0⏎2,y,2013-01-01⏎ → :3 → column 'time' is int64, and '2013-01-01' is not
+a.csv → a,b,time⏎1,x,0⏎2,y,2013-01-01⏎ → :3 → '2013-01-01' in column 'time' can't be read as int64
 a.csv → a,b,time⏎1,x,0⏎2,y,⏎ → :3 → time column 'time' has a null, first in row 1 (counted from 0)
 a.csv → a,b,time⏎1,x,0⏎,y,0⏎ → :3 → column 'a' has a null, first in row 1 (counted from 0)
-a.ndjson → {"a":1,"time":0}⏎⏎{"a":"x","time":0}⏎ → :3 → column 'a' is int64, and 'x' is not
+a.ndjson → {"a":1,"time":0}⏎⏎{"a":"x","time":0}⏎ → :3 → 'x' in column 'a' can't be read as int64
 a.ndjson → {"a":1,"time":0}⏎{"a":1,⏎ → :2:8 → not JSON: Expecting property name
 a.ndjson → {"a":1,"time":0}⏎[1]⏎ → :2 → must be a JSON object on each line
 a.ndjson → {"a":1,"time":0}⏎{"time":0}⏎ → :2 → column 'a' has a null, first in row 1 (counted from 0)

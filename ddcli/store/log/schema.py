@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ddcli.store.tables.partitions import Partition
 
 INT64 = Type("int64")
+NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?", re.ASCII)
+"""The name of a column that is rather a value."""
 
 
 @frozen
@@ -198,16 +200,20 @@ def _time_type(log: Format, path: Path, found: Footer, name: str) -> Type:
 
 def _type(path: Path, found: Footer, name: str, role: str, advice: str = "") -> Type:
     if name not in found:
-        near = did_you_mean(name, found)
-        hint = (
-            f"did you mean '{near}'?"
-            if near
-            else f"its columns are: {', '.join(one for one in found if one != ARRIVAL)}"
-        )
+        own = [one for one in found if one != ARRIVAL]
+        near = did_you_mean(name, own)
+        hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(own)}"
         hint += "" if near else advice
-        if len(found) == 1 and (other := re.search(r"[;|\t]", next(iter(found)))):
+        if name_of_kind(path) == CSV and any(map(NUMBER.fullmatch, own)):
+            hint += "; if the first line is a row and no header: `csv: {header: false}`"
+        if len(own) == 1 and (other := re.search(r"[;|\t]", own[0])):
             hint = f"the header has {other[0]!r} between its names: set `csv: {{delimiter: {json.dumps(other[0])}}}` under the input"
-        raise InputError(f"the file has no column '{name}', the log's {role} column", place=str(path), hint=hint)
+        if next(iter(own), "").lower().startswith("sep="):
+            hint = (
+                "the first line states the delimiter for Excel: set `csv: {skip: 1}` under the input, and `delimiter`"
+            )
+        which = f", the {role} column" if role != "data" else ""
+        raise InputError(f"the file has no column '{name}'{which}", place=str(path), hint=hint)
     column = type_of(found[name])
     if column is None:
         raise InputError(

@@ -13,6 +13,10 @@ from ddcli.dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from ddcli.expressions.csv_dialect import Dialect
+
+OPTIONS = ("decimal", "thousands", "date_format", "timestamp_format")
+"""Options of CSV that decide which texts are values of a type."""
 NULLS = ("NA", "N/A", "n/a", "NULL", "null", "\\N", "-", "#N/A", "None", "nan", "NaN")
 """Texts that stand for null in a column whose other values are numbers or dates."""
 DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d")
@@ -197,6 +201,13 @@ class FoundColumns:
             if fitting and not self.closed:
                 self.doubts[name] = f"it is written {fitting[0]}, another column {stated}: so it is read as text"
         return "string"
+
+
+def columns_of(texts: Mapping[str, Sequence[str | None]], dialect: Dialect, *, is_csv: bool) -> FoundColumns:
+    """Return the columns of files whose options are stated."""
+    options: dict[str, object] = {key: value for key, value in dialect.stated() if key in OPTIONS}
+    options["null"] = list(dialect.null)
+    return FoundColumns(options=options, closed=True, delimiter=dialect.separator).look_at(texts, is_csv=is_csv)
 
 
 def number_type(values: Collection[str]) -> str:

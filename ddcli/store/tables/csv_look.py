@@ -46,7 +46,9 @@ def look_of(path: Path, dialect: Dialect) -> dict[str, Any]:
             found |= {"delimiter": separator, "skip": 1}
         else:
             width, delimiter = widest(path, dialect)
-            if width > 1 and _width(path, dialect.of(bare(path.name), ())) <= 1:
+            usual = dialect.of(bare(path.name), ())
+            # Tabs are rare in values, commas are not.
+            if delimiter != usual.separator and width > 1 and (delimiter == "\t" or _width(path, usual) <= 1):
                 found["delimiter"] = delimiter
     if dialect.header is None and first_is_row(path, replace(dialect, **found)):
         found["header"] = False
@@ -77,7 +79,7 @@ def _width(path: Path, dialect: Dialect) -> int:
         _, *rows = read = [record.fields for record in islice(records(path, dialect), ROWS // 2)] or [[]]
     except (DamagedError, NotWholeError, UnicodeDecodeError):
         return 0
-    if dialect.delimiter == " " and not all(NUMBER.fullmatch(value) for row in rows for value in row):
+    if dialect.delimiter == " " and not all(NUMBER.fullmatch(value) for row in rows or read for value in row):
         return 0
     widths = {len(row) for row in read}
     return widths.pop() if len(widths) == 1 else 0

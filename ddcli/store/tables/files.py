@@ -380,12 +380,12 @@ class Tables:
             read_by = self.kind(paths[0])
             assert isinstance(read_by, TextKind)
             if read_by.has_more_digits(name, value):
-                problem = f"column '{name}' is {kind}, and {value!r} has more digits"
+                problem = f"{value!r} in column '{name}' has more digits than {kind}"
                 hint = "declare the column with more digits under the input's `columns`"
                 hint += ", or let decimals be rounded: `rounding: half_up`" if kind.kind == "decimal" else ""
             else:
-                problem = f"column '{name}' is {kind}, and {value!r} is not"
-                hint = f"{self.dialect.hint(kind)}correct the file, or declare another type under the input's `columns`"
+                problem = f"{value!r} in column '{name}' can't be read as {kind}"
+                hint = f"{self.dialect.hint(kind, value)}correct the file, or declare another type under the input's `columns`"
             hint += f"; {self.remark}" if self.remark else ""
             raise InputError(problem, place=self.place(paths[0], row), hint=hint)
         return frame.drop(flags) if flags else frame

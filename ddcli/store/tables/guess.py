@@ -7,25 +7,17 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ddcli.store.tables.column_types import number_type
+from ddcli.store.tables.column_types import columns_of
 from ddcli.store.tables.compression import NotWholeError
 from ddcli.store.tables.csv_records import DamagedError, records
 from ddcli.store.tables.json_values import numbered_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from ddcli.expressions.csv_dialect import Dialect
 
 ROWS = 100
-FORMS = {
-    "int64": r"-?\d{1,18}",
-    "date": r"\d{4}-\d{2}-\d{2}",
-    '"datetime[us]"': r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?",
-    "bool": r"true|false",
-    "float64": r"-?\d+(\.\d*)?([eE][+-]?\d+)?",
-}
 
 
 def propose(path: Path, dialect: Dialect, *, json_lines: bool) -> str | None:
@@ -36,8 +28,9 @@ def propose(path: Path, dialect: Dialect, *, json_lines: bool) -> str | None:
         return None
     if not rows:
         return None
-    columns = {name: [row.get(name, "") for row in rows] for name in rows[0]}
-    return f"{{{', '.join(f'{_key(name)}: {_type(values)}' for name, values in columns.items())}}}"
+    texts = {name: [row.get(name, "") for row in rows] for name in rows[0]}
+    found = columns_of(texts, dialect, is_csv=not json_lines).types
+    return f"{{{', '.join(f'{_word(name)}: {_word(kind)}' for name, kind in found.items())}}}"
 
 
 def _records(path: Path, dialect: Dialect) -> list[dict[str, str]]:
@@ -61,18 +54,6 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name)
-
-
-def _type(values: Iterable[str]) -> str:
-    """Return the first type whose form all values have; one that may be missing may be null."""
-    there = [value for value in values if value]
-    null = "?" if len(there) < len(list(values)) else ""
-    for name, form in FORMS.items():
-        if there and all(re.fullmatch(form, value) for value in there):
-            plain = name == "float64" and all(re.fullmatch(r"-?\d+(\.\d+)?", value) for value in there)
-            found = number_type(there) if plain else name
-            kind = f'"{found}"' if found.startswith("decimal") else found
-            return kind[:-1] + null + '"' if kind.endswith('"') else kind + null
-    return "string" + null
+def _word(text: str) -> str:
+    """Return a name or a type as YAML, quoted if needed."""
+    return text if re.fullmatch(r"[A-Za-z_]\w*\??", text) else json.dumps(text)
