@@ -33,7 +33,7 @@ WORDS = {
     "b": "|".join(month[:3] for month in MONTHS),
     "B": "|".join(MONTHS),
     "p": "am|pm",
-    "z": r"Z|[+-][0-9]{2}:?[0-9]{2}",
+    "z": r"Z|[+-][0-9]{2}(?::?[0-9]{2})?",
 }
 SAME = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "R": "%H:%M"}
 """The directives that stand for several others."""

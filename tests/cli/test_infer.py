@@ -284,6 +284,7 @@ def inferred(folder, text, **csv):
     +1.5 +2.5 →  → decimal(18, 2)? →
     True False →  → bool? →
     TRUE false →  → bool? →
+    2024-01-31T10:00:00+00 2024-01-31T10:00:00.25+05:30 →  → datetime[us, UTC]?
     t f →  → string? → 'v' is bool, if t and f stand for true and false
     1.000 2.500 →  → float64? → read with a decimal sign in '1.000'; if it marks thousands
     1.000 12 → delimiter: ; → string? → '1.000' has a decimal sign or a mark between thousands

@@ -133,7 +133,7 @@ def test_text_of_moments_with_a_zone(folder):
         write(folder / "c.csv", pl.read_parquet("a.parquet"))
         assert diff("a.parquet", "c.csv").same
     (folder / "b.csv").write_text("id,at\n1,2024-01-01T10:00:00Z\n2,soon\n")
-    with pytest.raises(InputError, match="and 'soon' is not"):
+    with pytest.raises(InputError, match="'soon' in column"):
         diff("a.parquet", "b.csv")
 
 
@@ -143,7 +143,7 @@ def test_text_that_the_other_sides_type_does_not_hold_is_refused_at_its_line(fol
     with pytest.raises(InputError) as told:
         diff("a.csv", "b.parquet", key="id")
     assert str(told.value) == (
-        "a.csv:3: error: column 'amount' is float64, and 'n/a' is not\n"
+        "a.csv:3: error: 'n/a' in column 'amount' can't be read as float64\n"
         "hint: the type is the other side's: correct the file, or leave the column out with `--ignore`"
     )
     assert diff("a.csv", "b.parquet", key="id", ignore=["amount"]).counts == {"changed": 1, "added": 1}

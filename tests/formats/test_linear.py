@@ -51,7 +51,7 @@ def test_text_of_a_timestamp_with_a_zone_may_say_its_offset(tmp_path, kind, unit
     assert place.at(0, "id", "at") == Counter((at, before if at == 2 else midnight) for at in range(len(texts)))
     for wrong in ("2024-01-01T00:00:00X", "2024-01-01 00:00+24:00", "2024-01-01 00:00+02:60"):
         place.write("1", pl.DataFrame([(9, wrong, 1)], schema, orient="row"), kind)
-        with pytest.raises(InputError, match="' is not\\n"):
+        with pytest.raises(InputError, match="' can't be read as "):
             place.run()
 
 
@@ -66,7 +66,7 @@ def test_text_of_nanoseconds_keeps_them(tmp_path):
     assert found["at"].to_physical().to_list() == [1_704_067_200_123_456_789] * 2 + [-1]
     for wrong in ("2262-04-12T00:00:00Z", "2262-04-11 23:47:16.854775808Z", "2262-04-11 23:00:00-05:00", "1677-09-21"):
         place.write("1", pl.DataFrame([(9, wrong, 1)], schema, orient="row"), "csv")
-        with pytest.raises(InputError, match="' is not\\n"):
+        with pytest.raises(InputError, match="' can't be read as "):
             place.run()
 
 

@@ -22,6 +22,7 @@ TYPES = {
     "bool": ("boolean", pl.Boolean),
     "date": ("date", pl.Date),
     "datetime[us]": ("timestamp", pl.Datetime("us")),
+    "datetime[us, UTC]": ("timestamptz", pl.Datetime("us", "UTC")),
     "string": ("varchar", pl.String),
 }
 TEXTS = ["a", "b c", 'say "hi"', "x,y", "two\nlines", "é東", "NULL", "0012", " pad ", "'", "\\N", "# x"]
@@ -44,6 +45,8 @@ def some_value(chance, kind):
             return date(2024, 1, 1) + timedelta(days=chance.randrange(400))
         case "datetime[us]":
             return START + timedelta(microseconds=chance.choice([0, 10**6, 1_500_000, 123_456]))
+        case "datetime[us, UTC]":
+            return START.replace(tzinfo=UTC) + timedelta(minutes=chance.randrange(10**6))
     return chance.choice(TEXTS)
 
 
@@ -110,5 +113,22 @@ def test_runs_read_what_duckdb_reads(kind, writer, tmp_path):
         asked = f"read_csv('{folder}/in/*.csv', columns={types}, header=true, delim=',', quote='\"', escape='\"', nullstr='', allow_quoted_nulls=false)"
         if kind == "ndjson":
             asked = f"read_json('{folder}/in/*.ndjson', columns={types}, format='newline_delimited')"
+        duckdb.sql("set timezone = 'UTC'")
         wanted = Counter(duckdb.sql(f"from {asked}").fetchall())
         assert held(folder, columns) == wanted, (seed, columns)
+
+
+def test_a_table_of_postgres_is_read(tmp_path):
+    r"""As `\\copy t to '1.csv' csv header` writes it: booleans are letters, and offsets have no minutes."""
+    (tmp_path / "1.csv").write_text(
+        'id,at,ok,tags\n1,2024-02-03 01:02:03+00,t,"[""a""]"\n2,2024-02-03 01:02:03.25+05:30,f,\n'
+    )
+    columns = {"id": "int64", "at": "datetime[us, UTC]", "ok": "bool", "tags": "list[string]?"}
+    said = {"path": "1.csv", "format": "append", "columns": columns}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({"inputs": {"a": said}, "outputs": {"a": "out/"}}))
+    run(tmp_path / "p.yaml")
+    rows = pl.read_parquet(tmp_path / "out/*.parquet").sort("id").select(*columns).rows()
+    assert rows == [
+        (1, datetime(2024, 2, 3, 1, 2, 3, tzinfo=UTC), True, ["a"]),
+        (2, datetime(2024, 2, 2, 19, 32, 3, 250_000, tzinfo=UTC), False, None),
+    ]

@@ -36,7 +36,7 @@ ISO = {
     "date": re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII),
     "datetime[us]": re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?", re.ASCII),
     "datetime[us, UTC]": re.compile(
-        r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})", re.ASCII
+        r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}(:?\d{2})?)", re.ASCII
     ),
 }
 
