@@ -258,6 +258,18 @@ class Join(Pairing):
             found |= _renamed(self.inputs[1].unique, right)
         return found
 
+    def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the known columns of the left and of the right record, from values of the result's. A key that one side has is the other's, too, unless it is null."""
+        known = [(side, source, values[name]) for name, side, source in self.columns if name in values]
+        left = {source: value for side, source, value in known if side != "right"}
+        right = {source: value for side, source, value in known if side == "right"}
+        for one, other in self.on:
+            if left.get(one) is not None:
+                right.setdefault(other, left[one])
+            elif right.get(other) is not None:
+                left.setdefault(one, right[other])
+        return left, right
+
 
 class AsofJoin(Pairing):
     """Each left record with the right record of its key that is nearest: of those at or before its value, one with the greatest.

@@ -143,10 +143,7 @@ class Absence:
 
     @_below.register
     def _(self, node: logical.Join, values: Values) -> Missing:
-        keys = {c: values[name] for name, side, c in node.columns if side == "key" and name in values}
-        left = keys | {c: values[name] for name, side, c in node.columns if side == "left" and name in values}
-        right = {c: values[name] for name, side, c in node.columns if side == "right" and name in values}
-        right |= {other: keys[one] for one, other in node.on if one in keys}
+        left, right = node.sides(values)
         sides = [(node.left, left), (node.right, right)]
         missing = [self.of(side, given) for side, given in sides if not len(self._contents(side, given))]
         if missing:

@@ -162,8 +162,7 @@ class Changes:
         sides = dict(zip(node.schema, record, strict=True))
         keys = {c: sides[name] for name, side, c in node.columns if side == "key"}
         others = {other: keys[one] for one, other in node.on if one in keys}
-        left = keys | {c: sides[name] for name, side, c in node.columns if side == "left"}
-        right = others | {c: sides[name] for name, side, c in node.columns if side == "right"}
+        left, right = node.sides(sides)
         outer = node.how != "inner"
         on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
         reason = self._new(node, record, f"{node.how + ' ' if outer else ''}join on {on}")

@@ -47,6 +47,8 @@ TRIED = 4
 PATIENCE = 400
 """The number of traced records after which the first witness is taken without a comparison."""
 EXTREMES = ("min", "max")
+NAN = "NaN"
+"""The value that stands for NaN in a key: as a key it equals itself."""
 
 
 @dataclass
@@ -164,21 +166,24 @@ class Tracer:
 
     @_below.register
     def _(self, node: logical.Join, place: Place, record: Record, exact: bool) -> Reason:
-        placed = [(side, column, value) for (_, side, column), value in zip(node.columns, record, strict=True)]
-        keys = {column: value for side, column, value in placed if side == "key"}
-        left = {column: value for side, column, value in placed if side in ("key", "left")}
-        right = {column: value for side, column, value in placed if side == "right"}
-        right |= {other: keys[one] for one, other in node.on if one in keys}
+        left, right = node.sides(dict(zip(node.schema, record, strict=True)))
         on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
         reason = self._new(node, place, record, f"{'' if node.how == 'inner' else node.how + ' '}join on {on}")
         lefts = self._side(place, node.left, left)
         rights = self._side(place, node.right, right)
-        if None not in keys.values() and len(lefts) and len(rights):
+        if partners := partners_of(node, lefts, rights):
+            if exact:
+                both = [np.concatenate([pair[side] for pair in partners]) for side in (0, 1)]
+                partners = [(both[0], both[1])]
+            tried = partners[: TRIED if len(self._known) < PATIENCE else 1]
             pairs = [
-                *self._some(place, node.left, lefts, exact=exact),
-                *self._some(place, node.right, rights, exact=exact),
+                [
+                    *self._some(place, node.left, lefts.rows(mine), exact=exact),
+                    *self._some(place, node.right, rights.rows(theirs), exact=exact),
+                ]
+                for mine, theirs in tried
             ]
-            return reason.made_of(pairs)
+            return reason.made_of(min(pairs, key=lambda pair: sum(len(each.leaves) for each in pair)))
         for side, found, other, values, partners in (
             (node.left, lefts, "right", left, [(one, two) for one, two in node.on]),
             (node.right, rights, "left", right, [(two, one) for one, two in node.on]),
@@ -382,6 +387,22 @@ class Tracer:
 
 
 _below = by_type(Tracer, "_below")
+
+
+def partners_of(node: logical.Join, lefts: Contents, rights: Contents) -> list[tuple[Numbers, Numbers]]:
+    """Return the numbers of the records on both sides that have one key, for each key that both sides have; a null key equals none.
+
+    The result of a join may lack its key: then records of several keys may be on either side of it.
+    """
+    keyed: list[dict[Record, list[int]]] = []
+    for side, names in zip((lefts, rights), node.read_by, strict=True):
+        numbers: dict[Record, list[int]] = {}
+        for at, key in enumerate(side.frame().select(names).rows()):
+            if None not in key:
+                numbers.setdefault(tuple(NAN if value != value else value for value in key), []).append(at)  # noqa: PLR0124 - NaN
+        keyed.append(numbers)
+    mine, theirs = keyed
+    return [(np.array(mine[key], np.int64), np.array(theirs[key], np.int64)) for key in mine if key in theirs]
 
 
 def computes(step: Step) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCOPES = {
     "witness": "checked: {} alone {} it",
-    "whole": "checked: {} alone {} it (fewer did not)",
+    "whole": "checked: {} alone {} it (a smaller choice of them did not)",
     "everything": "no smaller explanation passed the check: {} alone {} it, which are all that may matter",
 }
 

@@ -404,3 +404,52 @@ def test_columns_that_the_plan_adds_are_not_shown(many):
 
 def test_what_the_other_side_of_a_join_lacks(many):
     assert "no record of the right side has g = 'a'" in many("why", "p.yaml", "named", "id=1").out
+
+
+HOPS = """\
+name: hops
+inputs:
+  legs: {path: legs.csv, format: append, columns: {src: string, dst: string}}
+  hubs: {path: hubs.csv, format: append, columns: {hub: string}}
+collections:
+  hops:
+    sql: |
+      with recursive r as (
+        select hub, hub as airport, 0 as hops from hubs
+        union
+        select r.hub, l.dst as airport, r.hops + 1 as hops
+        from r join legs l on l.src = r.airport
+        where r.hops < 3
+      )
+      select hub, airport, min(hops) as hops from r group by all
+outputs: {hops: out/}
+"""
+
+
+def test_a_recursive_query_is_explained_by_legs_that_join(shop):
+    """Its joins return no key of their right side; other legs to the same place are none of the way."""
+    way = [("DRS", "MUC"), ("MUC", "PVG"), ("PVG", "AKL")]
+    others = [(f"X{at}", dst) for at in range(40) for dst in ("MUC", "PVG", "AKL")]
+    shop.write("hops.yaml", HOPS)
+    shop.write("hubs.csv", "hub\nDRS\n")
+    shop.write("legs.csv", "src,dst\n" + "".join(f"{src},{dst}\n" for src, dst in [*others[:60], *way, *others[60:]]))
+    (record,) = asked(shop, "hops.yaml", "hops", "hub=DRS", "airport=AKL")["records"]
+    assert (record["scope"], record["checked"], record["updates"]) == ("witness", True, 4)
+    legs = [leaf["record"] for leaf in leaves(record["reason"]) if leaf["input"] == "legs"]
+    assert sorted((leg["src"], leg["dst"]) for leg in legs) == way
+
+
+@pytest.mark.parametrize("how", ["", "left "])
+def test_a_join_without_its_key_is_explained_by_the_records_of_equal_keys(shop, how):
+    """All of them, as they make the multiplicity: three keys are on both sides, one of each side is not, and null is no key."""
+    shop.write("l.csv", "k,v\n" + "".join(f"{k},1\n" for k in (1, 2, 3, 4, "")))
+    shop.write("r.csv", "k,w\n" + "".join(f"{k},2\n" for k in (1, 2, 3, 5, "")))
+    shop.write(
+        "p.yaml",
+        "name: p\ninputs:\n  l: {path: l.csv, format: append, columns: {k: 'int64?', v: int64}}\n"
+        "  r: {path: r.csv, format: append, columns: {k: 'int64?', w: int64}}\n"
+        f"collections:\n  pairs: {{sql: 'select v, w from l {how}join r on l.k = r.k'}}\noutputs: {{pairs: out/}}\n",
+    )
+    (record,) = asked(shop, "p.yaml", "pairs", "w=2")["records"]
+    assert (record["count"], record["checked"], record["updates"]) == (3, True, 6)
+    assert sorted(leaf["record"]["k"] for leaf in leaves(record["reason"])) == [1, 1, 2, 2, 3, 3]
