@@ -5,6 +5,7 @@
 * contents: a collection at one time, searched by values
 * depth: recursion as deep as a loop has rounds
 * explanation: the answer to a question, each explanation checked
+* frames: the rows that a window function's value can depend on
 * inputs: the inputs as of a time
 * question: a question, its world, its checked explanations
 * reasons: the tree from a record to updates of inputs

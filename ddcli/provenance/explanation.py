@@ -165,7 +165,7 @@ def _last_change(question: Question) -> Time | None:
 def not_there(answer: Answer) -> NotThere:
     """Return the error for an answer without a record; its hint states until when one existed."""
     kinds = answer.inputs.kinds
-    hint = f"{_never_existed(answer.inputs)} before"
+    hint = _never_existed(answer.inputs)
     if answer.until is not None:
         hint = f"there was one until {format_time(answer.until, kinds)}: `--change` shows why"
     if answer.null_hint:
@@ -177,7 +177,7 @@ def _never_existed(inputs: Inputs) -> str:
     """Return the words for a record that never existed in the present inputs: the outputs may have had it from a withdrawn file."""
     withdrawn = any(reader.listing.withdrawn for reader in inputs.readers.values())
     apart = ", without the files that were withdrawn" if withdrawn else ""
-    return f"by the inputs as they are now{apart}, none was there"
+    return f"no such record has existed at any earlier time either, by the inputs as they are now{apart}"
 
 
 def _changing(asked: Question, subject: str, *, given: bool) -> Found:

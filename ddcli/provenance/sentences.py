@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.expressions.tree import Call, Column, quoted
+from ddcli.expressions.tree import Call, Column, Literal, quoted
 from ddcli.expressions.types import no_column
-from ddcli.plan import presence
+from ddcli.plan import groupings, logical, presence
 from ddcli.screen import json_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddcli.expressions.tree import Expression
-    from ddcli.plan import groupings, logical
     from ddcli.plan.node import Node
+
+HIDDEN = re.compile(r'"?#(argument|grouping|key|order|part(?:ition)?|value|window)\d*"?')
+"""The names of columns that SQL statements have beside their own, quoted or not."""
 
 
 def step_text(step: Step) -> str:
     """Return a linear step in words; the empty text for one that only picks and renames columns."""
     if isinstance(step, MapStep):
-        computed = [f"{quoted(n)}: {bare(e)}" for n, e in step.columns if not isinstance(e, Column)]
+        computed = [
+            bare(e) if HIDDEN.fullmatch(n) else f"{quoted(n)}: {bare(e)}"
+            for n, e in step.columns
+            if not isinstance(e, Column) and not (HIDDEN.fullmatch(n) and isinstance(e, Literal))
+        ]
         return f"map {', '.join(computed)}" if computed else ""
     if isinstance(step, PythonStep):
         return f"function {step.function}"
@@ -43,6 +50,21 @@ def bare(expression: Expression) -> str:
     """
     text = expression.text()
     return text[1:-1] if isinstance(expression, Call) and text.startswith("(") and text.endswith(")") else text
+
+
+def readable(text: str, node: Node) -> str:
+    """Return the words for an operator with the expressions in place of the columns that the plan has made of them for it."""
+    made: dict[str, str] = {}
+    for child in node.inputs:
+        below = child
+        while isinstance(below, logical.Apply | groupings.Window):
+            for name, expression in (
+                below.step.columns if isinstance(below, logical.Apply) and isinstance(below.step, MapStep) else ()
+            ):
+                if HIDDEN.fullmatch(name) and expression != Column(name, expression.type):
+                    made.setdefault(name, bare(expression))
+            (below,) = below.inputs
+    return HIDDEN.sub(lambda found: made.get(found[0].strip('"'), found[0]), text)
 
 
 def bounds(node: logical.Temporal) -> str:
@@ -92,4 +114,6 @@ def shown_value(value: Any) -> str:
 def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
     """Return the values of a record by column, without the columns that the plan adds to those of the pipeline file."""
     values = zip(node.schema, record, strict=False)
-    return {name: value for name, value in values if no_column(name) is None and name != presence.NAME}
+    hidden = (name for name in node.schema if no_column(name) is not None or HIDDEN.fullmatch(name))
+    left_out = {presence.NAME, *hidden}
+    return {name: value for name, value in values if name not in left_out}

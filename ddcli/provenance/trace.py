@@ -11,6 +11,7 @@ a top-k that keeps only some copies of a record).
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any, cast
@@ -25,9 +26,10 @@ from ddcli.job.summary import plural
 from ddcli.plan import groupings, logical, loops
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
+from ddcli.provenance.frames import in_reach
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import before_step, renamed
-from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, reduce_text, show, step_text
+from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
 from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import Place, Round, World, entered
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers
 
-MOST = 2_000
+MOST = 5_000
 """The most records of a group that are traced one by one; a larger group is explained by all updates that may matter."""
 TRIED = 4
 """The number of witnesses that are compared."""
@@ -76,7 +78,7 @@ class Tracer:
 
     def _new(self, node: Node, place: Place, record: Record, says: str) -> Reason:
         number = place.number if isinstance(place, Round) else None
-        return Reason(node, says, record, place.contents(node).count(record), number)
+        return Reason(node, readable(says, node), record, place.contents(node).count(record), number)
 
     def _best(self, witnesses: Sequence[tuple[Place, Node, Record]]) -> Reason:
         """Return the reason with the fewest leaves among those of the first few witnesses."""
@@ -176,22 +178,20 @@ class Tracer:
                 both = [np.concatenate([pair[side] for pair in partners]) for side in (0, 1)]
                 partners = [(both[0], both[1])]
             tried = partners[: TRIED if len(self._known) < PATIENCE else 1]
-            pairs = [
+            made = [
                 [
                     *self._some(place, node.left, lefts.rows(mine), exact=exact),
                     *self._some(place, node.right, rights.rows(theirs), exact=exact),
                 ]
                 for mine, theirs in tried
             ]
-            return reason.made_of(min(pairs, key=lambda pair: sum(len(each.leaves) for each in pair)))
-        for side, found, other, values, partners in (
+            return reason.made_of(min(made, key=lambda reasons: sum(len(each.leaves) for each in reasons)))
+        for side, found, other, values, pairs in (
             (node.left, lefts, "right", left, [(one, two) for one, two in node.on]),
             (node.right, rights, "left", right, [(two, one) for one, two in node.on]),
         ):
             if len(found):
-                missing = " and ".join(
-                    f"{theirs} = {show(values[ours])}" for ours, theirs in partners if ours in values
-                )
+                missing = " and ".join(f"{theirs} = {show(values[ours])}" for ours, theirs in pairs if ours in values)
                 reason.notes.append(f"no record of the {other} side {f'has {missing}' if missing else 'matches'}")
                 return reason.made_of(self._some(place, side, found, exact=exact))
         return reason
@@ -299,6 +299,20 @@ class Tracer:
         return reason.made_of([self.reason(place, child, each) for each in kept.records()], self.shown)
 
     @_below.register
+    def _(self, node: groupings.Window, place: Place, record: Record, exact: bool) -> Reason:
+        """Return the rows that frames and distances reach from the record's, the nearest first."""
+        (child,) = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        group = place.home(child).contents(child).where({name: values[name] for name in node.by})
+        near, reached = in_reach(node, group, {name: values[name] for name in child.schema})
+        text, ordered = group_text(node, node.order), group.rows(near)
+        if not self.witnesses or reached == len(group) or reached > MOST:
+            return self._grouped(node, place, record, text, ordered)
+        says = f"{text}: of {len(group):,} records the {reached:,} that it can depend on"
+        rows = ordered.rows(np.arange(reached))
+        return self._new(node, place, record, says).made_of(self._some(place, child, rows, exact=True), self.shown)
+
+    @_below.register
     def _(self, node: groupings.Threshold, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
@@ -399,10 +413,17 @@ def partners_of(node: logical.Join, lefts: Contents, rights: Contents) -> list[t
         numbers: dict[Record, list[int]] = {}
         for at, key in enumerate(side.frame().select(names).rows()):
             if None not in key:
-                numbers.setdefault(tuple(NAN if value != value else value for value in key), []).append(at)  # noqa: PLR0124 - NaN
+                numbers.setdefault(tuple(map(_comparable, key)), []).append(at)
         keyed.append(numbers)
     mine, theirs = keyed
     return [(np.array(mine[key], np.int64), np.array(theirs[key], np.int64)) for key in mine if key in theirs]
+
+
+def _comparable(value: Any) -> Any:
+    """Return a key's value as one that can be hashed, and equals itself."""
+    if isinstance(value, dict | list):
+        return repr(value)
+    return NAN if isinstance(value, float) and math.isnan(value) else value
 
 
 def computes(step: Step) -> bool:

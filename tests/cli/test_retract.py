@@ -414,10 +414,10 @@ def test_a_withdrawn_file_that_goes_is_forgotten_by_the_next_commit(upsert):
 
 def test_of_a_record_that_was_withdrawn_nobody_says_that_there_was_none(upsert):
     ran(upsert, "retract", "in/2.csv")
-    hint = "hint: by the inputs as they are now, without the files that were withdrawn, none was there"
-    assert f"{hint} before\n" in ran(upsert, "why", "a", "k=3", code=1).err
+    hint = "no such record has existed at any earlier time either, by the inputs as they are now, without the files that were withdrawn"
+    assert f"{hint}\n" in ran(upsert, "why", "a", "k=3", code=1).err
     assert f"{hint}\n" in ran(upsert, "why", "a", "k=3", "--change", code=1).err
     (upsert.folder / "in/2.csv").unlink()
     upsert.write("in/3.csv", csv((4, "d")))
     ran(upsert, "run")
-    assert "hint: by the inputs as they are now, none was there before\n" in ran(upsert, "why", "a", "k=3", code=1).err
+    assert "by the inputs as they are now\n" in ran(upsert, "why", "a", "k=3", code=1).err

@@ -176,7 +176,7 @@ WRONG = {
     "no record": (
         ["ages", "name=Zoe"],
         1,
-        "there is no record of 'ages' with name=Zoe at 2\nhint: by the inputs as they are now, none was there before",
+        "there is no record of 'ages' with name=Zoe at 2\nhint: no such record has existed at any earlier time either, by the inputs as they are now",
     ),
 }
 
@@ -453,3 +453,43 @@ def test_a_join_without_its_key_is_explained_by_the_records_of_equal_keys(shop, 
     (record,) = asked(shop, "p.yaml", "pairs", "w=2")["records"]
     assert (record["count"], record["checked"], record["updates"]) == (3, True, 6)
     assert sorted(leaf["record"]["k"] for leaf in leaves(record["reason"])) == [1, 1, 2, 2, 3, 3]
+
+
+DAYS = """\
+name: days
+inputs: {t: {path: d.csv, format: append, columns: {day: date, region: string, n: int64}}}
+collections: {w: {sql: "CALLS"}}
+outputs: {w: out/}
+"""
+NEAR = "sum(n) over (partition by region order by day rows between 2 preceding and current row) as s"
+
+
+@pytest.mark.parametrize(
+    ("calls", "days"),
+    [
+        (f"select day, region, {NEAR} from t", [30, 29, 28]),
+        (f"select day, region, {NEAR}, lag(n, 4) over (partition by region order by day) as l from t", [30, 29, 28, 27, 26]),
+        ("select day, region, sum(n) over (partition by upper(region) order by n desc rows between current row and 1 following) as s from t", [30, 29]),
+    ],
+)  # fmt: skip
+def test_a_window_is_explained_by_the_rows_of_its_frames(shop, calls, days):
+    """The nearest first, in the order of the window; words and records have no columns that the plan adds."""
+    shop.write("days.yaml", DAYS.replace("CALLS", calls))
+    rows = [f"2024-01-{day:02},{region},{100 + day}\n" for region in ("north", "south") for day in range(1, 31)]
+    shop.write("d.csv", "day,region,n\n" + "".join(reversed(rows)))
+    (record,) = asked(shop, "days.yaml", "w", "day=2024-01-30", "region=north")["records"]
+    assert (record["scope"], record["checked"], record["updates"]) == ("witness", True, len(days))
+    found = [leaf["record"]["day"] for leaf in leaves(record["reason"])]
+    assert found == [f"2024-01-{day}" for day in days]
+    shown = shop("why", "days.yaml", "w", "day=2024-01-30", "region=north").out
+    assert f"of 30 records the {len(days)} that it can depend on" in shown
+    assert "#" not in shown
+
+
+def test_a_running_total_is_explained_by_its_nearest_rows_first(shop):
+    shop.write("days.yaml", DAYS.replace("CALLS", "select day, region, sum(n) over (order by day) as s from t"))
+    shop.write("d.csv", "day,region,n\n" + "".join(f"2024-01-{day:02},north,{day}\n" for day in range(1, 31)))
+    (record,) = asked(shop, "days.yaml", "w", "day=2024-01-20")["records"]
+    assert record["checked"]
+    found = [leaf["record"]["day"] for leaf in leaves(record["reason"])]
+    assert found == ["2024-01-20", "2024-01-19", "2024-01-21", "2024-01-18", "2024-01-22"]
