@@ -93,10 +93,10 @@ def call_table(group):
 
 def differences():
     """Return the table of what other databases answer differently."""
-    rows = ["| expression | here | DuckDB | Spark | as elsewhere |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| expression | here | DuckDB | Spark | why | as elsewhere |", "| --- | --- | --- | --- | --- | --- |"]
     for each in DIFFERENCES:
         values = [value if value == ERROR else code(value) for value in (each.here, each.duckdb, each.spark)]
-        rows.append(f"| {code(each.expression)} | {' | '.join(values)} | {code(each.instead)} |")
+        rows.append(f"| {code(each.expression)} | {' | '.join(values)} | {each.reason} | {code(each.instead)} |")
     return "\n".join(rows)
 
 

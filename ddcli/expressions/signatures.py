@@ -96,6 +96,7 @@ def converted(kind: str, arg: Expression) -> Expression:
             target = None
     if target is None and arg.type.kind == "null":
         target = {"number": INT64, "dated": DATE, "moment": TIMESTAMP, "timed": TIMESTAMP}.get(kind, NULL)
+        target = Type("list", inner=NULL) if kind in ("list", "sequence") else target
     return convert(arg, target) if target else arg
 
 

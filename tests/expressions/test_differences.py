@@ -1,4 +1,4 @@
-"""What the table of differences states of this program and of DuckDB is so, and functions are found by their meaning."""
+"""What the table of differences states of this program and of DuckDB is so, what is noted of it, and functions are found by their meaning."""
 
 import re
 from functools import cache
@@ -12,6 +12,7 @@ from ddcli.expressions.aggregates import AGGREGATES
 from ddcli.expressions.catalogue import search
 from ddcli.expressions.differences import DIFFERENCES, ERROR
 from ddcli.expressions.functions import FUNCTIONS
+from tests.sql.judge import bound_notes
 
 
 def value(expression):
@@ -54,6 +55,7 @@ def test_an_expression_is_what_the_table_has(each):
     there = duckdb_value(each.expression)
     assert there == (ERROR if each.duckdb == ERROR else duckdb_value(each.duckdb)) or (OLD and there == ERROR)
     assert each.here != each.duckdb
+    assert len(DIFFERENCES) <= 15
     assert all(name in FUNCTIONS or name in AGGREGATES for name in each.functions)
 
 
@@ -66,6 +68,14 @@ def kind(text):
     if "." in text and "e" not in text:
         return f"decimal(38, {len(text.partition('.')[2])})"
     return "string?" if text.startswith("'") else "date" if text.startswith("date") else "int64"
+
+
+def test_what_duckdb_computes_in_another_type_is_noted():
+    for call in ("m / a", "avg(m)", "mean(m)", "median(m)", "quantile_cont(m, 0.3)"):
+        ((span, note),) = bound_notes(f"select {call} as x from w group by a, m")
+        assert "of decimals" in note
+        assert str(span) == "query:1:8"
+    assert bound_notes("select a / 2 as x, avg(a) as y, median(cast(m as float64)) as z from w group by a") == ()
 
 
 def test_functions_are_found_by_name_and_by_meaning():

@@ -36,6 +36,8 @@ class Takeover(ABC):
 
     program: str
     """The program's name in `dd import`."""
+    of_duckdb = True
+    """Whether the project's queries are DuckDB's, so that notes on it matter."""
 
     def __init__(self, project: ForeignProject, folder: Path, target: Path) -> None:
         self.project, self.folder, self.target = project, folder, target
@@ -62,7 +64,7 @@ class Takeover(ABC):
                 self.take(node, relations)
         text, checked = self.checked()
         for place, note in checked.bound.graph.notes if checked.bound is not None else ():
-            if (found := text.origin(place)) is not None:
+            if (found := text.origin(place)) is not None and ("DuckDB" not in note or self.of_duckdb):
                 self.found.notes.append(f"{found[1]}: {note}")
         self.found.notes += [
             f"inputs.{name}: {remark.removeprefix('? ')}" for name, (_, remark) in self.inputs.items() if remark

@@ -45,6 +45,7 @@ class _SparkTakeover(Takeover):
     """The takeover of a project of Spark's declarative pipelines."""
 
     program = "sdp"
+    of_duckdb = False
 
     def __init__(
         self, spec: SparkProject, definitions: list[SparkDefinition], errors: list[SpecError], target: Path

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.plan.sql.context import SubqueryHost
 
+DIGITS = "`{}` of decimals is a decimal here, with 6 digits behind the point or more, and a float in DuckDB: cast to float64 for that"
+MIDDLE = "`{}` of decimals is a float here, and a decimal in DuckDB: cast it"
+OF_DECIMALS = {"/": DIGITS, "avg": DIGITS, "median": MIDDLE, "quantile_cont": MIDDLE}
+"""Notes on functions of decimals that DuckDB computes in another type."""
 QUERIES = (exp.Query, exp.Values, exp.Exists)
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike, exp.NullSafeEQ, exp.NullSafeNEQ)
 QUANTIFIED = "`any` and `all` take a subquery or a list, `any([1, 2])`, behind `=`, `<>`, `<`, `<=`, `>` or `>=`"
@@ -160,6 +164,13 @@ class RowExpressions(ExpressionReader):
         call, _ = AggregateCalls(self.tree, self.block).called(node, own=False)
         return Literal(None, call.type.or_null())
 
+    def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
+        """Return the call of a function, with a note on one that differs in DuckDB."""
+        found = super().resolve(node, name, args)
+        if isinstance(found, Call) and found.function == "/" and found.type.kind == "decimal":
+            self.block.statement.note(node, DIGITS.format("/"))
+        return found
+
     def is_table(self, name: str) -> bool:
         return any((each.table or "").lower() == name.lower() for each in self.block.scope.visible())
 
@@ -254,6 +265,13 @@ class AggregateCalls(ReductionReader):
         if condition is None or found.function == "array_agg":  # `array_agg` keeps nulls
             return found, condition
         return self.kept(found, condition, node, written), None
+
+    def arguments(self, node: exp.Anonymous, nodes: Sequence[exp.Expr], written: str) -> list[Expression]:
+        """Return the arguments of an aggregate, with a note on one that differs in DuckDB."""
+        found, name = super().arguments(node, nodes, written), AGGREGATE_SYNONYMS.get(written, written)
+        if found and found[0].type.kind == "decimal" and name in OF_DECIMALS:
+            self.block.statement.note(node, OF_DECIMALS[name].format(written))
+        return found
 
     def refuse_around(self, node: exp.Expr, written: str) -> NoReturn:
         hint = "compute it there, and name it"

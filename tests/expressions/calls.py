@@ -1,0 +1,408 @@
+"""Random calls of every function and operator whose name DuckDB has, too, over columns of every type and constants, with nulls and extremes among their values.
+
+The functions are those of the table: one that is added to it is judged without more. Arguments are drawn by kind where a signature states
+it, and at random where a rule types the call; what either side refuses to type is left out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
+from ddcli.expressions.list_functions import LISTS
+from ddcli.expressions.signatures import parse_signature
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator
+
+JSON = [
+    None,
+    "",
+    "null",
+    "1",
+    "1e3",
+    "1.50",
+    '"a"',
+    '"1"',
+    "true",
+    "[]",
+    "{}",
+    "[1,null,[2]]",
+    '{"a":{"b":[1,"x"]}}',
+    "{",
+    " [1] ",
+]
+JSON += [
+    '{"a":1,"a":2}',
+    '{"a":null}',
+    '{"a":"x\\ny"}',
+    '[{"a":"ü"},{"a":1.0}]',
+    "12345678901234567890123",
+    "-0",
+    '{"a":[]}',
+]
+TEXTS = [
+    None,
+    "",
+    "a",
+    "b",
+    "ab",
+    "aXb",
+    "A",
+    "ß",
+    "ñandú",
+    "İi",
+    "e\u0301",
+    "🙂x",
+    " 5 ",
+    "12",
+    "-7",
+    "1.255",
+    "0.5",
+    "1e3",
+    "true",
+]
+TEXTS += [
+    "x,y,,z",
+    "nan",
+    "%_",
+    "a.b",
+    "A\nb",
+    "abcabc",
+    "2013-01-31",
+    "2013-01-31 10:20:30.5",
+    "07:08:09",
+    "\t a",
+    "xax",
+    "ab12cd3",
+]
+WHOLE = [None, 0, 1, -1, 2, 3, 5, -2, -3, 7, 10, 63, 64, -64, 100, 2**31, -(2**31) - 1, 2**62, 2**63 - 1, -(2**63)]
+FLOATS = [
+    None,
+    0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    0.1,
+    16777217.0,
+    1e16,
+    2.0**63,
+    1e308,
+    -1e308,
+    5e-324,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
+DAYS = [
+    None,
+    *(
+        dt.date(*each)
+        for each in [
+            (2024, 1, 31),
+            (2024, 2, 29),
+            (2023, 12, 31),
+            (1970, 1, 1),
+            (1969, 12, 28),
+            (2000, 3, 1),
+            (1, 1, 1),
+            (9999, 12, 31),
+            (2024, 6, 2),
+        ]
+    ),
+]
+MOMENTS = [
+    None,
+    *(
+        dt.datetime(*each)  # noqa: DTZ001
+        for each in [
+            (2024, 1, 31, 10, 59, 30, 500000),
+            (2024, 2, 29),
+            (2023, 12, 31, 23, 59, 59, 999999),
+            (1969, 12, 31, 23, 59, 59, 999500),
+            (1, 1, 1),
+            (9999, 12, 31, 23, 59, 59),
+            (2024, 2, 1, 11, 1),
+            (2000, 1, 3),
+        ]
+    ),
+]
+VALUES: dict[str, list[object]] = {
+    "int64?": WHOLE,
+    "int8?": [None, 0, 1, -1, 2, 3, 127, -128],
+    "uint8?": [None, 0, 1, 2, 255],
+    "float64?": FLOATS,
+    "float32?": [None, 0.0, 0.5, -1.5, 2.5, 16777216.0, math.inf, math.nan],
+    "decimal(6, 2)?": [None, *map(Decimal, ["0.00", "1.50", "-2.25", "0.50", "2.50", "9999.99", "-9999.99", "-0.01"])],
+    "decimal(20, 3)?": [None, *map(Decimal, ["0.000", "1.005", "-2.500", "12345678901234567.999", "2.000"])],
+    "bool?": [None, True, False],
+    "string?": [*TEXTS, *JSON],
+    "date?": DAYS,
+    "time?": [None, dt.time(0), dt.time(7, 8, 9, 500000), dt.time(23, 59, 59, 999999)],
+    "datetime[us]?": MOMENTS,
+    "list[int64?]?": [None, [], [None], [1], [1, 2, 3], [3, None, 1, 3], [None, None], [2**62, 2**62]],
+    "list[string?]?": [None, [], [None], [""], ["a", "b"], ["b", None, "a", "b"], ["", "a"]],
+    "list[float64?]?": [None, [], [None], [math.nan, 1.0], [0.5, -0.5, None], [math.inf, 2.0]],
+    "struct[i: int64?, s: string?]?": [None, {"i": 1, "s": "x"}, {"i": None, "s": None}],
+}
+"""The values of a column, by its type."""
+SQL_TYPES = {
+    "int64": "bigint",
+    "int8": "tinyint",
+    "uint8": "utinyint",
+    "float64": "double",
+    "float32": "float",
+    "bool": "boolean",
+}
+SQL_TYPES |= {
+    "string": "varchar",
+    "datetime[us]": "timestamp",
+    "list[int64?]": "bigint[]",
+    "list[string?]": "varchar[]",
+}
+SQL_TYPES |= {"list[float64?]": "double[]", "struct[i: int64?, s: string?]": "struct(i bigint, s varchar)"}
+COLUMNS = {f"{'ab'[side]}{at}": kind for at, kind in enumerate(VALUES) for side in (0, 1)}
+"""Two columns of each type."""
+
+CONSTANTS = {
+    "unit": [
+        "year",
+        "quarter",
+        "month",
+        "week",
+        "day",
+        "hour",
+        "minute",
+        "second",
+        "millisecond",
+        "microsecond",
+        "decade",
+        "century",
+    ],
+    "part": [
+        "year",
+        "quarter",
+        "month",
+        "week",
+        "day",
+        "dow",
+        "isodow",
+        "doy",
+        "hour",
+        "epoch",
+        "isoyear",
+        "decade",
+        "century",
+        "second",
+    ],
+    "format": ["%Y-%m-%d", "%d.%m.%y", "%H:%M:%S", "%a %b %j", "%Y-%m-%d %H:%M:%S.%f", "%%", "%A, %B %-d"],
+    "pattern": ["a", "[0-9]+", "", "^", "(a)(b)?", "(?i)A", "b$", ".", "a%", "%", "_", "%b", "x*", "[a-z]([0-9])"],
+    "new": ["", "x", "<\\\\1>", "\\\\0", "$1", "xy", "cc"],
+    "flags": ["g", "i", "gi", "", "c"],
+    "group": ["0", "1", "2"],
+    "path": ["$", "$.a", "a", "$.a.b[0]", "$[0]", "$[1].a", "$.a.b", "$[-1]", "/a/b", "$[#-1]", "$.*"],
+    "characters": ["x", "", " a", "ab"],
+    "fill": ["x", " ", "*"],
+    "separator": [",", "", "ab", "-"],
+    "escape": ["!", ""],
+    "digits": ["0", "1", "2", "-1", "3"],
+    "old": ["a", "", "ab"],
+}
+"""The constants of parameters, by their names."""
+TEXT_CONSTANTS = [
+    "",
+    "a",
+    "b",
+    ",",
+    "sum",
+    "max",
+    "g",
+    "$.a",
+    "a.b",
+    "x",
+    "%",
+    "i",
+    "s",
+    "year",
+    "min",
+    "avg",
+    "count",
+    "string_agg",
+]
+INTERVALS = ["interval '1' day", "interval '1' month", "interval '90' minute", "interval '-1' year", "interval '7' day"]
+
+
+def same_names(theirs: set[str]) -> list[tuple[str, str]]:
+    """Return the names that both have, each with its function's name in the table."""
+    named = [(name, name) for name in FUNCTIONS] + list(SYNONYMS.items())
+    return [(name, meant) for name, meant in named if name in theirs or not (name.isidentifier()) or name in SYNTAX]
+
+
+SYNTAX = {"coalesce", "ifnull", "in", "and", "or", "not", "like", "ilike", "isnull"}
+"""Functions that DuckDB's list lacks, as its grammar has them."""
+UNARY = {"negate": "-{}", "~": "~{}", "not": "not {}", "is null": "{} is null"}
+OTHER = {"in": "{} in ({}, {})", "array": "[{}, {}]", "json_extract": "{} -> {}", "json_extract_string": "{} ->> {}"}
+
+
+class Calls:
+    """Draws calls."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def column(self, kinds: str = "") -> str:
+        """Return a column whose type begins with one of the words, in parentheses where that is an operand."""
+        wanted = tuple(kinds.split()) or ("",)
+        return self.rng.choice(
+            [name for name, kind in COLUMNS.items() if kind.startswith(wanted) and kind not in NARROW]
+        )
+
+    def argument(self, kind: str, name: str = "") -> str:
+        """Return an argument of a kind of signature."""
+        rng, few = self.rng, self.rng.random()
+        if few < 0.04:
+            return "null"
+        if name in CONSTANTS and rng.random() < 0.8:
+            value = rng.choice(CONSTANTS[name])
+            return value if name in ("group", "digits") else f"'{value}'"
+        kinds = {
+            "integer": "int uint",
+            "float": "int float decimal",
+            "number": "int uint float decimal",
+            "dated": "date datetime",
+            "timed": "time datetime",
+        }
+        kinds |= {
+            "timestamp": "datetime date",
+            "duration": "duration",
+            "list": "list",
+            "string": "string",
+            "bool": "bool",
+            "date": "date?",
+        }
+        if kind == "duration":
+            return rng.choice(INTERVALS)
+        if kind == "integer" and rng.random() < 0.5:
+            return rng.choice(["0", "1", "2", "-1", "-2", "3", "100"])
+        if kind == "string" and rng.random() < 0.4:
+            return f"'{rng.choice(TEXT_CONSTANTS)}'"
+        return self.column(kinds.get(kind, ""))
+
+    def any(self) -> str:
+        """Return an argument of any kind."""
+        few = self.rng.random()
+        if few < 0.7:
+            return self.column()
+        if few < 0.75:
+            return "null"
+        if few < 0.8:
+            return self.rng.choice(INTERVALS)
+        if few < 0.9:
+            return self.rng.choice(["0", "1", "2", "-1", "3", "2.5", "1e0", "0.5e0"])
+        return f"'{self.rng.choice(TEXT_CONSTANTS)}'"
+
+    def like(self, one: str) -> str:
+        """Return an argument that is often of the type of another."""
+        if self.rng.random() < 0.6 and one in COLUMNS:
+            return self.rng.choice(["a", "b"]) + one[1:]
+        return self.any()
+
+    def call(self, name: str, meant: str) -> str:
+        """Return a call."""
+        function = FUNCTIONS[meant]
+        if name in UNARY:
+            return UNARY[name].format(self.any())
+        if name in OTHER and self.rng.random() < 0.7:
+            return OTHER[name].format(
+                one := self.any(), self.argument("string", "path") if "json" in name else self.like(one), self.any()
+            )
+        if not name[0].isalpha() or " " in name or name in ("and", "or", "like", "ilike"):
+            one = self.any()
+            return f"{one} {name} {self.like(one)}"
+        if function.rule is None:
+            parameters = parse_signature(function.signature).parameters
+            least = sum(each.default is None for each in parameters)
+            count = self.rng.randint(least, len(parameters))
+            args = [self.argument(each.kind, each.name) for each in parameters[:count]]
+        else:
+            args = [self.any() for _ in range(self.rng.randint(1, 3))]
+            args[1:] = [self.like(args[0]) if "json" not in name else self.argument("string", "path") for _ in args[1:]]
+            if function in LISTS and meant != "array":
+                args[:2] = self.of_list(name)
+            if name in ("round", "trunc"):
+                args[1:] = [self.rng.choice(CONSTANTS["digits"]) for _ in args[1:2]]
+            if "date" in name:
+                args[0] = self.argument("string", "unit")
+        return f"{name}({', '.join(args)})"
+
+    def of_list(self, name: str) -> list[str]:
+        """Return a list, and if the function takes something beside it, a list or an element of its type."""
+        one = self.column("list")
+        kind = COLUMNS[one]
+        two = [self.column(kind), self.column(kind[len("list[") :].partition("?")[0]), "null", self.argument("string")]
+        wanted = 0 if any(word in name for word in ("concat", "cat", "intersect", "except", "has_a")) else 1
+        if name.removeprefix("list_").removeprefix("array_") in ("sort", "distinct", "min", "max", "sum", "avg"):
+            return [one]
+        return [one, self.rng.choice([two[wanted], two[wanted], two[wanted], *two])]
+
+    def cast(self) -> str:
+        """Return a cast."""
+        kinds = [SQL_TYPES.get(kind.rstrip("?"), kind.rstrip("?")) for kind in VALUES]
+        value = self.rng.choice(list(COLUMNS)) if self.rng.random() < 0.8 else self.any()
+        return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if '[' not in each and 'struct' not in each and each != 'float'])})"
+
+    def part(self) -> str:
+        """Return a subscript or a slice."""
+        rng = self.rng
+        whole = ["1", "0", "-1", "2", "-2", self.column("int64")]
+        bounds = rng.choice(["{}", "{}", "{}:{}", "{}:", ":{}"]).format(rng.choice(whole), rng.choice(whole))
+        return f"{self.column('list string')}[{bounds}]"
+
+
+def _rows() -> Iterator[dict[str, object]]:
+    """Yield rows that have the values of columns in different company."""
+    for n in range(40):
+        row = {}
+        for at, values in enumerate(VALUES.values()):
+            for side, name in enumerate("ab"):
+                # Strides that are coprime to the numbers of values meet all pairs.
+                row[f"{name}{at}"] = values[(n * (1 + 2 * side) + side * (n // len(values))) % len(values)]
+        yield row
+
+
+ROWS = list(_rows())
+NARROW = {"int8?", "uint8?", "float32?"}
+"""Types in which DuckDB computes with fewer bits than we do: only casts read their columns."""
+
+
+class Aggregations:
+    """Draws aggregates over groups of rows."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def call(self, name: str, count: int) -> str:
+        """Return the call of an aggregate with so many arguments."""
+        kinds = [kind for kind in VALUES if kind not in NARROW and "[" not in kind.removeprefix("datetime[us]")]
+        if AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].accepts in ("number", "numbers"):
+            kinds = ["decimal(6, 2)?"]  # sums of squares of others round differently
+        args = [f"{self.rng.choice('ab')}{list(VALUES).index(self.rng.choice(kinds))}" for _ in range(count)]
+        if name.endswith("_by") or name.startswith("arg_"):
+            args[1:] = [self.rng.choice(["n", "nullif(n, 8)", "nullif(n % 10, 3) * 100 + n"])]
+        if name.startswith(("quantile", "percentile")):
+            args[1:] = [self.rng.choice(["0.5", "0.25", "0", "1", "0.9"])]
+        ordered = name in ("first", "last", "array_agg", "list", "string_agg", "listagg", "group_concat")
+        if name in ("string_agg", "listagg", "group_concat"):
+            args = [f"{self.rng.choice('ab')}{list(VALUES).index('string?')}", "','"]
+        way = self.rng.choice([" desc", "", " nulls first", " desc nulls first"])
+        order = f" order by {args[0]}{way}" if ordered else ""
+        return f"{name}({', '.join(args)}{order})"

@@ -1,0 +1,274 @@
+"""A function or operator with DuckDB's name has DuckDB's value: every one of the table, over columns of every type, and casts, parts and aggregates.
+
+What differs is a row of the table of differences, or a documented error: `ERRORS` has the functions that may fail where DuckDB has a value.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from functools import cache
+
+import duckdb
+
+from ddcli import Dataflow
+from ddcli.errors import DdError, InputError, SpecError
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BY_PAIR
+from ddcli.expressions.stage import FusedSteps
+from ddcli.expressions.steps import MapStep
+from tests.draws import chance, many
+from tests.expressions.calls import COLUMNS, ROWS, SQL_TYPES, Aggregations, Calls, same_names
+from tests.expressions.support import frame_of, scalar, schema
+
+Differs = Callable[[dict[str, object], object, object], bool]
+SCHEMA = schema(COLUMNS)
+FRAME = frame_of(SCHEMA, ROWS)
+FAILED = "fails"
+ERRORS = {"/", "sqrt", "ln", "log", "log2", "log10", "power", "pow", "asin", "acos", "make_date", "+", "-", "<<"}
+ERRORS |= {
+    "date_add",
+    "date_sub",
+    "list_sum",
+    "array_sum",
+    "list_aggregate",
+    "list_aggr",
+    "array_aggr",
+    "array_aggregate",
+}
+"""The functions that fail where DuckDB returns NaN, an infinity, a year outside of 1 to 9999, or an integer of more than 64 bits."""
+
+
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    """Return a database with the rows."""
+    base = duckdb.connect(config={"threads": 1, "memory_limit": "400MB"})
+    base.execute("load json")
+    columns = ", ".join(f"{name} {SQL_TYPES.get(kind[:-1], kind[:-1])}" for name, kind in COLUMNS.items())
+    base.execute(f"create table r (n bigint, {columns})")
+    marks = ", ".join("?" * (len(COLUMNS) + 1))
+    base.executemany(f"insert into r values ({marks})", [[n, *row.values()] for n, row in enumerate(ROWS)])
+    return base
+
+
+@cache
+def names() -> list[tuple[str, str]]:
+    found = database().execute(
+        "select distinct function_name from duckdb_functions() where function_type in ('scalar', 'macro')"
+    )
+    return same_names({name for (name,) in found.fetchall()})
+
+
+def theirs(written: str) -> list[object] | None:
+    """Return DuckDB's value for each row, None if it doesn't take the text."""
+    base = database()
+    try:
+        base.execute(f"explain select {written} from r")
+    except duckdb.Error:
+        return None
+    try:
+        return [value for (value,) in base.execute(f"select {written} from r order by n").fetchall()]
+    except duckdb.Error:
+        return [
+            _alone(lambda n=n: base.execute(f"select {written} from (from r where n = {n})").fetchone()[0])
+            for n in range(len(ROWS))
+        ]  # type: ignore[index,misc]
+
+
+def ours(written: str) -> list[object] | None:
+    """Return our value for each row, None if we don't take the text."""
+    try:
+        expression = scalar(written, COLUMNS)
+    except SpecError:
+        return None
+    stage = FusedSteps(SCHEMA, (MapStep((("value", expression),)),))
+    try:
+        return stage.run(FRAME).frame["value"].to_list()
+    except InputError:
+        return [_alone(lambda n=n: stage.run(FRAME[n : n + 1]).frame["value"].to_list()[0]) for n in range(len(ROWS))]  # type: ignore[misc]
+
+
+def _alone(value: Callable[[], object]) -> object:
+    try:
+        return value()
+    except (InputError, duckdb.Error):
+        return FAILED
+
+
+def same(one: object, other: object) -> bool:
+    """Return whether two values are equal: numbers by their values, floats but for the last bits, all others with their types."""
+    if one is None or other is None or isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    numbers = (int, float, Decimal)
+    if isinstance(one, numbers) and isinstance(other, numbers):
+        if not isinstance(one, float) and not isinstance(other, float):
+            return one == other
+        a, b = float(one), float(other)
+        return a == b or math.isclose(a, b, rel_tol=1e-12) or (math.isnan(a) and math.isnan(b))
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return len(one) == len(other) and all(map(same, one.values(), other.values()))
+    return type(one) is type(other) and one == other
+
+
+class Comparison:
+    """Texts that both took, and the first difference of each that no documented one explains."""
+
+    def __init__(self) -> None:
+        self.compared = 0
+        self.different: list[str] = []
+
+    def add(self, written: str, *, may_fail: bool = False, differs: Differs | None = None) -> None:
+        """Compare the values of a text."""
+        found, wanted = ours(written), theirs(written)
+        if found is None or wanted is None:
+            return
+        self.compared += 1
+        for row, value, other in zip(ROWS, found, wanted, strict=True):
+            if other == FAILED or same(value, other) or (may_fail and value == FAILED):
+                continue
+            used = {name: row[name] for name in re.findall(r"\b[ab]\d+\b", written)}
+            if differs is None or not differs(used, value, other):
+                self.different.append(f"{written} over {used}: {value!r} here, {other!r} in DuckDB")
+                return
+
+
+def _digits(_: dict[str, object], value: object, other: object) -> bool:
+    """Return whether a quotient of decimals is a decimal with at least 6 digits behind the point."""
+    return (
+        isinstance(value, Decimal)
+        and isinstance(other, float)
+        and abs(float(value) - other) <= 1e-6 * max(1, abs(other))
+    )
+
+
+def _unordered(_: dict[str, object], value: object, other: object) -> bool:
+    """Return whether lists have the same elements: DuckDB's order of different ones is that of a hash."""
+    return isinstance(value, list) and isinstance(other, list) and sorted(map(repr, value)) == sorted(map(repr, other))
+
+
+def _combined(used: dict[str, object], value: object, _: object) -> bool:
+    """Return whether a text has two characters that are shown as one: DuckDB keeps these together."""
+    return any(isinstance(each, str) and "\u0301" in each for each in [value, *used.values()])
+
+
+def _json(used: dict[str, object], value: object, other: object) -> bool:
+    """Return whether values of JSON are the same but for the digits of numbers, which we keep; words like `nan` are no JSON."""
+    texts = [each for each in used.values() if isinstance(each, str)]
+    if "nan" in texts:
+        return value in (FAILED, None, False)
+    try:
+        return any(map(str.isdigit, str(value))) and float(str(value)) == float(str(other))
+    except ValueError:
+        return bool(re.sub(r"[\d.e+-]+", "", str(value)) == re.sub(r"[\d.e+-]+", "", str(other)))
+
+
+DIFFERENT: dict[str, Differs] = {
+    "/": _digits,
+    "bit_count": lambda used, _, __: not used,  # a constant has 32 bits there
+    "reverse": _combined,
+    "time_bucket": lambda _, value, other: (
+        type(other) is dt.date and value == dt.datetime(other.year, other.month, other.day)
+    ),  # noqa: DTZ001
+    **dict.fromkeys(
+        ["list_distinct", "array_distinct", "list_intersect", "array_intersect", "list_except"], _unordered
+    ),
+    **dict.fromkeys(["json_extract", "json_extract_string", "json_extract_path", "json_extract_path_text"], _json),
+    **dict.fromkeys(["json_array_length", "json_valid"], _json),
+    **dict.fromkeys(
+        ["array_to_string", "list_aggregate", "list_aggr", "array_aggregate", "array_aggr"],
+        lambda _, value, other: (value, other) == ("", None),
+    ),
+}
+"""The documented differences of values, by the functions' names."""
+
+
+def test_every_function_has_the_value_of_duckdb() -> None:
+    found = Comparison()
+    for name, meant in names():
+        calls = Calls(chance("calls", name))
+        for written in {calls.call(name, meant) for _ in range(many(20))}:
+            found.add(written, may_fail=name in ERRORS, differs=DIFFERENT.get(name))
+    assert found.different == []
+    assert found.compared > 0.2 * len(names()) * many(20)
+
+
+def _cast_differs(used: dict[str, object], value: object, other: object) -> bool:
+    """Return whether a text has not the form of its type, which is an error: a fraction or an exponent for an integer, a day for a time."""
+    return value in (FAILED, None) and other is not None and any(isinstance(each, str) for each in used.values())
+
+
+def test_every_cast_has_the_value_of_duckdb() -> None:
+    calls, found = Calls(chance("casts")), Comparison()
+    drawn = {calls.cast() for _ in range(many(600))}
+    for written in drawn:
+        found.add(written, differs=_cast_differs)
+    assert found.different == []
+    assert found.compared > 0.3 * len(drawn)
+
+
+def test_every_part_has_the_value_of_duckdb() -> None:
+    calls, found = Calls(chance("parts")), Comparison()
+    drawn = {calls.part() for _ in range(many(300))}
+    for written in drawn:
+        found.add(written)
+    assert found.different == []
+    assert found.compared > 0.3 * len(drawn)
+
+
+def _one_of(call: str, value: object, other: object) -> bool:
+    """Return whether an aggregate differs as documented: in what depends on the order of rows, and in the digits of decimals."""
+    name = call.partition("(")[0]
+    if name in ("corr", "regr_slope") and value is None:
+        return isinstance(other, float) and math.isnan(other)
+    if (
+        isinstance(value, float)
+        and isinstance(other, float)
+        and AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].accepts == "numbers"
+    ):
+        return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-12)
+    if name in ("avg", "mean", "median", "quantile_cont"):
+        return (
+            isinstance(value, Decimal | float)
+            and isinstance(other, Decimal | float)
+            and abs(float(value) - float(other)) <= 1e-2
+        )
+    return False
+
+
+def test_every_aggregate_has_the_value_of_duckdb() -> None:
+    base, compared, different = database(), 0, []
+    found = base.execute("select distinct function_name from duckdb_functions() where function_type = 'aggregate'")
+    shared = {name for (name,) in found.fetchall()} & {*AGGREGATES, *AGGREGATE_SYNONYMS}
+    for name in sorted(shared - {"any_value", "mode"}):  # which return any of several values
+        draws, count = Aggregations(chance("aggregates", name)), AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].args
+        for call in {draws.call(name, 2 if name in BY_PAIR else count) for _ in range(many(12))}:
+            statement = f"select n % 7 as g, {call} as v from {{}} group by all order by 1"
+            try:
+                wanted = base.execute(statement.format("r")).fetchall()
+                groups = _grouped(statement.format("self"))
+            except (DdError, SpecError, duckdb.Error):
+                continue
+            compared += 1
+            different += [
+                f"{call} of group {group}: {groups[group]!r} here, {other!r} in DuckDB"
+                for group, other in wanted
+                if not same(groups[group], other) and not _one_of(call, groups[group], other)
+            ]
+    assert different == []
+    assert compared > len(shared)
+
+
+def _grouped(statement: str) -> dict[object, object]:
+    """Return the value of each group."""
+    dataflow = Dataflow()
+    rows = dataflow.input("r", {"n": "int64", **COLUMNS})
+    output = rows.sql(statement).output()
+    for n, row in enumerate(ROWS):
+        rows.insert((n, *row.values()))
+    rows.close()
+    dataflow.step()
+    return {record[0]: record[1] for record, _, _ in output.updates()}
