@@ -37,7 +37,7 @@ RECEIVERS = {
 STRICT = {name for name, function in FUNCTIONS.items() if function.rule is None}
 STRICT |= {
     "+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "&", "|", "~", "<<", ">>", "mod", "xor", "negate", "abs", "round",
-    "try_add", "try_subtract", "try_multiply", "try_divide", "list_intersect", "list_except", "list_has_any", "list_has_all",
+    "try_add", "try_subtract", "try_multiply", "try_divide", "list_except", "list_has_any", "list_has_all",
 }  # fmt: skip
 """The functions that return null if an argument is null."""
 SHALLOW, STEP = 8, 2

@@ -206,8 +206,12 @@ def _time_bucket(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     assert isinstance(width, Literal)
     per = call.type.per_second
     size = width.value // timedelta(microseconds=1) * per // 10**6  # type: ignore[operator]
-    origin = 10959 * 86400 * per
-    start = (args[1].to_physical() - origin) // size * size + origin
+    origin, day = 10959 * 86400 * per, 86400 * per
+    is_date = call.type.kind == "date"
+    moment = args[1].to_physical().cast(pl.Int64) * day if is_date else args[1].to_physical()
+    start = (moment - origin) // size * size + origin
+    if is_date:
+        return dated(low, call, start // day).cast(pl.Int32).cast(pl.Date)
     return dated(low, call, start).cast(call.type.to_polars())
 
 

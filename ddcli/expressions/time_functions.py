@@ -82,7 +82,8 @@ def _time_bucket(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `time_bucket`; with a zone, buckets of days begin at midnights of its clocks."""
     width, value, *zones = check_arguments(parse_signature(TIME_BUCKET), args)
     if not zones:
-        return [width, value], value.type, name
+        of_date = args[1].type.kind == "date"
+        return [width, args[1] if of_date else value], args[1].type if of_date else value.type, name
     (zone,) = zones
     _check_zone(zone)
     if value.type.zone is None:
@@ -170,7 +171,7 @@ TIME = [
     strptime [strptime]: strptime(text, format: constant) -- Text in this format as a timestamp: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f`, `%z` (an offset: then it has a zone), `%F`, `%T`, `%R`, `%%`; other text is an error. A day: `cast(strptime(...) as date)`. -- strptime('01.02.2024', '%d.%m.%Y') => timestamp '2024-02-01 00:00:00'
     try_strptime [strptime]: try_strptime(text, format: constant) -- The same; null for other text. -- try_strptime('1 Feb 2024', '%d.%m.%Y') => null
     timezone [timezone]: timezone(zone: constant, x), x at time zone zone -- The clock time of the zone at a timestamp with a zone; the timestamp at which its clocks show one without a zone. -- timezone('Europe/Berlin', timestamp '2024-07-01 12:00:00') => timestamptz '2024-07-01 10:00:00+00'
-    time_bucket [time_bucket]: time_bucket(width: constant interval, x [, zone: constant]) -- The beginning of the bucket of x: buckets have the width of the interval, counted from Monday, 2000-01-03, in UTC unless a zone is given. -- time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00') => timestamp '2024-02-01 10:15:00'
+    time_bucket [time_bucket]: time_bucket(width: constant interval, x [, zone: constant]) -- The beginning of the bucket of x, its day for a date: buckets have the width of the interval, counted from Monday, 2000-01-03, in UTC unless a zone is given. -- time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00') => timestamp '2024-02-01 10:15:00'
     """,
         date_part=_date_part,
         date_add=_date_add,

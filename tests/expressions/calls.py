@@ -358,7 +358,7 @@ class Calls:
         """Return a cast."""
         kinds = [SQL_TYPES.get(kind.rstrip("?"), kind.rstrip("?")) for kind in VALUES]
         value = self.rng.choice(list(COLUMNS)) if self.rng.random() < 0.8 else self.any()
-        return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if '[' not in each and 'struct' not in each and each != 'float'])})"
+        return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if '[' not in each and 'struct' not in each])})"
 
     def part(self) -> str:
         """Return a subscript or a slice."""

@@ -5,7 +5,6 @@ What differs is a row of the table of differences, or a documented error: `ERROR
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import re
 from collections.abc import Callable
@@ -170,9 +169,6 @@ DIFFERENT: dict[str, Differs] = {
     "/": _digits,
     "bit_count": lambda used, _, __: not used,  # a constant has 32 bits there
     "reverse": _combined,
-    "time_bucket": lambda _, value, other: (
-        type(other) is dt.date and value == dt.datetime(other.year, other.month, other.day)
-    ),  # noqa: DTZ001
     **dict.fromkeys(
         ["list_distinct", "array_distinct", "list_intersect", "array_intersect", "list_except"], _unordered
     ),

@@ -631,6 +631,9 @@ def add_days(_: Call, args: list[Any]) -> Any:
 def time_bucket(_: Call, args: list[Any]) -> Any:
     begin = dt.datetime(2000, 1, 3)  # noqa: DTZ001
     try:
+        if not isinstance(args[1], dt.datetime):
+            moment = dt.datetime(args[1].year, args[1].month, args[1].day)  # noqa: DTZ001
+            return (begin + (moment - begin) // args[0] * args[0]).date()
         return begin + (args[1] - begin) // args[0] * args[0]
     except OverflowError:
         raise Fails from None
