@@ -37,7 +37,7 @@ class Takeover(ABC):
     program: str
     """The program's name in `dd import`."""
     of_duckdb = True
-    """Whether the project's queries are DuckDB's, so that notes on it matter."""
+    """True for queries of DuckDB: then notes on it matter."""
 
     def __init__(self, project: ForeignProject, folder: Path, target: Path) -> None:
         self.project, self.folder, self.target = project, folder, target
