@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.driver.libraries import map_ahead
@@ -35,6 +36,7 @@ from ddcli.job.options import SparkOptions
 from ddcli.job.request import check_outputs, imports, newest_of, read_request
 from ddcli.screen import near
 from ddcli.store.files.gate import INVISIBLE
+from ddcli.store.files.objects import locate
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.outputs import check_aside
@@ -43,7 +45,6 @@ from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from ddcli.job.options import Engine
     from ddcli.job.request import Request
@@ -54,9 +55,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    path: Path,
+    path: Path | str,
     *,
-    state: Path | None = None,
+    state: Path | str | None = None,
     until: str | None = None,
     dry_run: bool = False,
     apply: bool = False,
@@ -115,7 +116,8 @@ def run(
     if cache_dir is not None:
         set_cache_dir(cache_dir)
     place = SparkOptions.of(master, remote, conf, spark)
-    request = read_request(path, state, until, say, runs=True, now=now)
+    pipeline, directory = Path(path), locate(Path.cwd(), state) if isinstance(state, str) else state
+    request = read_request(pipeline, directory, until, say, runs=True, now=now)
     check_outputs(request.spec, rewrite | (refresh or frozenset()))
     request = replace(
         request,
@@ -135,7 +137,11 @@ def run(
         request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)
     request = _with_corrections(request, manifest, withdraw, reopen)
-    if manifest is not None and reopen is None and (note := refuse_clock(request.clock, manifest, path)) is not None:
+    if (
+        manifest is not None
+        and reopen is None
+        and (note := refuse_clock(request.clock, manifest, pipeline)) is not None
+    ):
         say(note)
     if manifest is not None and _is_idle(request, manifest, reopen, locks=not dry_run):
         return idle_summary(request, manifest)

@@ -22,7 +22,7 @@ from ddcli.job.summary import SparkSummary
 from ddcli.sinks.outputs import LARGE
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath, settings_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -271,6 +271,7 @@ class Stepping:
                 combines=self.assembled.scope.combines,
                 quarantines=request.spec.errors is not None,
                 cache_dir=cache_dir(),
+                store=settings_in_use(),
             )
             spreading = Spreading(
                 job,

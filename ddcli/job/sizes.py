@@ -70,17 +70,19 @@ class Sizes:
     def spread(self, rows: int, slots: int, *, new: bool) -> Sizes:
         """Return the sizes for processes that do `slots` tasks at once: out of core, and with a share of a large run for each.
 
-        A `new` state has as many shards as there are shares.
+        A `new` state has as many shards as there are shares. The passes are a multiple of all shards: of a kept state's they are one already.
 
         >>> Sizes(1, 1, 1).spread(10_000_000, 4, new=True)
         Sizes(shards=4, passes=4, threads=1, most=2500000, room=0)
         >>> Sizes(1, 1, 1).spread(1_000, 4, new=True)
         Sizes(shards=1, passes=2, threads=1, most=50000, room=0)
+        >>> Sizes(16, 16, 1).spread(100_000_000, 255, new=True).passes, Sizes(16, 16, 1).spread(100_000_000, 19, new=False).passes
+        (255, 32)
         """
         apart = max(1, min(slots, rows // MUCH))
         shards = max(self.shards, apart) if new else self.shards
-        common = math.lcm(self.passes, shards)
-        passes = common * -(-max(2, apart) // common)
+        whole = shards if new else self.passes
+        passes = whole * -(-max(2, apart, self.passes) // whole)
         most = max(LEAST_ROWS, min(self.most or rows, -(-rows // slots)))
         return Sizes(shards, passes, self.threads, most, self.room or 0)
 

@@ -17,7 +17,7 @@ from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.schedule import Leg, Schedule
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
-from ddcli.runtime.task import Result, Task, perform
+from ddcli.runtime.task import SHARED, Result, Task, packed, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.traces import Rest, StateTraces
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.scope_tree import Address, Memos, Path
+    from ddcli.errors import DdError
     from ddcli.runtime.placement import Choosing
     from ddcli.runtime.task import Job
     from ddcli.sinks.outputs import Publishing
@@ -81,7 +82,7 @@ class Spreading:
 
     def run(self) -> None:
         """Run the step."""
-        common = pickle.dumps(self.job)
+        common = packed(self.job)
         for leg, sent in self.schedule.legs():
             if self.watch is not None:
                 self.watch(self.counts)
@@ -182,7 +183,7 @@ class Spreading:
                 self.transaction.adopt(result.batches, ())
         for result in results:
             if result.error is not None:
-                raise result.error
+                raise on_executor(result.error, result.host) if spark and result.host else result.error
         for result in results:
             self._take_in(result)
 
@@ -217,6 +218,11 @@ class Spreading:
             self.progress.wrote(piece.rows, piece.file[1].size if piece.file else 0)
         for kept in result.kept:
             self.progress.wrote(*kept.fresh(self.job.number or 0))
+
+
+def on_executor(error: DdError, host: str) -> EngineError:
+    """Return the error of a file that the system of an executor refuses, with the name of its machine."""
+    return EngineError(f"on the executor's machine {host}: {error.problem}", place=error.place, hint=SHARED)
 
 
 def dealt(things: Sequence[T], slots: int) -> list[Sequence[T]]:

@@ -32,10 +32,11 @@ from ddcli.sinks.outputs import Piece, frame_copy
 from ddcli.sinks.side_logs import ErrorLog
 from ddcli.store.files.access import is_directory, real
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath, adopt_settings
 from ddcli.store.log.writer import output_bytes
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.scratch.exchange import FileExchange, Sent
+from ddcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from ddcli.store.state.holds import Claims
     from ddcli.store.state.manifest import Manifest
 
+SHARED = "put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://"
+"""The way out where an executor lacks a file."""
 FEW = 10_000
 """The most updates of an output that a task returns in its result instead of in a file."""
 
@@ -99,6 +102,8 @@ class Job:
     """True: records on which an expression fails go to the quarantine, instead of ending the run."""
     cache_dir: Path
     """The folder of compiled kernels, on machines that have one."""
+    store: Mapping[str, str] = field(default_factory=dict)
+    """The address and credentials of the object store, for machines that have none of their own."""
 
     def traces(self, pools: Sequence[Pool]) -> StateTraces:
         """Return the traces that the run's operators begin with."""
@@ -147,20 +152,30 @@ class Result:
     lines: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     error: DdError | None = None
+    host: str | None = None
+    """The machine whose system has caused the error: another machine may not have it."""
+
+
+def packed(job: Job) -> bytes:
+    """Return a job as all its tasks get it: behind the version of this package, as only the same version can read it."""
+    return f"{__version__}\n".encode() + pickle.dumps(job)
 
 
 def perform(common: bytes, task: bytes, attempt: str) -> bytes:
-    """Return the pickled `Result` of a pickled `Task` of a pickled `Job`. No two attempts at a task have the same name `attempt`.
+    """Return the pickled `Result` of a pickled `Task` of a `packed` job. No two attempts at a task have the same name `attempt`.
 
-    An error of the data or the pipeline is part of the result, since Spark would repeat a task that raises.
+    An error of the data, the pipeline or the system is part of the result, since Spark would repeat a task that raises.
     """
-    job = _job(common)
+    host = os.uname().nodename
     try:
-        result = _Doing(job, attempt).do(pickle.loads(task))  # noqa: S301
+        result = _Doing(_job(common), attempt).do(pickle.loads(task))  # noqa: S301
     except SpecError as error:  # the driver could import all that the file names, this machine can't
         result = Result(error=_lacking(error))
     except DdError as error:
-        result = Result(error=error)
+        result = Result(error=error, host=host if isinstance(error.__cause__ or error.__context__, OSError) else None)
+    except OSError as error:
+        problem = f"the file can't be opened: {error.strerror or error}"
+        result = Result(error=EngineError(problem, place=error.filename and str(error.filename)), host=host)
     return pickle.dumps(result)
 
 
@@ -179,10 +194,17 @@ def _job(common: bytes) -> Job:
     found = _known.get(common)
     if found is None:
         _known.clear()
-        found = pickle.loads(common)  # noqa: S301
+        version, _, data = common.partition(b"\n")
+        if version.decode() != __version__:
+            raise EngineError(
+                f"an executor on {os.uname().nodename} has ddcli {__version__}, and this is {version.decode()}",
+                hint="install the same version everywhere; `dd doctor --spark` compares the versions of all executors",
+            )
+        found = pickle.loads(data)  # noqa: S301
         assert isinstance(found, Job)
         _known[common] = found
         kernels.set_cache_dir(found.cache_dir)
+        adopt_settings(found.store)
     return found
 
 
@@ -231,14 +253,14 @@ class _Doing:
         return self.result
 
     def _check_shared(self) -> None:
-        """Raise EngineError unless the scratch directory exists here, which the driver has made."""
-        scratch = self.job.scratch
-        if not isinstance(scratch, ObjectPath) and not is_directory(real(scratch)):
-            raise EngineError(
-                "an executor can't open the state",
-                place=str(self.job.state),
-                hint="put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://",
-            )
+        """Raise EngineError unless the directories exist here that the driver has made: of the scratch files, and of the outputs."""
+        places = [("state", self.job.scratch, self.job.state)]
+        if self.attempt is not None:
+            places += [(f"output '{name}'", path, path) for name, path in self.job.outputs.items()]
+        for what, made, place in places:
+            if not isinstance(made, ObjectPath) and not is_directory(real(made)):
+                problem = f"an executor on {os.uname().nodename} can't open the {what}"
+                raise EngineError(problem, place=str(place), hint=SHARED)
 
     def assembled(self, threads: int) -> Assembled:
         """Return the dataflow, none of its operators made yet."""

@@ -6,6 +6,7 @@ import io
 import threading
 import time as clock
 from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.times import BEYOND
+from ddcli.errors import EngineError
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.replacement import replaced, rows_between, spans, summed_up
 from ddcli.store.files.access import is_there
@@ -32,7 +34,7 @@ from ddcli.store.state.register import last_of, more
 from ddcli.store.tables.file_identity import mark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -196,15 +198,18 @@ class Publishing:
         waiting, elsewhere = self._gathered(name), self._elsewhere.pop(name, [])
         if name not in self._joint and len(elsewhere) + bool(waiting) == 1:
             for place, written in elsewhere:  # it gets another name, and is not copied
+                with _here(place):
+                    footer = footer_checksum(place)
                 self.transaction.adopt((), [(place, self._path(name))])
-                self._note(name, written, footer_checksum(place))
+                self._note(name, written, footer)
             if waiting:
                 self._write(name, self._encoded(waiting)[0])
             return
         if waiting:
             self._add_part(name, *self._encoded(waiting))
         for place, written in elsewhere:
-            self._joined(name).add_file(place, written)
+            with _here(place):
+                self._joined(name).add_file(place, written)
         if name in self._joint:
             self._note(name, self._joint[name].finish(), self._joint[name].footer)
 
@@ -325,6 +330,19 @@ class Publishing:
         none = OutputSummary(0, 0, 0, None)
         files = {name: str(self._path(name)) for name in self._files}
         return {name: replace(self._counts.get(name, none), file=files.get(name)) for name in self.layouts}
+
+
+@contextmanager
+def _here(place: Path) -> Iterator[None]:
+    """Raise EngineError where a file that a task has written is not on this machine."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise EngineError(
+            "a part of the output that a task has written is not on this machine",
+            place=str(place),
+            hint="put the outputs at paths that all executors and this machine share, a shared file system or s3://",
+        ) from error
 
 
 def frame_copy(updates: np.ndarray, layout: Layout, pool: Pool, time: Schema) -> bytes:

@@ -3,9 +3,10 @@
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import date, timedelta
 from itertools import combinations
 
+import polars as pl
 import pytest
 
 import ddcli.runtime.task
@@ -19,7 +20,7 @@ from ddcli.job.sizes import BASE
 from ddcli.runtime.placement import Choosing
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import take_lock
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import SETTINGS, ObjectPath
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.holds import Hold, holding, read_holds, release, write_hold
@@ -30,7 +31,7 @@ from tests.crash.shop import OUTPUTS, Shop
 from tests.draws import some
 from tests.harness import write_log
 from tests.objects.shop import Remote
-from tests.spark.support import Here, started
+from tests.spark.support import Elsewhere, Here, started
 from tests.store.support import Dead, Faulty
 
 PARTS = ("in", "out", "state")
@@ -131,6 +132,44 @@ def test_tasks_meet_in_the_bucket(tmp_path, bucket):
     manifest = read_newest(there.state)
     named = {path.name for path, _ in batch_files(there.state, manifest)}
     assert {path.name for path, _ in (there.state / "arrangements").below()} == named
+
+
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"k": pl.lit(1), "v": pl.lit(5)},
+        {"k": pl.col("i") % 3, "v": pl.lit(None, pl.Int64)},
+        {"k": pl.lit(True), "v": pl.lit(2.5)},
+        {"k": pl.lit(""), "v": pl.lit("a")},
+        {"k": pl.col("i"), "v": pl.col("i").cast(pl.String)},
+        {"k": pl.lit(None, pl.String), "v": pl.lit(date(2024, 1, 1))},
+    ],
+    ids=str,
+)
+def test_tasks_send_rows_of_every_shape_through_the_bucket(tmp_path, bucket, rows, columns):
+    """A part whose lanes are all constant has no bytes."""
+    (tmp_path / "in").mkdir()
+    frame = pl.DataFrame({"i": range(rows)}).select(**columns).with_columns(time=0, diff=1)
+    frame.write_parquet(tmp_path / "in/0.parquet")
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        f"name: shapes\nshards: 3\nstate: {bucket}/state\ninputs: {{a: in/}}\n"
+        "collections: {sums: {from: a, apply: [{reduce: {by: [k], n: count(*), m: max(v)}}]}}\noutputs: {sums: out/}\n"
+    )
+    with started(Here(3)):
+        run(path, engine="spark")
+    found = pl.read_parquet(tmp_path / "out/*.parquet").drop("time", "diff")
+    wanted = frame.group_by("k").agg(n=pl.len().cast(pl.Int64), m=pl.col("v").max())
+    assert sorted(found.rows(), key=str) == sorted(wanted.rows(), key=str)
+
+
+def test_tasks_on_other_machines_get_the_address_and_credentials_of_the_store(tmp_path, bucket):
+    there = make(tmp_path, bucket)
+    there.supply(0)
+    with started(Elsewhere(tmp_path, lacking=SETTINGS)):
+        there.run(engine="spark")
+    assert there.rows() == there.local.meant(1)
 
 
 def test_a_commit_is_one_object_of_an_output(tmp_path, bucket, monkeypatch):

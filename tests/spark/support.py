@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import pickle
 import random
-from contextlib import contextmanager
+import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -40,6 +44,33 @@ class Here:
 
     def close(self) -> None:
         """Stay."""
+
+
+class Elsewhere(Here):
+    """Does each task in a process of its own, on a machine that differs from the driver's while tasks run, as `differ` makes it."""
+
+    program = """
+import pickle, sys
+from pathlib import Path
+from ddcli.runtime.task import perform
+path = Path(sys.argv[1])
+path.write_bytes(perform(*pickle.loads(path.read_bytes())))
+"""
+
+    def __init__(self, folder, differ=nullcontext, lacking=()):
+        super().__init__(1)
+        self.folder, self.differ = folder, differ
+        self.environment = {name: value for name, value in os.environ.items() if name not in lacking}
+
+    def run(self, function, common, tasks, about, progress):
+        with self.differ():
+            return [self.do(common, task) for task in tasks]
+
+    def do(self, common, task):
+        path = self.folder / "task"
+        path.write_bytes(pickle.dumps((common, task, str(next(self.names)))))
+        subprocess.run([sys.executable, "-c", self.program, path], env=self.environment, check=True)
+        return path.read_bytes()
 
 
 class Told(Here):

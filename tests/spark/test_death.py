@@ -1,7 +1,8 @@
-"""The driver is killed while its tasks write: nothing of it is visible, and the next run, of either engine, is right."""
+"""The driver, or its Java process, is killed while its tasks write: nothing of it is visible, and the next run, of either engine, is right."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -26,11 +27,12 @@ def early(record):
     return record
 
 def late(record):
-    \"\"\"Kill the driver, which started the JVM that started what started this process. Once.\"\"\"
+    \"\"\"Kill the JVM that started what started this process, or the driver, which started the JVM. Once.\"\"\"
     if record["k"] == 7 and once("killed"):
         while not any((HERE / ".dd").rglob("*.dd-tmp")):  # until the other task has written something
             time.sleep(0.01)
-        os.kill(parent(parent(os.getppid())), signal.SIGKILL)
+        java = parent(os.getppid())
+        os.kill(java if os.environ["KILLED"] == "java" else parent(java), signal.SIGKILL)
     return record
 """
 )
@@ -47,7 +49,8 @@ def at_work(folder):
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="the test finds processes in /proc")
-def test_a_killed_driver(tmp_path):
+@pytest.mark.parametrize("killed", ["driver", "java"])
+def test_a_killed_driver(tmp_path, killed):
     pytest.importorskip("pyspark")
     (tmp_path / "deadly.py").write_text(DEADLY)
     path = tmp_path / "p.yaml"
@@ -58,11 +61,18 @@ def test_a_killed_driver(tmp_path):
     )
     command = [sys.executable, "-m", "ddcli", "run", path, "--engine", "spark", "--master", "local[2,4]"]
     command += ["--conf", f"spark.driver.extraJavaOptions={SMALL}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == -9, done.stderr
+    environment = os.environ | {"KILLED": killed}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     state = tmp_path / ".dd/doomed"
     assert read_newest(state) is None
-    assert list(state.rglob("*.dd-tmp")), "the driver died too early for the test"
+    if killed == "java":
+        assert done.returncode == 5, done.stderr
+        assert "the Java process of Spark's driver has ended" in done.stderr
+    else:
+        assert done.returncode == -9, done.stderr
+        assert list(state.rglob("*.dd-tmp")), "the driver died too early for the test"
     assert not list((tmp_path / "out").rglob("updates-*"))
     until = time.monotonic() + 300
     while at_work(tmp_path):  # until what the driver has started notices

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 from ddcli.driver.run import run
 from ddcli.engine import loop, loop_tasks
 from ddcli.errors import EngineError
-from ddcli.runtime import placement
+from ddcli.runtime import placement, task
 from ddcli.runtime.placement import Choosing, Rule
 from tests.draws import many, some
 from tests.judge.case import Arrival, Case, Run
@@ -25,7 +28,7 @@ from tests.judge.sizes import AS_THEY_ARE, cut, few
 from tests.judge.test_arrival import FORMATS, WRITERS, histories, judge_arrivals
 from tests.judge.test_changes import edited, judge_changes
 from tests.judge.test_random import SEARCH
-from tests.spark.support import Here, Told, started, switching
+from tests.spark.support import Elsewhere, Here, Told, started, switching
 
 
 @SEARCH
@@ -336,3 +339,62 @@ def test_a_loop_that_does_not_settle_is_refused_by_the_task_that_finds_out(chain
     ):
         run(chain, engine="spark")
     assert not (chain.parent / "out").exists()
+
+
+@contextmanager
+def without(folder, other=None):
+    """Have a folder nowhere for a while, or another in its place."""
+    away = folder.with_suffix(".away")
+    folder.rename(away)
+    if other is not None:
+        (folder / other).mkdir(parents=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        away.rename(folder)
+
+
+@pytest.fixture
+def sums(tmp_path):
+    """Return a pipeline whose outputs and inputs are in folders of their own."""
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "name: sums\ninputs: {a: in/}\n"
+        "collections: {sums: {from: a, apply: [{reduce: {by: [k], n: count(*)}}]}}\noutputs: {sums: out/sums/}\n"
+    )
+    (tmp_path / "in").mkdir()
+    pl.DataFrame({"k": range(200_000), "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("away", "other", "problem"),
+    [
+        ("in", None, f"on the executor's machine {os.uname().nodename}: "),
+        ("out", None, f"an executor on {os.uname().nodename} can't open the output 'sums'"),
+        ("out", "sums", "a part of the output that a task has written is not on this machine"),
+    ],
+)
+def test_a_path_that_an_executor_does_not_have_is_named(sums, tmp_path, monkeypatch, away, other, problem):
+    monkeypatch.setattr(task, "FEW", 1)
+    folder = sums.parent / away
+    monkeypatch.setattr(
+        Elsewhere, "program", Elsewhere.program.replace("path =", "import ddcli.runtime.task as t; t.FEW = 1; path =")
+    )
+    with started(Elsewhere(tmp_path, lambda: without(folder, other))), pytest.raises(EngineError) as raised:
+        run(sums, engine="spark")
+    assert raised.value.problem.startswith(problem)
+    assert str(folder) in raised.value.place
+    assert "executors" in raised.value.hint
+    assert run(sums).changed
+
+
+def test_an_executor_with_another_version_is_refused(sums, tmp_path, monkeypatch):
+    monkeypatch.setattr(task, "__version__", "0.0.9")
+    with (
+        started(Elsewhere(tmp_path)),
+        pytest.raises(EngineError, match=r"has ddcli .*, and this is 0\.0\.9"),
+    ):
+        run(sums, engine="spark")
+    assert run(str(sums), state=str(sums.parent / ".dd/sums")).changed

@@ -19,6 +19,7 @@ from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import gate
 from ddcli.store.files.gate import Files, side_by_side
 from ddcli.store.files.lock import take_lock
+from ddcli.store.files.lock_holder import signature
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
@@ -554,3 +555,18 @@ def test_an_interruption_after_the_rename_that_commits_leaves_outputs_to_be_publ
     with State.open(state, {"out": out}, written=[out]) as opened:
         assert opened.manifest.number == 1
     assert read_progress(out) == ((1,),)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "p.yaml", "--conf", "spark.executorEnv.AWS_SECRET_ACCESS_KEY=MARK"],
+        ["run", "p.yaml", "--conf=spark.executorEnv.AWS_SECRET_ACCESS_KEY=MARK"],
+        ["forget", "p.yaml", "--where", "name = 'MARK'", "--where=name = 'MARK'"],
+    ],
+)
+def test_a_lock_is_signed_without_values_that_others_must_not_read(monkeypatch, words):
+    monkeypatch.setattr("sys.argv", ["dd", *words])
+    command = json.loads(signature())["command"]
+    assert "MARK" not in command
+    assert command.startswith(f"dd {words[0]} p.yaml {words[2].partition('=')[0]}")

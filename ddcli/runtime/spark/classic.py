@@ -7,14 +7,14 @@ import secrets
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, EngineError
 from ddcli.runtime.spark.java import java_home
-from ddcli.runtime.spark.session import explained, share, shortened
+from ddcli.runtime.spark.session import explained, promised, share, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -78,18 +78,25 @@ class Classic:
 
     @property
     def slots(self) -> int:
-        with explained(self._error):
-            return max(1, int(self.context.defaultParallelism))
+        return max(self._cores(), promised(self._settings()))
 
     @property
     def master(self) -> str:
         return str(self.context.master)
 
     def task_memory(self, here: int) -> int:
-        slots, executors = self.slots, self._executors()
-        settings = dict(self.context.getConf().getAll())
-        cores = settings.get("spark.executor.cores")
-        return share(settings, int(cores) if cores else -(-slots // max(executors, 1)), slots, here)
+        settings = self._settings()
+        cores = settings.get("spark.executor.cores") or -(-self._cores() // max(self._executors(), 1))
+        return share(settings, int(cores), self.slots, here)
+
+    def _settings(self) -> dict[str, str]:
+        with explained(self._error):
+            return dict(self.context.getConf().getAll())
+
+    def _cores(self) -> int:
+        """Return the number of cores of the present executors, or 2 as Spark does without any."""
+        with explained(self._error):
+            return max(1, int(self.context.defaultParallelism))
 
     @property
     def page(self) -> str | None:
@@ -153,11 +160,13 @@ class Classic:
             watch.join()
 
     def gather(self) -> None:
-        """Wait for executors: the number of shards depends on their number.
+        """Wait for executors, unless Spark allocates them when tasks wait: the number of shards depends on their number.
 
         Executors start together, so after the first this waits half as long again for the others. No task could run before the first;
         without one after `PATIENCE` seconds, the first stage waits.
         """
+        if promised(self._settings()):
+            return
         begun = changed = time.monotonic()
         count, first = 0, 0.0
         while not self._is_stopped() and (now := time.monotonic()) < begun + PATIENCE:
@@ -175,6 +184,12 @@ class Classic:
             return int(self.context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
 
     def _error(self, error: Exception) -> DdError:
+        if self._has_died():
+            return EngineError(
+                "the Java process of Spark's driver has ended: somebody killed it, or it ran out of memory",
+                place=self.master,
+                hint="nothing of this run is visible; run again, perhaps with more memory: --conf spark.driver.memory=...",
+            )
         if not self._is_stopped():
             return shortened(str(error))
         return EngineError(
@@ -184,8 +199,21 @@ class Classic:
         )
 
     def _is_stopped(self) -> bool:
+        return self._stopped() is not False
+
+    def _has_died(self) -> bool:
+        """Return whether the driver's Java process answers no more."""
+        return self._stopped() is None
+
+    def _stopped(self) -> bool | None:
+        """Return whether the driver has stopped; None where it does not answer."""
+        from py4j.protocol import Py4JNetworkError
+
         inner = self.context._jsc  # noqa: SLF001 - pyspark has no public name for it
-        return inner is None or bool(inner.sc().isStopped())
+        try:
+            return inner is None or bool(inner.sc().isStopped())
+        except (OSError, Py4JNetworkError):
+            return None
 
     def _forget(self) -> None:
         if self._common is not None:
@@ -194,10 +222,13 @@ class Classic:
             self._common = None
 
     def close(self) -> None:
-        if self.owned:
-            self.context.stop()
-        else:
+        if not self.owned:
             self._forget()
+            return
+        if self._has_died():
+            with suppress(OSError):  # the first call fails, and then takes the process as gone
+                self.context.stop()
+        self.context.stop()
 
 
 def _each(function: Function, common: Any, tasks: Iterable[bytes]) -> Iterator[bytes]:
@@ -240,6 +271,10 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
         master = master or conf.get("spark.master") or ALL_CORES
         conf.setMaster(master)
         defaults = DEFAULTS | {"spark.app.name": f"dd: {name}"} | (LOCAL if master.startswith("local") else {})
+        if conf.get("spark.dynamicAllocation.enabled") == "true":
+            defaults["spark.executor.cores"] = (
+                "1"  # else an executor may have any number, and a task's share of it is unknown
+            )
         for key, value in defaults.items():
             conf.setIfMissing(key, value)
         context = SparkContext(conf=conf)

@@ -27,6 +27,8 @@ MAPPED = 1200 << 20
 """Address space of a task's process that is not resident: libraries, stacks of threads, arenas. Measured; `BASE` is resident."""
 JVM = 512 << 20
 """The resident memory of an executor's JVM that only starts Python processes and carries small results."""
+UNBOUNDED = 64
+"""The executors that a run counts on where dynamic allocation has no bound, or a higher one."""
 MISMATCH = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?: (\S+) than that in driver: ([\d.]+\d)")
 LOST = re.compile(r"Lost task .*?\((?P<host>\S+) executor \S+\): (?P<why>.*)")
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\].*")
@@ -38,6 +40,7 @@ NO_MEMORY = re.compile(
     r"^(?:\S*\.)?\w*MemoryError\b|Cannot allocate memory|failed to map segment|can't start new thread", re.MULTILINE
 )
 """Messages of a process at its limit of address space, which `spark.executor.pyspark.memory` sets."""
+RESULTS = re.compile(r"results of (\d+) tasks \((.*?)\) is bigger than spark\.driver\.maxResultSize \((.*?)\)")
 NO_PYTHON = re.compile(r'Cannot run program "(.*?)"')
 DIED = "Python worker exited unexpectedly"
 CRASHED = re.compile(r"Fatal Python error: (?P<what>.*)\n(?:.*\n)*?Current thread .*\n(?P<stack>(?:  File .*\n)*)")
@@ -113,6 +116,21 @@ def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int
     return max(whole - JVM, whole // 2) // cores
 
 
+def promised(settings: Mapping[str, str]) -> int:
+    """Return the number of tasks at once that a cluster will give where executors come and go (dynamic allocation); 0 where they don't.
+
+    Spark asks for executors when tasks wait, so before the first stage there may be none to count.
+
+    >>> conf = {"spark.dynamicAllocation.enabled": "true", "spark.executor.cores": "4"}
+    >>> promised(conf | {"spark.dynamicAllocation.maxExecutors": "20"}), promised(conf), promised({})
+    (80, 256, 0)
+    """
+    if settings.get("spark.dynamicAllocation.enabled", "false").lower() != "true":
+        return 0
+    most = int(settings.get("spark.dynamicAllocation.maxExecutors", UNBOUNDED))
+    return min(most, UNBOUNDED) * int(settings.get("spark.executor.cores", "1"))
+
+
 def bytes_of(text: str) -> int:
     """Return the bytes of a size in Spark's notation: a number alone counts MiB.
 
@@ -129,6 +147,12 @@ def shortened(text: str) -> DdError:
     >>> print(shortened("Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.1 executor 2): ExecutorLostFailure (killed)").problem)
     an executor was lost: ExecutorLostFailure (killed)
     """
+    results = RESULTS.search(text)
+    if results:
+        return EngineError(
+            f"the results of {results[1]} tasks take {results[2]}, more than the {results[3]} that Spark lets the driver receive",
+            hint="nothing of this run is visible; allow more with --conf spark.driver.maxResultSize=... (0: any size), or write fewer `shards` into the file",
+        )
     python = list(PYTHON.finditer(text))
     if python:
         message = python[-1]["message"].strip()

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 IfLocked = Literal["fail", "wait", "skip"]
-WHERE = "--where"
+HIDDEN = ("--where", "--conf")
+"""Options with values that a lock's file must not have: conditions on rows that are to be forgotten, settings of Spark with credentials."""
 
 
 def signature(writer: Path | None = None, **more: str) -> bytes:
@@ -32,10 +33,11 @@ def signature(writer: Path | None = None, **more: str) -> bytes:
 
 
 def _arguments() -> Iterator[str]:
-    """Yield the words of this process's command line, but for conditions: a lock's file stays, and they may have values that are to be forgotten."""
+    """Yield the words of this process's command line, without the values of `HIDDEN` options: a lock's file stays, and others read it."""
     before = ""
     for word in sys.argv:
-        yield "..." if before == WHERE else f"{WHERE}=..." if word.startswith(f"{WHERE}=") else word
+        name, is_whole, _ = word.partition("=")
+        yield "..." if before in HIDDEN else f"{name}=..." if is_whole and name in HIDDEN else word
         before = word
 
 

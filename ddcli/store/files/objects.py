@@ -21,10 +21,23 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import EngineError, UsageError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
 SCHEME = "s3://"
+SETTINGS = (
+    "AWS_ENDPOINT_URL",
+    "AWS_ALLOW_HTTP",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+)
+"""The variables with the store's address and credentials that tasks on other machines get."""
+OWN = frozenset(os.environ)
+"""The variables that this process was started with."""
 PATIENCE = timedelta(seconds=30)
 """The time for which a request is tried again before the store counts as out of reach."""
 COPIED = 5 << 30
@@ -123,13 +136,17 @@ class ObjectPath(PosixPath):
             return bytes(_obstore().get(self.store, self.key).bytes())
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-        """Return some ranges of the bytes. They are requested at once, those that are close together as one."""
-        if not ranges:
-            return []
-        starts, ends = zip(*ranges, strict=True)
+        """Return some ranges of the bytes. They are requested at once, those that are close together as one.
+
+        Stores refuse an empty range, so these are not requested.
+        """
+        asked = [(start, end) for start, end in ranges if start < end]
+        if not asked:
+            return [b""] * len(ranges)
+        starts, ends = zip(*asked, strict=True)
         with self._errors():
-            found: list[Any] = _obstore().get_ranges(self.store, self.key, starts=starts, ends=ends)
-        return found
+            found = iter(_obstore().get_ranges(self.store, self.key, starts=starts, ends=ends))
+        return [next(found) if start < end else b"" for start, end in ranges]
 
     def open(
         self,
@@ -324,6 +341,19 @@ def relative(path: Path, base: Path) -> str:
     if isinstance(path, ObjectPath) or isinstance(base, ObjectPath):
         return str(path)
     return os.path.relpath(path, base)
+
+
+def settings_in_use() -> dict[str, str]:
+    """Return the environment's `SETTINGS` if this process has opened a bucket, for processes on other machines that do its work."""
+    return {name: os.environ[name] for name in SETTINGS if name in os.environ} if _bucket.cache_info().currsize else {}
+
+
+def adopt_settings(settings: Mapping[str, str]) -> None:
+    """Use the settings of another process. Those that this machine has itself stay: they may name its own role or endpoint."""
+    new = {name: value for name, value in settings.items() if name not in OWN and os.environ.get(name) != value}
+    if new:
+        os.environ.update(new)
+        _bucket.cache_clear()  # a bucket keeps the credentials that it was opened with
 
 
 def _obstore() -> Any:
