@@ -58,6 +58,7 @@ REFUSED = {
     r"(needs?|of) itself": "depends on itself",
     r"(taken?|takes) over": "imported",
     r"carr(y|ies) (it )?on\b": "maintain, continue",
+    r"(is|are|was|were|already|not) taken in\b": "read",
     r"to before": "until, up to",
     r"stated? it in|files lie": "set it in, the path of its files",
     r"^ *passed |passed over": "skipped, too far behind",

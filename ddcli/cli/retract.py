@@ -11,13 +11,13 @@ from ddcli.cli.arguments import NOW, PIPELINE
 from ddcli.cli.correction import correct, corrects
 
 
-@click.command("retract", short_help="Withdraw files that were taken in.")
+@click.command("retract", short_help="Withdraw files that were read.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @NOW
 @corrects
 def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: Any) -> None:
-    """Withdraw files of inputs from PIPELINE, as if it had never taken them in.
+    """Withdraw files of inputs from PIPELINE, as if it had never read them.
 
     The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in new files, else at the first open time,
     and no time is closed. A key then has the record of the other files again, and a table their rows. The command does not read the file, which may be changed or gone. It reads all

@@ -67,7 +67,7 @@ def not_taken_in(spec: Spec, base: Path, known: Collection[str] = ()) -> dict[st
         parts = (path.relative_to(directory).parts for path in _files_below(directory))
         if count := sum(not any(part.startswith(PRIVATE) for part in each) for each in parts):
             found[name] = (
-                f"its archive '{given.archive.value}' has {count:,} {plural(count, 'file')} that this pipeline has not taken in"
+                f"its archive '{given.archive.value}' has {count:,} {plural(count, 'file')} that this pipeline has not read"
             )
     return found
 

@@ -100,7 +100,7 @@ def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tupl
         if len(lying) > 1:
             places = ", ".join(f"'{file.archived or file.path}'" for file in lying)
             raise InputError(
-                f"the input '{name}' has taken in several files of this name",
+                f"the input '{name}' has read several files of this name",
                 place=str(path),
                 hint=f"name one by the path that it has now: {places}",
             )

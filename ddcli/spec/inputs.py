@@ -80,7 +80,7 @@ COMMON = {
     "late": Key(Choice("policy", LATE), about="rows at closed times; default: error"),
     "max_ahead": Key(AHEAD, about="refuse rows further ahead of the clock; default: 1 day, of dates and timestamps"),
     "quarantine": Key(PATH, about="directory for late rows put aside; default: in the state"),
-    "consumed": Key(CONSUMED, about="files that were taken in whole: keep (default), forget, or an archive"),
+    "consumed": Key(CONSUMED, about="files that were read whole: keep (default), forget, or an archive"),
 }
 TIME = Key(_SEVERAL, about="the time column, or several for a product order; default: time")
 ONE_TIME = Key(As(COLUMN, lambda _, name: (name,)), about="the time column; default: time")

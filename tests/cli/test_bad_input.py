@@ -153,7 +153,7 @@ FILES = {
     "a truncated consumed file": (
         first(truncate),
         "in/1.parquet",
-        "already taken in has changed: it had",
+        "already read has changed: it had",
         "put the file back",
     ),
     "a consumed file of the same size": (
@@ -205,7 +205,7 @@ def test_a_file_that_changed_within_its_time_is_refused_when_it_is_read_again(sh
             "it has the same size and other content",
             "put the file back",
         )
-        assert result.err.startswith(f"{place}: error: a file that was already taken in has changed: {problem}\nhint: ")
+        assert result.err.startswith(f"{place}: error: a file that was already read has changed: {problem}\nhint: ")
         assert hint in result.err.partition("\nhint: ")[2]
         assert files(*shop.kept) == before
 

@@ -161,7 +161,7 @@ def test_a_file_that_was_taken_in_and_changed(mine, change):
         file.rename(file.with_name("3.csv"))
     result = mine("run", "expenses.yaml")
     assert result.code == 3
-    assert "in/1.csv: error: a file that was already taken in has " in result.err
+    assert "in/1.csv: error: a file that was already read has " in result.err
     assert "and new rows into a file of their own" in result.err
     assert "`dd run expenses.yaml --full-refresh all`" in result.err
     result = mine("run", "expenses.yaml", "--full-refresh", "all")

@@ -383,7 +383,7 @@ def test_what_an_archive_has_of_others_is_noted(shop):
     pipeline(shop, ARCHIVE)
     shop.write("in/1.csv", csv((1, "a")))
     ran(shop, "run")
-    note = "inputs.a: its archive 'done/' has 1 file that this pipeline has not taken in"
+    note = "inputs.a: its archive 'done/' has 1 file that this pipeline has not read"
     assert note not in shop("check", "p.yaml").err
     copied(shop)
     assert shop("diff", *COPY, "-o", "json").code == 0
@@ -403,7 +403,7 @@ def test_what_an_archive_has_of_others_is_noted(shop):
     shop.write("in/3.csv", csv((2, "b")))
     notes = json.loads(shop("diff", *COPY, "-o", "json").out)["notes"]
     assert notes[0] == (
-        "input a of A: its archive 'done/' has 2 files that this pipeline has not taken in: they are not compared"
+        "input a of A: its archive 'done/' has 2 files that this pipeline has not read: they are not compared"
     )
 
 

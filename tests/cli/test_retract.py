@@ -93,7 +93,7 @@ def test_what_lies_there_as_it_was_is_passed_over_until_it_changes(upsert):
 def test_a_mended_file_is_taken_in_by_the_same_run(upsert):
     upsert.write("in/2.csv", csv((1, "fine"), (3, "c")))
     err = ran(upsert, "run", code=3).err
-    assert "already taken in has changed" in err
+    assert "already read has changed" in err
     assert err.splitlines()[1:] == [
         "hint: one of these:",
         "  - put the file back as it was, and new rows into a file of their own",
@@ -187,7 +187,7 @@ def test_a_dry_run_and_what_is_refused_change_nothing(upsert):
     assert files(upsert.folder) == before
     (upsert.folder / "in/1.csv").write_text(csv((1, "other")))
     err = ran(upsert, "retract", "in/2.csv", code=3).err
-    assert "in/1.csv: error: a file that was already taken in has changed" in err
+    assert "in/1.csv: error: a file that was already read has changed" in err
     upsert.write("in/1.csv", csv((1, "a"), (2, "b")))
     upsert.write(
         "p.yaml", UPSERT.replace("outputs: {a: out/}", "outputs: {a: out/, c: more/}\ncollections: {c: {from: a}}")

@@ -27,7 +27,7 @@ outputs: {counts: out/counts/}
 SCHEMA = {"person": pl.String, "region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 MEANWHILE = (
     "reads the state right now",  # the importer keeps files that are to go
-    "a file that was already taken in has changed",  # rows were removed there, and are not forgotten yet
+    "a file that was already read has changed",  # rows were removed there, and are not forgotten yet
     "rows of it were forgotten",
 )
 """What a run or a forgetting may be refused for while others are at work."""

@@ -188,4 +188,4 @@ class TableSource(ABC):
         last = described[-1][1].get(name) if described else None
         version = next((version for version, columns in described if columns.get(name) == last), self.version)
         problem = f"version {version} of the table {change}"
-        raise InputError(problem, place=self.place, hint=f"added columns that may be null are taken in; {BEGIN}")
+        raise InputError(problem, place=self.place, hint=f"added columns that may be null are read; {BEGIN}")

@@ -94,7 +94,7 @@ def present_entry(root: Path, before: InputFile, now: InputFile) -> tuple[InputF
 
 
 def _changed(path: Path, change: str) -> InputError:
-    return InputError(f"a file that was already taken in has changed: {change}", place=str(path), hint=PUT_BACK)
+    return InputError(f"a file that was already read has changed: {change}", place=str(path), hint=PUT_BACK)
 
 
 def mark_in(root: Path, file: InputFile) -> str:

@@ -188,9 +188,7 @@ def _sorted_out(
         (done if file.done else waiting).append(file)
     if vanished := [path for path, file in known.items() if not file.withdrawn]:
         gone = min(vanished)
-        raise InputError(
-            f"a file that was already taken in has vanished: '{gone}'", place=str(root / gone), hint=PUT_BACK
-        )
+        raise InputError(f"a file that was already read has vanished: '{gone}'", place=str(root / gone), hint=PUT_BACK)
     lists = (tuple(new), tuple(waiting), tuple(done))
     return Listing(
         root,

@@ -107,7 +107,7 @@ class Listing:
         for file in {*self._taken()} - {*before(self._taken())}:
             if file.archived or file.forgotten:
                 raise InputError(
-                    "the file was taken in at that time or later, and is no longer in its place",
+                    "the file was read at that time or later, and is no longer in its place",
                     place=str(self.path(file)),
                     hint="choose a later time; or put such files back, and begin anew: `dd reset PIPELINE --outputs`",
                 )
@@ -176,7 +176,7 @@ class Listing:
         here = {file.key: file for file in self.new}
         if vanished := sorted(taken.keys() - here.keys()):
             raise InputError(
-                f"a file that was already taken in has vanished: '{vanished[0]}'",
+                f"a file that was already read has vanished: '{vanished[0]}'",
                 place=str(self.path(taken[vanished[0]])),
                 hint="put it back, or withdraw its rows: `dd retract PIPELINE FILE`",
             )
