@@ -153,8 +153,12 @@ def _in_all(given: FoundInput, tables: Sequence[TextColumns], names: Sequence[st
     for name in names:
         having = sum(name in table for table in tables)
         if having < len(tables):
-            given.partial[name] = f"only {having} of {len(tables)} files have it, and each file must have all columns"
+            given.partial[name] = (
+                f"only {having} of {len(tables)} files have it; to have it, make those an input of their own, docs/tasks.md"
+            )
     kept = [name for name in names if name not in given.partial]
+    if not names:
+        raise InputError("it has no row to find columns from")
     if not kept:
         raise InputError("its files have no column in common", hint="name those that are alike by a glob of their own")
     return kept
@@ -209,7 +213,8 @@ def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
     options |= {name: value for name, value in look.items() if "skip" in look}
     if first_is_row(files[0], replace(plain, **options)):
         options["header"] = False
-        given.doubts["csv"] = "the first line looks like a row, so the columns are numbered: name them, in their order"
+        row = "the first line looks like a row, so the columns are numbered: name them, in their order"
+        given.doubts["csv"] = "; ".join(filter(None, (given.doubts.get("csv"), row)))
     if options:
         given.given["csv"] = options
     return replace(plain, **options)

@@ -122,8 +122,10 @@ def _dialect(paths: Sequence[Path], stated: Dialect | None) -> tuple[Dialect | N
     if path is None:
         return None, {}
     from ddcli.store.tables.csv_look import look_of
+    from ddcli.store.tables.csv_records import refuse_encoding
 
     dialect = stated or DEFAULT
+    refuse_encoding(path, dialect)
     look = look_of(path, dialect)
     # What is settled is not looked at again.
     settled = replace(dialect, delimiter=dialect.of(bare(path.name), ()).separator, header=dialect.has_header)

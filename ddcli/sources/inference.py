@@ -143,7 +143,9 @@ def _refuse_other_look(path: Path, dialect: Dialect) -> None:
     """Raise InputError for CSV that looks as if it were written otherwise than the input's options state."""
     from ddcli.store.tables.compression import bare
     from ddcli.store.tables.csv_look import look_of
+    from ddcli.store.tables.csv_records import refuse_encoding
 
+    refuse_encoding(path, dialect)
     look = look_of(path, dialect)
     usual = json.dumps(dialect.of(bare(path.name), ()).separator)
     if "skip" in look:

@@ -268,7 +268,7 @@ def test_a_column_that_some_files_lack_is_left_out_with_a_note(tmp_path, shop):
     shop.write("data/orders/1.csv", "n,n\n1,2\n")
     found = shop("init", "p", "--from", "data")
     assert "note: ../data/orders/ is left out: the header has the name 'n' twice" in found.err
-    why = "only 1 of 2 files have it, and each file must have all columns"
+    why = "only 1 of 2 files have it; to have it, make those an input of their own, docs/tasks.md"
     assert f"note: ../data/*.csv: the column 'c' is left out: {why}" in found.err
     text = (shop.folder / "p/data.yaml").read_text()
     assert f"      # ? c is left out: {why}\n" in text

@@ -103,6 +103,18 @@ def test_declared_columns_that_a_file_lacks_have_a_hint_by_its_look(text, hint, 
     assert hint in caught.value.hint
 
 
+def test_another_encoding_is_noticed_before_the_look(tmp_path, shop):
+    shop.write(
+        "p.yaml", "clock: arrival\ninputs: {a: {path: a.csv, format: append, columns: infer}}\noutputs: {a: out/}\n"
+    )
+    (shop.folder / "a.csv").write_bytes("id;name\n1;Jürg\n".encode("utf-16"))
+    for command in (("sql", "select * from 'a.csv'"), ("run", "p.yaml"), ("check", "p.yaml")):
+        found = shop(*command)
+        assert found.code != 0
+        assert "the file is UTF-16, not UTF-8" in found.err, command
+        assert "`csv: {encoding: utf-16}`" in found.err, command
+
+
 def test_marks_between_thousands_have_a_hint(tmp_path):
     (tmp_path / "a.csv").write_text('id\n"1,234"\n')
     tables = Tables({"id": parse_type("int64")})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.compression import bare
-from ddcli.store.tables.csv_records import names_of, records
+from ddcli.store.tables.csv_records import names_of, records, refuse_encoding
 from ddcli.store.tables.json_values import numbered_lines
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
     rows: list[dict[str, str | None]]
     if kind == CSV:
         dialect = dialect.of(bare(path.name), ())
+        refuse_encoding(path, dialect)
         read = list(islice(records(path, dialect), ROWS))
         names = names_of(path, dialect) if dialect.has_header else numbered(len(read[0].fields) if read else 0)
         rows = [dict(zip(names, row.fields, strict=False)) for row in read[dialect.has_header :] if not row.empty]
