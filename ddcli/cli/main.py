@@ -96,6 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
+        _check_directory()
         with cli.make_context("dd", arguments) as context:
             cli.invoke(context)
     except click.exceptions.Exit as end:
@@ -120,8 +121,8 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:  # noqa: BLE001 - the last resort: any other exception is a bug, and reported as one
         if debug:
             show_traceback(error)
-        if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
-            fail(unwritten(error), code=5)
+        if isinstance(error, OSError):
+            fail(*_failed(error), code=5)
         if (
             isinstance(error, UnicodeEncodeError) and error.object[error.start] >= "\ud800"
         ):  # as Python reads such arguments
@@ -132,6 +133,24 @@ def main(arguments: list[str] | None = None) -> None:
             )
         hint = "report it with this traceback" if debug else "run again with --debug and report the traceback"
         fail(f"error: this is a bug of ours: {type(error).__name__}: {error}", f"hint: {hint}", code=BUG)
+
+
+def _check_directory() -> None:
+    """Refuse to work in a directory that was removed: all paths are relative to it."""
+    try:
+        os.getcwd()  # noqa: PTH109 - a call that each command makes
+    except FileNotFoundError:
+        problem = "the current directory does not exist any more"
+        raise UsageError(problem, hint="change to another directory") from None
+
+
+def _failed(error: OSError) -> list[str]:
+    """Return the message for an error of the system that nothing below knows more about."""
+    if error.errno in FULL and error.filename is None:
+        return [unwritten(error)]
+    place = f"{error.filename}: " if error.filename is not None else ""
+    problem = f"{place}error: the system can't read or write: {error.strerror or error}"
+    return [problem, "hint: see the file, its directory and its disk, then run again"]
 
 
 def unwritten(error: OSError) -> str:

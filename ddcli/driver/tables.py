@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.errors import DdError, InputError, StateError
+from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables.file_identity import PUT_BACK, fingerprint_of
@@ -166,7 +167,7 @@ def _record(path: Path, row: int) -> str:
 
     from ddcli.store.mirrors.source import OWN
 
-    with path.open("rb") as file:
+    with reading(path) as file:
         frame = pl.scan_parquet(file).slice(row, 1).select(~pl.selectors.temporal()).drop(OWN, strict=False).collect()
     shown = ", ".join(f"{name} = {value}" for name, value in (frame.row(0, named=True) if frame.height else {}).items())
     return f", in the record where {shown}" if shown else ""

@@ -216,10 +216,24 @@ def _mirror(given: InputSpec, base: Path, files: Files, manifest: Manifest | Non
                 if rest and not source.counts_from_rows:
                     frames = source.joined(rest, frames, end)
                 add(directory, files, frames, end, rest)
-        except UnknownChange:  # the log or a file is gone
-            assert mark is not None, "a whole table needs no log"
-            end, frames = source.difference(mark, taken)
-            add(directory, files, frames, end, rest)
+        except UnknownChange as unknown:  # the log or a file is gone
+            if mark is None:
+                raise _incomplete(source, unknown) from None
+            try:
+                end, frames = source.difference(mark, taken)
+                add(directory, files, frames, end, rest)
+            except UnknownChange as still:
+                raise _incomplete(source, still) from None
+
+
+def _incomplete(source: TableSource, unknown: UnknownChange) -> InputError:
+    """Return the error for a table whose newest version can't be read, as it lacks a file."""
+    lacking = f": {unknown}" if str(unknown) else ""
+    return InputError(
+        f"a file of the table is gone{lacking}",
+        place=source.place,
+        hint="put the file back from a backup, or the table to a version without it",
+    )
 
 
 def _parts(directory: Path, given: InputSpec, manifest: Manifest | None) -> tuple[list[Path], list[Path]]:

@@ -307,6 +307,21 @@ def test_another_table_in_its_place_is_refused(tmp_path):
         run(file)
 
 
+def test_an_empty_text_of_a_partition_is_null(tmp_path):
+    """By the protocol, in the first run as in later ones, which read file by file."""
+    table = tmp_path / "table"
+    write_deltalake(table, pl.DataFrame({"k": [1, 2], "p": ["", "x"], "v": ["", "y"]}), partition_by=["p"])
+    file = pipeline(tmp_path)
+    run(file)
+    assert held(tmp_path) == {(1, None, "", 1), (2, "x", "y", 1)}
+    write_deltalake(table, pl.DataFrame({"k": [3], "p": [""], "v": [""]}), mode="append")
+    run(file)
+    assert held(tmp_path) == {(1, None, "", 1), (2, "x", "y", 1), (3, None, "", 1)}
+    DeltaTable(table).delete("k = 1")
+    run(file)
+    assert held(tmp_path) == {(2, "x", "y", 1), (3, None, "", 1)}
+
+
 def test_features_that_are_not_read_are_refused(tmp_path):
     table, file = made(tmp_path), pipeline(tmp_path)
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7}

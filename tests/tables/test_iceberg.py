@@ -189,6 +189,16 @@ def test_a_column_with_the_name_of_one_that_was_renamed(tmp_path, table):
         run(file)
 
 
+@pytest.mark.parametrize("part", ["metadata/snap-*.avro", "metadata/*-m0.avro", "data/*.parquet"])
+def test_a_table_that_lacks_a_file_is_refused_with_its_name(tmp_path, table, part):
+    lost = next(iter((tmp_path).rglob(part)))
+    for path in list(tmp_path.rglob(part)):
+        path.unlink()
+    with pytest.raises(InputError, match=r"a file of the table is gone: .*(No such file|Failed to open)") as caught:
+        run(pipeline(tmp_path))
+    assert lost.suffix in caught.value.problem
+
+
 def test_position_deletes(tmp_path, table, monkeypatch):
     """Rows that a delete file names go, and come back with it; pyiceberg reads such files and doesn't write them."""
     table.overwrite(pl.DataFrame({"k": [1, 2, 3], "v": ["a", "b", "c"]}).to_arrow())

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from ddcli.errors import InputError, StateError
+from ddcli.errors import EngineError, InputError, StateError
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
@@ -92,17 +92,36 @@ def open_directory(path: Path) -> int:
         os.close(above)
 
 
-def reading(path: Path) -> BinaryIO:
-    """Open a plain file for reading. Raises FileNotFoundError where there is none, StateError where it can't be read."""
-    if isinstance(path, ObjectPath):
-        file: BinaryIO = path.open("rb")
-        return file
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """Open a plain file for reading. Raises FileNotFoundError where there is none, StateError where it may not be read, EngineError where the disk fails.
+
+    So does an error of the system while it is read, also by polars, which names no file.
+    """
     try:
-        return os.fdopen(open_plain(path), "rb")
+        file: BinaryIO = path.open("rb") if isinstance(path, ObjectPath) else os.fdopen(open_plain(path), "rb")
     except FileNotFoundError:
         raise
     except OSError as error:
         raise unreadable(path, error) from None
+    with file:
+        try:
+            yield file
+        except OSError as error:
+            if error.filename is not None:  # of another file
+                raise
+            raise unreadable(path, error) from None
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have errors of the system name a file that is read: those of a read, unlike those of opening it, name none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
 
 
 def read_bytes(path: Path, most: int = LARGEST) -> bytes:
@@ -111,13 +130,10 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes:
     One of more than `most` bytes is refused (StateError): a file with holes takes no room on a disk, and all memory here.
     """
     with reading(path) as file:
-        try:
-            if file.seek(0, os.SEEK_END) > most:
-                raise StateError(f"the file has more than {most:,} bytes", place=str(path), hint=REMOVE)
-            file.seek(0)
-            return file.read()
-        except OSError as error:
-            raise unreadable(path, error) from None
+        if file.seek(0, os.SEEK_END) > most:
+            raise StateError(f"the file has more than {most:,} bytes", place=str(path), hint=REMOVE)
+        file.seek(0)
+        return file.read()
 
 
 def read_given(path: Path) -> bytes:
@@ -207,12 +223,19 @@ def _has_form(name: str, forms: Sequence[re.Pattern[str]]) -> bool:
 LIMITS = dict.fromkeys((errno.EMFILE, errno.ENFILE), "let a process open more files, `ulimit -n`")
 LIMITS |= {errno.EFBIG: "let a process write larger files, `ulimit -f`"}
 """The hints for limits of the process, by the number of the error."""
+FAILED = {errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO}
+"""The errors of a disk, or of one that is far, that fails."""
 
 
-def unreadable(path: Path, error: OSError) -> StateError:
-    """Return the error for a file that can't be read."""
-    hint = LIMITS.get(error.errno or 0, "see its permissions")
-    return StateError(f"the file can't be read: {error.strerror}", place=str(path), hint=hint)
+def unreadable(path: Path, error: OSError) -> StateError | EngineError:
+    """Return the error for a file that can't be read: an error of the disk, or of the file's permissions."""
+    number = error.errno or 0
+    if found := re.search(r"os error (\d+)", str(error)):  # as polars words it
+        number = int(found[1])
+    problem = f"the file can't be read: {os.strerror(number) if number else error}"
+    if number in FAILED:
+        return EngineError(problem, place=str(path), hint="fix the disk, then run again")
+    return StateError(problem, place=str(path), hint=LIMITS.get(number, "see its permissions"))
 
 
 def _resolved(path: str) -> str | None:

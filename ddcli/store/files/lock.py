@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ddcli.errors import DdError
+from ddcli.errors import DdError, EngineError
 from ddcli.store.files.access import open_plain, parent
 from ddcli.store.files.lock_holder import in_use, signature
 from ddcli.store.files.objects import ObjectPath
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "LOCK"
 OF_OUTPUT = "_lock"
+LOCAL = "put the state and its outputs on a file system with locks (`flock`), or into an object store"
 LOOK = 0.01
 """Seconds between looks at a lock that is waited for."""
 
@@ -95,8 +96,13 @@ class Lock:
     def _take(self, if_locked: IfLocked) -> None:
         # Never blocked in a call: a signal that comes just before one, or to another thread, does not end it.
         while True:
-            with suppress(BlockingIOError):
+            try:
                 return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                problem = f"the file system has no lock for the file: {error.strerror or error}"
+                raise EngineError(problem, place=str(self.path), hint=LOCAL) from None
             if if_locked != "wait":
                 raise in_use(self.path, os.pread(self._descriptor, 1 << 16, 0), self._writer)
             time.sleep(LOOK)

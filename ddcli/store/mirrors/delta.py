@@ -161,7 +161,11 @@ class DeltaSource(TableSource):
             if "://" not in uri:
                 _check_length(Path(unquote(uri)))
         with self._errors(RESTORED):
-            yield from self._framed(self._table.scan(columns=list(self.columns)))
+            partitions = [name for name in self._table.metadata().partition_columns if name in self.columns]
+            texts = [name for name in partitions if self.columns[name].kind == "string"]
+            for frame in self._framed(self._table.scan(columns=list(self.columns))):
+                # An empty text is null by the protocol; the package's scan returns it as it is.
+                yield frame.with_columns(pl.when(pl.col(texts) != "").then(pl.col(texts))) if texts else frame
 
     def _file(self, file: DataFile, version: int) -> pl.DataFrame:
         """Return the rows of a data file that it has in a version."""
@@ -199,7 +203,7 @@ class DeltaSource(TableSource):
                 known = [self._column(file, name, found.get(name)) for name in names if name in self.columns]
                 return scan.slice(start, rows).with_columns(known).select(names).collect()
         except FileNotFoundError:
-            raise UnknownChange from None
+            raise UnknownChange(str(path)) from None
         except (OSError, *READ_ERRORS) as error:
             problem = f"the file of the table can't be read: {first_line(error)}"
             raise InputError(problem, place=str(path), hint=RESTORED) from None

@@ -249,8 +249,8 @@ class IcebergSource(TableSource):
             yield
         except (DdError, UnknownChange):
             raise
-        except FileNotFoundError:
-            raise UnknownChange from None
+        except FileNotFoundError as error:
+            raise UnknownChange(error.filename or first_line(error)) from None
         except Exception as error:  # noqa: BLE001 - as above
             raise InputError(f"the table of Iceberg can't be read: {first_line(error)}", place=self.place) from None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
+from ddcli.store.files.access import reading
 from ddcli.store.mirrors.mirror import JOINED, LEVEL
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def joint_updates(files: Sequence[tuple[Path, int | None]]) -> bytes:
     """
     frames = []
     for path, at in files:
-        with path.open("rb") as file:
+        with reading(path) as file:
             frame = pl.read_parquet(file)
         if at is not None and ARRIVAL not in frame.columns:
             frame = frame.with_columns(pl.lit(at, pl.Int64).cast(ARRIVAL_TIME.to_polars()).alias(ARRIVAL))

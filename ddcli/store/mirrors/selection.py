@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.store.files.access import reading
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
 from ddcli.store.mirrors.source import COMMITTED, VERSION
 
@@ -46,5 +47,5 @@ def count_left(files: Sequence[Path], condition: RowCondition, columns: Schema) 
 def frames_of(files: Iterable[Path]) -> Iterable[pl.DataFrame]:
     """Yield the rows of each file of a mirror."""
     for path in files:
-        with path.open("rb") as file:
+        with reading(path) as file:
             yield pl.read_parquet(file)

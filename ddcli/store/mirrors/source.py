@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import polars as pl
 
 from ddcli.errors import InputError
+from ddcli.store.files.access import reading
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
 from ddcli.store.mirrors.mirror import ROWS, Mark
 from ddcli.store.mirrors.partition import partition
@@ -160,7 +161,7 @@ class TableSource(ABC):
 
     def _kept(self, path: Path) -> pl.DataFrame:
         """Return the updates of a file of the mirror; columns that the table had not then are null."""
-        with path.open("rb") as file:
+        with reading(path) as file:
             frame = pl.read_parquet(file)
         missing = [pl.lit(None, dtype).alias(name) for name, dtype in self._dtypes.items() if name not in frame.columns]
         return frame.with_columns(missing)

@@ -6,11 +6,14 @@ import io
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from ddcli.store.files.access import naming
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+BUFFER = 1 << 16
+"""Bytes that are read together."""
 NAMES = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 """The packing of a file, by the last ending of its name."""
 DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
@@ -44,7 +47,8 @@ def unpacked(path: Path) -> BinaryIO:
     """Open a file, and unpack it as it is read. A read of a damaged one raises NotWholeError."""
     packing = packing_of(path.name)
     if not packing:
-        return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
+        plain = path.reader() if isinstance(path, ObjectPath) else io.BufferedReader(_Named(path), BUFFER)
+        return cast("BinaryIO", plain)
     file: Any = path.reader() if isinstance(path, ObjectPath) else path
     return cast("BinaryIO", io.BufferedReader(_Unpacking(_opened(file, packing), NAMES[packing])))
 
@@ -111,6 +115,18 @@ def _opened(file: Any, packing: str) -> Any:
 
     raw = pa.PythonFile(file, "r") if isinstance(file, io.IOBase) else pa.OSFile(str(file), "rb")
     return pa.CompressedInputStream(raw, "zstd")
+
+
+class _Named(io.FileIO):
+    """A file whose errors name it, also those of a read."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        with naming(self.name):
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        with naming(self.name):
+            return super().readall()
 
 
 class _Unpacking(io.RawIOBase):

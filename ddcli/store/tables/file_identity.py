@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from ddcli.errors import InputError
+from ddcli.store.files.access import naming
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.input_path import tag_of
 
@@ -71,7 +72,7 @@ def withdrawn_entry(root: Path, before: InputFile, now: InputFile) -> InputFile 
 
 def content_digest(path: Path) -> str:
     """Return the digest of all of a file's bytes."""
-    with path.open("rb") as file:
+    with naming(path), path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=WHOLE)).hexdigest()
 
 
@@ -109,7 +110,7 @@ def mark_of(path: Path, size: int) -> str:
 
 def fingerprint(path: Path, size: int) -> str:
     """Return a cheap digest of a file: its size, first 4 KiB and last 64 KiB, where Parquet keeps its footer with all offsets."""
-    with path.open("rb", buffering=0) as file:
+    with naming(path), path.open("rb", buffering=0) as file:
         return fingerprint_of(file, size)
 
 

@@ -203,12 +203,19 @@ class Tables:
 
     def texts(self, path: Path, name: str, rows: pl.Series) -> list[str | None]:
         """Return a column of text in some rows of a file, as it is written."""
-        found: list[str | None] = self._collected([path], (), self._text([path], name)).to_series()[rows].to_list()
+        try:
+            scan = self._text([path], name)
+        except OSError as error:
+            raise _unreadable(str(path), error) from None
+        found: list[str | None] = self._collected([path], (), scan).to_series()[rows].to_list()
         return found
 
     def _read(self, paths: Sequence[Path]) -> pl.LazyFrame:
         """Return all columns of files that are alike, without the rows that can't be read."""
-        scan = self.kind(paths[0]).scan(paths)
+        try:
+            scan = self.kind(paths[0]).scan(paths)
+        except OSError as error:
+            raise _unreadable(str(error.filename or paths[0]), error) from None
         passed = self.passed.get(paths[0])
         if passed is None:
             return scan
@@ -282,6 +289,14 @@ class Tables:
 
     def scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.LazyFrame:
         """Return columns of files that are alike, in their types, and of text which values failed to be of theirs."""
+        try:
+            return self._scan(paths, columns, rows)
+        except OSError as error:
+            for path in paths if len(paths) > 1 and error.filename is None else ():
+                self.scan([path], columns)
+            raise _unreadable(str(error.filename or paths[0]), error) from None
+
+    def _scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None) -> pl.LazyFrame:
         kind = self.kind(paths[0])
         names = list(dict.fromkeys(columns))
         scan = self._slice(paths[0], names, rows) if rows else self._read(paths)

@@ -1,0 +1,83 @@
+"""A process without stderr, without a directory, on a file system without locks, with files that vanish: a documented exit code."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ddcli.errors import EngineError
+from ddcli.store.files.access import reading
+from ddcli.store.tables import json_kind
+
+PIPELINE = "inputs: {a: {path: in/, format: append, columns: {k: int64}}}\noutputs: {a: out/}\n"
+
+
+@pytest.fixture
+def small(shop):
+    shop.write("p.yaml", PIPELINE)
+    shop.write("in/1.csv", "k\n1\n")
+    return shop
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_daemon_that_has_closed_its_streams(small, closed):
+    """A file that is opened next must not get the number of a stream, and messages in it."""
+    command = f"exec {sys.executable} -m ddcli run p.yaml {closed}"
+    assert subprocess.run(["sh", "-c", command], cwd=small.folder, check=False).returncode == 0
+    assert small("log", "out", "--as-of", "latest").out.split() == ["k", "diff", "1", "1"]
+
+
+def test_a_directory_that_was_removed(small):
+    (small.folder / "gone").mkdir()
+    command = f"cd gone && rmdir ../gone && exec {sys.executable} -m ddcli run ../p.yaml"
+    result = subprocess.run(["sh", "-c", command], cwd=small.folder, capture_output=True, text=True, check=False)
+    assert (result.returncode, "the current directory does not exist any more" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(small, monkeypatch, number):
+    def no_lock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+    result = small("run", "p.yaml")
+    assert result.code == 5
+    assert "LOCK: error: the file system has no lock for the file" in result.err
+
+
+def test_a_file_that_is_removed_while_it_is_looked_at(small, monkeypatch):
+    small.write("in/2.ndjson", '{"k": 2}\n' * 50_000)
+    look = json_kind.Ndjson._has_envelopes
+
+    def removed(self, path):
+        path.unlink(missing_ok=True)
+        return look(self, path)
+
+    monkeypatch.setattr(json_kind.Ndjson, "_has_envelopes", removed)
+    result = small("run", "p.yaml")
+    assert result.code == 3
+    assert "in/2.ndjson: error: the file can't be read: No such file or directory" in result.err
+
+
+@pytest.mark.parametrize("text", ["Input/output error (os error 5)", None])
+def test_an_error_of_the_disk_names_the_file_that_is_read(tmp_path, text):
+    """Polars names none, and Python none but the one that it opens."""
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"x")
+    error = OSError(text) if text else OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(EngineError) as caught, reading(path):
+        raise error
+    assert (caught.value.place, caught.value.problem) == (str(path), "the file can't be read: Input/output error")
+
+
+def test_an_error_that_nobody_knows_of_is_one_of_the_disk(small, monkeypatch):
+    def fails(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "somewhere/file")
+
+    monkeypatch.setattr("ddcli.driver.run.read_request", fails)
+    result = small("run", "p.yaml")
+    assert result.code == 5
+    assert "somewhere/file: error: the system can't read or write: Input/output error" in result.err
