@@ -65,7 +65,7 @@ def _check_columns(rebuild: Rebuild, name: str, schema: Schema) -> None:
         raise StateError(
             f"output '{name}' would have other columns ({columns[1]}) than its log has ({columns[0]})",
             place=str(rebuild.request.spec.path),
-            hint="a log has the same columns in all its files: give the output another `path`, where it begins anew",
+            hint=f"give the output another `path`, where it begins anew, or write its log anew with `--rewrite {name}`",
         )
 
 

@@ -105,13 +105,13 @@ def nullif(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def extremum(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type greatest and least: null only if every argument may be."""
+    """Type greatest and least. The type allows null where one argument may be: logs of outputs that earlier versions wrote have it so."""
     if not args:
         raise Mismatch(f"{name} takes at least 1 argument, got 0")
     sides, common = unify(args, name)
     if common.kind in ("list", "struct", "months"):
         raise Mismatch(f"values of type {common.required()} have no order here", args[0])
-    return sides, replace(common, nullable=all(side.type.nullable for side in sides)), name
+    return sides, common, name
 
 
 def joined(name: str, args: Sequence[Expression]) -> Resolved:
@@ -126,9 +126,9 @@ def joined(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def concat(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `concat`: `||` of the values, a null as the empty text."""
-    sides, _, joint = joined(name, args)
-    return [or_else(side, Literal("", STRING)) for side in sides], STRING, joint
+    """Type `concat`: `||` of the values, a null as the empty text. The type allows null as that of `||`, as in logs that earlier versions wrote."""
+    sides, kind, joint = joined(name, args)
+    return [or_else(side, Literal("", STRING)) for side in sides], kind, joint
 
 
 def or_else(value: Expression, other: Expression) -> Expression:
@@ -249,7 +249,7 @@ def two_lists(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(f"{name} can't tell the type of null", args[0], "cast it")
     if name == "list_concat":
         empty = convert(Call("array", (), Type("list", inner=Type("null", nullable=True))), common.required())
-        return [or_else(side, empty) for side in sides], common.required(), name
+        return [or_else(side, empty) for side in sides], common, name
     if common.inner is not None and common.inner.kind in (ORDERLESS - {"null"}):
         raise Mismatch(f"{name} can't search a list of {common.inner.required()}", args[0])
     if common.inner is not None and common.inner.kind == "null":  # polars has no sets of nulls

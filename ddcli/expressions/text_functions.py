@@ -32,7 +32,7 @@ TEXT = table(
     ilike(text: string, pattern: constant string, escape: constant string = '') -> bool -- `like` without regard to case. -- ilike('ABC', 'a_c') => true
     regexp_like(text: string, pattern: constant string, flags: constant string = '') -> bool -- True if the pattern (Rust's regex syntax) matches anywhere. Flags: `i` without regard to case, `s` if `.` matches line breaks, too. -- regexp_like('ab12', '[0-9]+$') => true
     regexp_replace(text: string, pattern: constant string, new: constant string, flags: constant string = '') -> string -- Replace the first match, with the flag `g` every match; `\\1` in the new text is the first group. Other flags as in regexp_like. -- regexp_replace('a1b22', '([0-9]+)', '<\\1>', 'g') => 'a<1>b<22>'
-    regexp_extract(text: string, pattern: constant string, group: constant integer = 0, flags: constant string = '') -> string -- The first match or one of its groups; empty if there is none. -- regexp_extract('ab12', '[a-z]([0-9])', 1) => '1'
+    regexp_extract(text: string, pattern: constant string, group: constant integer = 0, flags: constant string = '') -> string? -- The first match or one of its groups; empty if there is none. -- regexp_extract('ab12', '[a-z]([0-9])', 1) => '1'
     regexp_substr(text: string, pattern: constant string) -> string? -- The first match; null if there is none. -- regexp_substr('ab12', '[0-9]') => '1'
     concat_ws [concat_ws]: concat_ws(separator: constant string, a, ...) -- Join text with a separator; nulls are ignored. -- concat_ws('-', 'a', null, 2) => 'a-2'
     repeat(text: string, n: integer) -> string -- The text n times, at most 1 MiB. -- repeat('ab', 2) => 'abab'

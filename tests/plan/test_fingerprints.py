@@ -2,6 +2,8 @@
 
 import pytest
 
+from ddcli.expressions import lower, lower_text
+from ddcli.job import kept_plan
 from tests.plan.support import HEAD, chain, logical, plan
 from tests.plan.test_iterate import REACH, loop
 
@@ -124,3 +126,29 @@ def test_what_an_earlier_version_computed_otherwise_has_another_fingerprint(monk
     monkeypatch.setattr("ddcli.plan.node.revisions_of", lambda _: ())
     before = fingerprint(chain(f'extend: {{x: "{expression}"}}', "distinct"))
     assert [one != other for one, other in zip(told, before, strict=True)] == [revised, revised]
+
+
+REVISED = """\
+inputs: {t: {path: in/, format: upsert, key: [k], columns: {k: int64, s: string}}}
+collections: {c: {sql: "select k, upper(s) as u, s[-1] as l from t"}}
+outputs: {c: out/}
+"""
+
+
+def test_a_state_with_a_revised_function_is_computed_anew_by_the_next_run(shop, monkeypatch):
+    """What an earlier version inserted is retracted as it was, whatever this version would compute of the row."""
+    shop.write("p.yaml", REVISED)
+    shop.write("in/1.csv", "k,s\n1,straße\n2,ab\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("ddcli.plan.node.revisions_of", lambda _: ())
+        patch.setitem(lower_text.LOWER, "upper", lambda _, __, args: args[0].str.to_uppercase())
+        patch.setattr(kept_plan, "__version__", "0.0.other")
+        lower.lowering_of.cache_clear()
+        assert shop("run", "p.yaml").code == 0
+    lower.lowering_of.cache_clear()
+    shop.write("in/2.csv", "k,s\n2,xy\n")
+    ran = shop("run", "p.yaml")
+    assert ran.code == 0, ran.err
+    found = shop("log", "out", "--as-of", "latest", "-o", "csv").out
+    assert sorted(found.splitlines()[1:]) == ["1,STRAẞE,e,1", "2,XY,y,1"]
+    assert "1,STRASSE,e," in shop("log", "out", "-o", "csv").out
