@@ -15,6 +15,7 @@ from ddcli.circuit.trial import closed
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import LEAST, Frontier, box, join
 from ddcli.errors import DdError, SpecError
+from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.python_values import to_series
 from ddcli.expressions.types import Type
 from ddcli.pipeline_tests.expectation import physical
@@ -24,6 +25,7 @@ from ddcli.spec.inputs import IMPORT
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
+from ddcli.store.parquet.footers import TEXTS, name_of_kind
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.time_text import format_frontier
 
@@ -147,6 +149,8 @@ class Material:
 
     def _reader(self, name: str, path: Path, time: int = 0) -> LogReader:
         log = self._format(name)
+        if name_of_kind(path) not in TEXTS:  # the options of an input's text are none of the rows in the pipeline file
+            log = replace(log, dialect=DEFAULT, rounds=False)
         times = dict(zip(log.time, self.subject.kinds, strict=True))
         known = LogSchema(self.subject.inputs[name], times, diff=True)
         return LogReader(list_input(path.name, path.parent).with_arrival(time), log, known)

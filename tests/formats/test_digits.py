@@ -108,3 +108,11 @@ def test_a_date_is_not_cut_of_a_timestamp(text, is_read, tmp_path):
         return
     with pytest.raises(InputError, match=f"'{text}' in column 'day' can't be read as date"):
         run(tmp_path / "p.yaml")
+
+
+def test_rounding_without_text_is_refused(tmp_path):
+    pl.DataFrame({"id": [1]}).write_parquet(tmp_path / "1.parquet")
+    said = {"path": "1.parquet", "format": "append", "rounding": "half_up"}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({"inputs": {"a": said}, "outputs": {"a": "out/"}}))
+    with pytest.raises(InputError, match="no file of the input is text, so its `rounding` is not used"):
+        run(tmp_path / "p.yaml")

@@ -394,3 +394,18 @@ def test_an_expression_that_fails_fails_the_test(shop):
 @pytest.mark.parametrize("name", ["airborne", "components", "risk", "shortest"])
 def test_the_pipelines_of_the_repository(shop, name):
     assert shop("test", ROOT / "pipelines" / f"{name}.yaml").code == 0
+
+
+def test_options_of_text_are_none_of_the_rows_in_the_file(shop):
+    """Rows of the pipeline file are values; a file that a test names is read as the input's are."""
+    shop.write("in/1.csv", "id;v\n1;1,255\n")
+    given = "{path: in/, format: append, columns: {id: int64, v: 'decimal(12, 2)'}, csv: {delimiter: ';', decimal: ','}, rounding: half_up}"
+    expected = "expect: {collection: a, contents: [{id: 1, v: 1.26}]}"
+    shop.write(
+        "p.yaml",
+        f"clock: arrival\ninputs: {{a: {given}}}\noutputs: {{a: out/}}\ntests:\n"
+        f"  - {{name: rows, given: {{a: [{{id: 1, v: 1.26}}]}}, {expected}}}\n"
+        f"  - {{name: file, given: {{a: in/1.csv}}, {expected}}}\n",
+    )
+    found = shop("test", "p.yaml")
+    assert (found.code, "2 passed" in found.out + found.err) == (0, True), found

@@ -15,7 +15,7 @@ from ddcli.dataclass import frozen
 from ddcli.errors import InputError, did_you_mean
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
-from ddcli.store.parquet.footers import CSV, name_of_kind
+from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
 from ddcli.store.tables.partitions import named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens
 
@@ -101,14 +101,14 @@ def schema_of(
 
     `footer` returns the columns of a file. Raises InputError if neither files nor declarations define columns.
     """
-    if (
-        log.dialect != DEFAULT
-        and listing.files
-        and all(name_of_kind(listing.path(file)) != CSV for file in listing.files)
-    ):
-        raise InputError(
-            "no file of the input is CSV, so its `csv` is not used", place=str(listing.root), hint="leave `csv` out"
-        )
+    kinds = (
+        {name_of_kind(listing.path(file)) for file in listing.files} if log.dialect != DEFAULT or log.rounds else set()
+    )
+    for used, name, fitting in ((log.dialect != DEFAULT, "csv", (CSV,)), (log.rounds, "rounding", TEXTS)):
+        if used and kinds and kinds.isdisjoint(fitting):
+            what = "CSV" if name == "csv" else "text"
+            problem = f"no file of the input is {what}, so its `{name}` is not used"
+            raise InputError(problem, place=str(listing.root), hint=f"leave `{name}` out")
     if known and known.diff is not None and tuple(known.time) == log.time:
         return known if log.data is None else replace(known, columns=log.data)
     for file in (*listing.to_read, *listing.done)[:1]:
