@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.checks import Checks
-from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.nanoseconds import Fine, counted
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
 
@@ -34,16 +33,22 @@ RECEIVERS = {
 }  # fmt: skip
 
 
-STRICT = {name for name, function in FUNCTIONS.items() if function.rule is None}
-STRICT |= {
+STRICT = {
     "+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "&", "|", "~", "<<", ">>", "mod", "xor", "negate", "abs", "round",
     "try_add", "try_subtract", "try_multiply", "try_divide", "list_except", "list_has_any", "list_has_all",
 }  # fmt: skip
-"""The functions that return null if an argument is null."""
+"""The functions with a rule of their own for types that return null if an argument is null."""
 SHALLOW, STEP = 8, 2
 """Trees deeper than SHALLOW are computed in steps of STEP levels: each level may name the ones below it several times."""
 LONG = 16
 """The branches of a `case`, or arguments of `coalesce`, after which their condition becomes a column, as all later ones use it."""
+
+
+def _is_strict(name: str) -> bool:
+    """Return whether a function returns null if an argument is null. The table of functions is imported for a null alone."""
+    from ddcli.expressions.functions import FUNCTIONS
+
+    return name in STRICT or (name in FUNCTIONS and FUNCTIONS[name].rule is None)
 
 
 class Lowering(Checks):
@@ -125,7 +130,7 @@ class Lowering(Checks):
             for at, arg in enumerate(expression.args)
             if not (listed and at and isinstance(arg, Literal))
         ]
-        if name in STRICT and any(_is_null(arg) for arg in expression.args):
+        if any(_is_null(arg) for arg in expression.args) and _is_strict(name):
             return literal(None, expression.type)  # not all of polars' functions take a constant null
         lower = lowering_of(name)
         if name in RECEIVERS and expression.columns() and not expression.args[0].columns():

@@ -14,7 +14,7 @@ from ddcli.store.tables.avro import TIME_HINT
 from ddcli.store.tables.csv_records import Damage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -24,11 +24,13 @@ MOST_SECONDS = (2**63 - 1) // 1_000
 FAR = "write the column in milliseconds, or leave it out of the declared `columns`"
 
 
-def find_altered(path: Path, kind: str, columns: Mapping[str, Any]) -> Damage | None:
+def doubtful_columns(kind: str, columns: Mapping[str, Any]) -> list[str]:
+    """Return the columns in which polars may read a value as another: nearly always none, and then pyarrow is not imported."""
+    return [name for name, dtype in columns.items() if _is_doubtful(dtype, seconds=kind == IPC)]
+
+
+def find_altered(path: Path, kind: str, doubtful: Sequence[str]) -> Damage | None:
     """Return the first value of these columns that polars would read as another. Raises OSError and the errors of pyarrow."""
-    doubtful = [name for name, dtype in columns.items() if _is_doubtful(dtype, seconds=kind == IPC)]
-    if not doubtful:
-        return None
     with opened(path) as file:
         first = dict.fromkeys(doubtful, 0)
         for name, array in _arrays(file, kind, doubtful):
