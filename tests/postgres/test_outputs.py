@@ -117,6 +117,11 @@ def test_a_change_is_found_by_an_index(make, execute):
     assert ("(city)" if each.keyed else "hash_record_extended(ROW(city, amount), (0)::bigint)") in definition
 
 
+def test_rows_that_swap_the_values_of_another_unique_index(tmp_path, database, execute):
+    execute("drop schema if exists marts cascade", "create schema marts")
+    judges.judge_swaps(DatabaseFollower(tmp_path / "shop", database, keyed=True))
+
+
 def test_keys_that_are_none(tmp_path, database, execute):
     execute("create schema marts")
     judges.judge_keys(DatabaseFollower(tmp_path / "shop", database, keyed=True))

@@ -340,3 +340,36 @@ def judge_keys(each):
         each.run()
         before = each.read()
         assert before == Counter(contents(each.folder / "in"))
+
+
+def judge_swaps(each):
+    """Rows exchange the values of another unique index, that of `amount`, in one run, as whole cycles do; two rows of one value are refused."""
+    text = (each.folder / "shop.yaml").read_text()
+    (each.folder / "shop.yaml").write_text(text.replace("{from: totals, as", "{from: sales, as"))
+    draw, held = chance("swaps", each.uri.partition(":")[0]), {}
+
+    def supply(now):
+        rows = [(*row, each.step, -1) for row in held.items() if now.get(row[0]) != row[1]]
+        rows += [(*row, each.step, 1) for row in now.items() if held.get(row[0]) != row[1]]
+        write_log(each.folder / f"in/{each.step:03d}.parquet", rows, COLUMNS)
+        each.step += 1
+
+    supply(now := {"a": 1, "b": 2, "c": 3})
+    held = now
+    each.run()
+    each.execute(f"create unique index amounts on {each.table} (amount)")
+    for _ in range(many(6)):
+        values = draw.sample(range(1, 6), 4)
+        now = {city: amount for city, amount in zip("abcd", values, strict=True) if draw.random() < 0.8}
+        supply(now)
+        held = now
+        each.run()
+        assert each.read() == Counter(now.items())
+    supply({"a": 9, "b": 9})
+    held, before = {"a": 9, "b": 9}, each.read()
+    with pytest.raises(EngineError, match="the table can't be written"):
+        each.run()
+    assert each.read() == before
+    supply({"a": 9, "b": 8})
+    each.run()
+    assert each.read() == Counter({("a", 9): 1, ("b", 8): 1})

@@ -107,6 +107,10 @@ def test_a_table_that_was_dropped(make):
     judges.judge_removal(make(0))
 
 
+def test_rows_that_swap_the_values_of_another_unique_index(tmp_path):
+    judges.judge_swaps(DatabaseFollower(tmp_path / "sqlite", "sqlite:///lake/t.db", keyed=True))
+
+
 def test_keys_that_are_none(tmp_path):
     for kind in KINDS:
         judges.judge_keys(DatabaseFollower(tmp_path / kind, f"{kind}:///lake/t.db", keyed=True))

@@ -147,6 +147,11 @@ class Database(ABC):
         """Make an index that leads to rows by all their values, if that is of use."""
 
 
+def breaks_constraint(error: Exception) -> bool:
+    """Return whether an error is that rows break a constraint of their table, as all of Python's interfaces of databases name it."""
+    return any(each.__name__ == "IntegrityError" for each in type(error).__mro__)
+
+
 def full_name(table: Sequence[str]) -> str:
     """Return the name of a table as statements have it."""
     return ".".join(map(delimited, table))

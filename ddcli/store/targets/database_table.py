@@ -16,7 +16,7 @@ from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.named_tuple import NamedTuple
-from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, full_name
+from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
 from ddcli.store.targets.target import CommitKey, strange
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 COMMITS = "dd_commits"
 """The table of ours, beside those that are written: a `Claim` for each of them."""
+ROWS = "dd_rows"
+"""The savepoint before rows are changed."""
 AGAIN = "drop the table: the next run writes it anew, with the columns of the output"
 
 
@@ -222,14 +224,33 @@ class DatabaseTable:
         if taken:
             raise self._unfit(rows[taken[0][0]], change, "several records have one key")
         gone = f"select found from {FOUND}"
+        delete = f"delete from {self._table} where "
         added = f"insert into {self._table} ({listed}) select {listed} from {CHANGES} where {TIMES} > 0"
         if self._database.keeps_keys:
-            gone += f" where {STAYS} = 0"
             others = [f"{delimited(name)} = excluded.{delimited(name)}" for name in names if name not in self._unique]
-            added += f" on conflict ({', '.join(map(delimited, self._unique))}) do "
-            added += f"update set {', '.join(others)}" if others else "nothing"
-        connection.execute(f"delete from {self._table} where {self._database.among(gone)}")
+            upsert = f"{added} on conflict ({', '.join(map(delimited, self._unique))}) do "
+            upsert += f"update set {', '.join(others)}" if others else "nothing"
+            if self._is_done(connection, delete + self._database.among(f"{gone} where {STAYS} = 0"), upsert):
+                return
+        connection.execute(delete + self._database.among(gone))
         connection.execute(added)
+
+    def _is_done(self, connection: Any, *statements: str) -> bool:
+        """Execute statements; return False where rows break a constraint on the way, with nothing done.
+
+        Two rows that swap the values of another unique index do so until both are removed before they come anew.
+        """
+        connection.execute(f"savepoint {ROWS}")
+        try:
+            for each in statements:
+                connection.execute(each)
+        except Exception as error:
+            if not breaks_constraint(error):
+                raise
+            connection.execute(f"rollback to savepoint {ROWS}")
+            return False
+        connection.execute(f"release savepoint {ROWS}")
+        return True
 
     def _find(self, connection: Any, rows: Lanes, change: Change, same: str) -> None:
         """Find the rows of the table that a change retracts. Raises EngineError for one that isn't there."""
