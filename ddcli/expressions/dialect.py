@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.parser import Parser
+from sqlglot.parser import Parser, binary_range_parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
@@ -165,6 +165,9 @@ class _Parser(Parser):
         TokenType.ARROW: lambda _, this, path: exp.JSONExtract(this=this, expression=path),
         TokenType.DARROW: lambda _, this, path: exp.JSONExtractScalar(this=this, expression=path),
     }
+    RANGE_PARSERS: ClassVar = {**Parser.RANGE_PARSERS, TokenType.TILDE: binary_range_parser(exp.RegexpLike)}
+    # `->` behind an argument is a part of JSON there, too.
+    LAMBDAS: ClassVar = {TokenType.FARROW: Parser.LAMBDAS[TokenType.FARROW]}
     # Types are read as text: `range < 5` compares a column.
     NESTED_TYPE_TOKENS: ClassVar = set()
     STRUCT_TYPE_TOKENS: ClassVar = set()

@@ -91,6 +91,12 @@ class FormReader(ABC):
         args = [self.read(each) for each in (value, pattern, escape) if each is not None]
         return self.negated(node, self.resolve(node, BINARY[type(node)], args), negate)
 
+    def matched(self, node: exp.Expr) -> Expression:
+        """Read `text ~ 'pattern'`, and `~*` without regard to case, as a match anywhere in the text."""
+        args = [self.read(each) for each in self.take(node, "this", "expression")]
+        args += [Literal("i", STRING)] if isinstance(node, exp.RegexpILike) else []
+        return self.resolve(node, "regexp_like", args)
+
     def negated(self, node: exp.Expr, condition: Expression, negate: object) -> Expression:
         """Return a condition or its negation."""
         return self.resolve(node, "not", [condition]) if negate else condition

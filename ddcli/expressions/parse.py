@@ -197,6 +197,8 @@ class ExpressionReader(FormReader):
         if isinstance(node, exp.JSONExtract | exp.JSONExtractScalar):
             name = "json_extract" if type(node) is exp.JSONExtract else "json_extract_string"
             return self.resolve(node, name, [self.read(each) for each in self.take(node, "this", "expression")])
+        if isinstance(node, exp.RegexpLike | exp.RegexpILike):
+            return self.matched(node)
         if isinstance(node, exp.BitwiseNot):
             (inner,) = self.take(node, "this")
             return self.resolve(node, "~", [self.read(inner)])
@@ -258,8 +260,6 @@ class ExpressionReader(FormReader):
             self.fail(node, "functions are not written behind a value", hint)
         if isinstance(node, exp.BitwiseXor | exp.Pow):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `power(a, b)`; of bits `xor(a, b)`")
-        if isinstance(node, exp.RegexpLike | exp.RegexpILike):
-            self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `regexp_like(text, pattern)`")
         written = self.tree.written(node)
         keyword = keyword_hint(written.split(maxsplit=1)[0] if written.strip() else "")
         self.fail(node, f"`{written}` is not supported", keyword or "the table of functions has those that are")

@@ -28,6 +28,13 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(["dateadd", "timestampadd"], "write day + interval '1' month"),
     **dict.fromkeys(["timestampdiff", "days_between", "months_between", "age"], "write date_diff('day', a, b)"),
     **dict.fromkeys(["logical_and", "logical_or"], "write bool_and(x) or bool_or(x)"),
+    **dict.fromkeys(
+        ["bit_xor", "bit_and", "bit_or"],
+        "no aggregate of bits is maintained; of two numbers write xor(a, b), a & b or a | b",
+    ),
+    **dict.fromkeys(
+        ["explode", "posexplode", "flatten"], "write `from t, unnest(t.list) as e(x)`, a row for each element"
+    ),
     "decode": "write case x when 1 then 'a' else 'b' end",
     "sum_if": "write sum(x) filter (where condition)",
     "avg_if": "write avg(x) filter (where condition)",

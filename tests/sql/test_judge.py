@@ -261,6 +261,15 @@ STATEMENTS = [
     "select a, (select 1 from u where u.a = t.a having true) as z from t",
     "select a as k, sum(b) as s from t group by k",
     "select a as b, count(*) as n from t group by b, a",
+    "select a + 1 as d, b from t where d > 2",
+    "select a as b, b as c from t where b = 1 and c = 2",
+    "select (select u.c + 1 as a from u where a > 2 limit 1) as q from t",
+    "select max(y) as z from (select t.s, (select max(y) from (select u.c + 1 as a, a + 1 as y from u) q) as y from t) r",
+    "select a, (select max(v.k) from v where v.x = t.a) as m from t where m > 0 or a = 1",
+    "select a + 1 as x, x * 2 as y from t where y > 3 and b is not null",
+    "select a, count(*) as n, a + 1 as d from t where d > 1 group by a",
+    "select s ~ '^x' as p, s !~ 'y' as q, s ~* 'X' as r, s !~* '[YZ]' as u, not s ~ 'x' as v from t",
+    """select json_array_length('{"f": [1, 2]}' -> 'f') + a as x, coalesce('{"f": [1, 2]}' ->> 'g', s) as y from t""",
 ]  # fmt: skip
 
 

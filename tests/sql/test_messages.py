@@ -103,7 +103,7 @@ select p.s as z, p.i as y from n group by p.i → 1:8 → `p.s` may differ from 
 select n.p.s as z from n group by n.p.i → 1:8 → `n.p.s` may differ from row to row of a group
 select percentile_cont(0.5) within group (order by a desc) as x from t → 1:8 → `within group` is not allowed behind this
 select x + 1 as y, y as x from t → 1:8 → no column is named `x`
-select row_number() over (order by a) as r, sum(r) over () as n from t → → a window function is not allowed here
+select row_number() over (order by a) as r, sum(r) over () as n from t → → `r` has a window function, which is not allowed here
 select x from generate_series(date '2020-01-01', date '2020-02-01', interval 0 day) as g(x) → 1:15 → the interval of generate_series is 0
 select x from generate_series(1, 2, interval 1 day) as g(x) → 1:15 → takes two dates or timestamps and a constant interval
 select a, b as A from t union by name select a from u → → a side of `by name` has two columns of one name
@@ -119,6 +119,8 @@ pivot t on a using sum(b) → → `pivot` and `unpivot` are not supported
 select a from t join using on a = b → 1:22 → expected a table name near `using`
 select `a` from t → 1:10 → unexpected backtick
 select 1 as y from t, u T → → two tables are named
+select row_number() over (order by a) as r from t where r = 1 → 1:57 → `r` has a window function, which is not allowed here
+select count(*) as n from t where n > 1 → 1:35 → `n` has an aggregate, which is not allowed here
 select t.a from t join u → 1:24 → a join needs `on` or `using`
 select t.a from t left join u → 1:29 → a join needs `on` or `using`
 select c from t positional join u → 1:33 → a join needs `on` or `using`
@@ -151,6 +153,10 @@ def test_a_hint_says_what_to_write():
         "select approx_quantile(a, 0.5) from t": "results here are exact",
         "select list_transform(l, 1) from t": "put the elements into rows",
         "select `a` from t": 'names go in double quotes: "name"',
+        "select row_number() over (order by a) as r from t where r = 1": "write `qualify` in place of `where`",
+        "select count(*) as n from t where n > 1": "write `having` in place of `where`",
+        "select bit_xor(a) from t": "no aggregate of bits is maintained",
+        "select explode([a]) from t": "write `from t, unnest(t.list) as e(x)`",
         "select c from t positional join u": "`cross join` pairs each row with each; the table before it is named `positional`",
         "select a from t join using on a = b": 'a name that is a keyword goes in double quotes: "using"',
     }

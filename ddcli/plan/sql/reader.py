@@ -187,25 +187,39 @@ class RowExpressions(ExpressionReader):
     def named(self, qualifier: str | None, name: str, node: exp.Expr, *, quoted: bool) -> Expression:
         """Return the column that a name means."""
         span = self.place(node)
+        alias = None if qualifier else self.block.aliases.get(name.lower())
         try:
             found = self.block.scope.find(qualifier, name, span)
         except UnknownName as error:
-            if not qualifier and (alias := self.block.aliases.pop(name.lower(), None)) is not None:
-                return self.of_alias(name.lower(), alias)
+            if alias is not None:
+                return self.of_alias(node, name, alias)
             if not qualifier and not quoted:
                 self.refuse_changing(node, name)
             if quoted and not error.meant:
                 hint = f"text goes in single quotes: '{name}' ({error.hint})"
                 raise SpecError(error.problem, span=span, hint=hint) from None
             raise
+        if alias is not None and not self.block.scope.owns(found):  # it hides a column of the outer query
+            return self.of_alias(node, name, alias)
         return Column(found, self.block.schema[found], span=span)
 
-    def of_alias(self, name: str, alias: exp.Expr) -> Expression:
+    def of_alias(self, node: exp.Expr, name: str, alias: exp.Expr) -> Expression:
         """Return the expression of a list's entry by its name, which no column has; within the entry the name is unknown."""
+        if any(id(window) not in self.block.known for window in alias.find_all(exp.Window)):
+            self.fail(
+                node,
+                f"`{name}` has a window function, which is not allowed here",
+                "write `qualify` in place of `where`; a window over windows takes a subquery in the `from`",
+            )
+        if self.block.groups is None and find_aggregates([alias]):
+            self.fail(
+                node, f"`{name}` has an aggregate, which is not allowed here", "write `having` in place of `where`"
+            )
+        del self.block.aliases[name.lower()]
         try:
             found = self.block.known[id(alias)] = self.expression(alias)
         finally:
-            self.block.aliases[name] = alias
+            self.block.aliases[name.lower()] = alias
         return found
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:

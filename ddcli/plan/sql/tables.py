@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from sqlglot import exp
 
 from ddcli.expressions.dialect import COMMA
 from ddcli.plan.sql import nodes
@@ -10,9 +10,6 @@ from ddcli.plan.sql.block import Block, is_semijoin, split
 from ddcli.plan.sql.joins import Joins
 from ddcli.plan.sql.present import names_present
 from ddcli.plan.sql.reader import contains_query
-
-if TYPE_CHECKING:
-    from sqlglot import exp
 
 
 class From(Joins):
@@ -33,17 +30,24 @@ class From(Joins):
         elif not self.whole.items:
             self.whole.items.append(self.statement.one(self.environment, self.place(node)))
         later = self.whole.later
+        aliases = {each.alias.lower(): each.this for each in reversed(node.expressions) if isinstance(each, exp.Alias)}
+        asked = {name for name, each in aliases.items() if contains_query(each)}
         if where is not None:
+            rows = self.unjoined(self.whole)
+            rows.aliases = dict(aliases)
             for part in split(self.take(where, "this")[0], self.statement):
-                if contains_query(part) or names_present(part, self.unjoined(self.whole)):
+                names = {each.name.lower() for each in part.find_all(exp.Column)}
+                if contains_query(part) or names & asked or names_present(part, rows):
                     later.append(part)
                 else:
-                    self.whole.conditions.append(self.reader(self.whole).condition(part, "a condition"))
+                    self.whole.conditions.append(rows.reader.condition(part, "a condition"))
         later = [part for part in later if not self.filter_item(part)]
         found = Block(self.statement, self.environment, self.scope(self.whole), self.product_of(self.whole, node))
+        found.aliases = aliases
         # Semijoins first: they only remove records, so the other subqueries are computed for fewer.
         for part in sorted(later, key=lambda part: not is_semijoin(part)):
             found.where(part)
+        found.aliases = {}  # `group by` has its own rule
         return found
 
     def filter_item(self, condition: exp.Expr) -> bool:
