@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.coerce import BOOL, STRING, Mismatch
-from ddcli.expressions.tree import Call, Expression, Literal
-from ddcli.expressions.types import ORDERLESS
+from ddcli.expressions.tree import Call, Cast, Expression, Literal
+from ddcli.expressions.types import ORDERLESS, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +21,11 @@ def decisive(keys: Iterable[Key]) -> tuple[Key, ...]:
     for key, descending in keys:
         found.setdefault(key.text(), (key, descending))
     return tuple(found.values())
+
+
+def stored(key: Expression) -> Expression:
+    """Return a key as a column of a state has it: a condition as 0 or 1, since runs read numbers from pages without pyarrow."""
+    return Cast(key, Type("int64", nullable=key.type.nullable)) if key.type.kind == "bool" else key
 
 
 def keys_of(key: Expression, descending: bool, nulls_first: bool | None = None) -> list[Key]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
+from ddcli.expressions.order import stored
 from ddcli.expressions.python import AtHand, named
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Call, Column
@@ -263,7 +264,7 @@ class _Apply:
             expression = relation.scalar(item.expression)
             if item.nulls_first != item.descending and expression.type.nullable:
                 # Elsewhere than at the large end: first by whether it is null.
-                hidden[f"$order{at}.null"] = Call("is null", (expression,), Type("bool"))
+                hidden[f"$order{at}.null"] = stored(Call("is null", (expression,), Type("bool")))
                 order.append((f"$order{at}.null", item.nulls_first))
             if isinstance(expression, Column):
                 order.append((expression.name, item.descending))

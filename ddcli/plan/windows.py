@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
-from ddcli.expressions.order import keys_of
+from ddcli.expressions.order import keys_of, stored
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import POOLED
@@ -55,7 +55,7 @@ def windowed(
     keys: set[str] = set()
     partition = tuple(dict.fromkeys(column(each, "partition").name for each in by))
     keys |= set(partition)
-    ordered = tuple((column(each, "sort").name, descending) for each, descending in order.keys)
+    ordered = tuple((column(stored(each), "sort").name, descending) for each, descending in order.keys)
     made = []
     for name, call in calls.items():
         aggregate = call.aggregate

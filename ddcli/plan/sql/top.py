@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
-from ddcli.expressions.order import keys_of
+from ddcli.expressions.order import keys_of, stored
 from ddcli.expressions.tree import Call, Column, Expression
 from ddcli.plan import logical
 from ddcli.plan.sql import nodes
@@ -89,7 +89,7 @@ def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: i
     """Return, for each row of the outer columns, the first `limit` rows after `offset` in an order; the other columns break ties."""
     node = result.node
     names = renamed([f"#order{at}" for at in range(len(keys))], node.schema)
-    hidden = {name: key for name, (key, _) in zip(names, keys, strict=True) if not isinstance(key, Column)}
+    hidden = {name: stored(key) for name, (key, _) in zip(names, keys, strict=True) if not isinstance(key, Column)}
     order = tuple(
         (key.name if isinstance(key, Column) else name, descending)
         for name, (key, descending) in zip(names, keys, strict=True)
