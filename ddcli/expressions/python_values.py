@@ -43,7 +43,8 @@ def to_series(name: str, values: Sequence[Any], column: Type) -> pl.Series:
     import polars as pl
 
     dtype = column.to_polars()
-    refusals = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
+    # polars raises RuntimeError for a decimal beyond 128 bits.
+    refusals = (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError)
     if not {*map(type, values)} <= NATIVE.get(column.kind, frozenset()):
         kept = []
         for row, value in enumerate(values):

@@ -17,7 +17,7 @@ from ddcli.expressions.types import Type, parse_type
 DAY, MOMENT = dt.date(2024, 1, 2), dt.datetime.fromisoformat("2024-01-02 03:04:05.678901")
 ABROAD = MOMENT.replace(tzinfo=dt.timezone(dt.timedelta(hours=5)))
 VALUES: list[Any] = [
-    None, True, 1, -1, 1.5, 2**63, 10**30, float("nan"), "a", "2024-01-02", "5", b"x", "\ud800", Decimal("1.239"), Decimal("nan"), Decimal(5),
+    None, True, 1, -1, 1.5, 2**63, 10**30, float("nan"), "a", "2024-01-02", "5", b"x", "\ud800", Decimal("1.239"), Decimal("nan"), Decimal(5), Decimal(2**127),
     np.int64(3), np.float64(2.5), np.datetime64("2024-01-02"), DAY, MOMENT, ABROAD, dt.time(1, 2, 3, 4), dt.timedelta(microseconds=1), dt.timedelta(days=1),
     [], [1, None], [1, "a"], (1, 2), {1}, {}, {"a": 1}, {"a": 1.5}, {"a": 1, "b": 2}, {"b": [DAY]}, {"b": [MOMENT]}, np.array([1, 2]),
 ]  # fmt: skip
