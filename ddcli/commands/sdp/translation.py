@@ -57,6 +57,7 @@ REFUSED = {
 }
 NOTED = {
     "CAST": "a `cast` of a float to an integer rounds here, and cuts in Spark; of a text to a timestamp it has no time zone",
+    "INTERVAL": "a date plus an interval is a timestamp here, and a date in Spark for whole days and months",
     "SUBSTRING": "`substring` counts from 1 here; Spark takes 0 for 1, too",
     "SUBSTR": "`substr` counts from 1 here; Spark takes 0 for 1, too",
 }
