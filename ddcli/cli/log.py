@@ -100,6 +100,7 @@ def command(
     from ddcli.errors import InputError, UsageError
     from ddcli.render.rows import batches, write_rows
     from ddcli.sources.change_log import ChangeLog, by_option
+    from ddcli.store.files.access import unreadable
     from ddcli.store.key_text import parse_keys
     from ddcli.store.tables.files import READ_ERRORS
 
@@ -129,6 +130,10 @@ def command(
         count, cut = write_rows(batches(rows), output, sys.stdout.buffer, limit)
     except READ_ERRORS as error:
         raise found.refusal(error) from None
+    except OSError as error:
+        if error.errno is not None:  # of the output: polars' errors have none
+            raise
+        raise unreadable(found.path, error) from None
     if cut:
         from ddcli.job.summary import plural
 

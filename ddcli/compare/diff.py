@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import polars as pl
 
@@ -18,6 +18,7 @@ from ddcli.compare.tolerance import bound
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
 from ddcli.job.sizes import default_memory
+from ddcli.store.files.access import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -220,7 +221,12 @@ def _kind_of(path: Path, partition: Partition) -> tuple[int, list[str], Partitio
 
 def _same_file(a: Path, b: Path) -> bool:
     with a.open("rb") as one, b.open("rb") as other:
-        while piece := one.read(PIECE):
-            if piece != other.read(PIECE):
+        while piece := _piece(a, one):
+            if piece != _piece(b, other):
                 return False
     return True
+
+
+def _piece(path: Path, file: BinaryIO) -> bytes:
+    with naming(path):
+        return file.read(PIECE)

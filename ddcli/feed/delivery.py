@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, did_you_mean
 from ddcli.feed.changes import Delivery
-from ddcli.store.files.access import real
+from ddcli.store.files.access import real, unreadable
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned
@@ -341,7 +341,11 @@ class OutputFeed:
         else:
             between = [reader.scan(range(1, len(files) - 1))] if len(files) > 2 else []
             parts = [first.slice(known), *between, last.slice(0, files[-1].rows)]
-        return ChangeLog(self.path, reader, DIFF, None).as_of(LATEST, rows=pl.concat(parts)).collect(engine="streaming")
+        rows = ChangeLog(self.path, reader, DIFF, None).as_of(LATEST, rows=pl.concat(parts))
+        try:
+            return rows.collect(engine="streaming")
+        except OSError as error:
+            raise unreadable(self.path, error) from None
 
 
 def parse_token(text: str) -> tuple[int, int]:

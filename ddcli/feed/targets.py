@@ -9,7 +9,7 @@ from ddcli.feed.database_target import DatabaseFeed
 from ddcli.feed.parquet_target import ParquetFeed
 from ddcli.job.paths import takes
 from ddcli.screen import near
-from ddcli.store.files.access import is_there, real
+from ddcli.store.files.access import is_there, naming, real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.manifest import NAME as MANIFEST
@@ -45,7 +45,8 @@ def check_inputs(text: str, base: Path, state: Path) -> None:
     if file is None or not is_there(file) or not text or text.startswith(POSTGRES):
         return
     try:
-        spec = parse_spec(file.read_text(), str(file))
+        with naming(file):
+            spec = parse_spec(file.read_text(), str(file))
     except (DdError, UnicodeDecodeError):
         return  # a run reports its errors
     path = real(locate(base, text))
