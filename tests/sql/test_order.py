@@ -149,10 +149,10 @@ def test_an_edited_order_holds_from_the_next_commit(shop):
 
 
 NOTES = {
-    "select a, b from sales order by b desc, a": "is that in which `dd log --as-of` shows outputs of it",
-    "select a, b from sales order by sales.s": "only `dd sql` can show rows so",
-    "select a as b from sales order by sales.b": "only `dd sql` can show rows so",
-    "select a, b from sales order by b desc, a + 1": "only `dd sql` can show rows so",
+    "select a, b from sales order by b desc, a": "only sets the order in which `dd log --as-of` and tables in files show its rows",
+    "select a, b from sales order by sales.s": "so only `dd sql` can show it",
+    "select a as b from sales order by sales.b": "so only `dd sql` can show it",
+    "select a, b from sales order by b desc, a + 1": "so only `dd sql` can show it",
     "select a, b from sales order by b\n    apply: [distinct]": "changes nothing here",
     "select a, b from (select * from sales order by a)": "changes nothing here",
 }
@@ -167,7 +167,9 @@ def test_check_notes_what_becomes_of_an_order(shop, query, note):
     assert line.startswith("p.yaml:7:")
     assert note in line
     assert shop("run", "p.yaml").code == 0
-    assert ("order" in json.loads((shop.folder / "out/_progress.json").read_text())["owner"]) == ("shows" in note)
+    assert ("order" in json.loads((shop.folder / "out/_progress.json").read_text())["owner"]) == (
+        "show its rows" in note
+    )
     assert len(sales)
 
 

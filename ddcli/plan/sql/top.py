@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from ddcli.expressions.row_order import RowOrder
     from ddcli.plan.sql.context import QueryLowering, QueryResult
 
-UNORDERED = "a collection has no order: `order by` without `limit` changes nothing here; ask for it in `dd sql`, which shows rows so"
-SHOWN = (
-    "a collection has no order: `order by` without `limit` is that in which `dd log --as-of` shows outputs of it, and in which tables in "
-    "files have its rows, and no more"
+UNORDERED = (
+    "a collection has no order: `order by` without `limit` changes nothing here; `dd sql` shows rows in an order"
 )
-UNSHOWN = "a collection has no order, and this `order by` names more than its columns, so that only `dd sql` can show rows so: list what it orders by"
+SHOWN = "a collection has no order: `order by` without `limit` only sets the order in which `dd log --as-of` and tables in files show its rows"
+UNSHOWN = "a collection has no order, and this `order by` names more than its columns, so only `dd sql` can show it: select the columns that it orders by"
 
 
 def order_keys(
