@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STEP = re.compile(r"""\.([^\W\d][\w-]*)|\."((?:[^"\\]|\\.)*)"|\[(\d{1,9})\]|\['([^']*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
+EACH = "[*]"
+"""The end of a path to each element of a list."""
 DEEP = 100
 """The depth to which lists and objects may be nested: the same wherever a text is read, however much of Python's stack is in use."""
 QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions.json_text import MISSING, NoJsonError, as_text, is_array, is_json, part_of, steps_of, written
+from ddcli.expressions.json_text import (
+    EACH,
+    MISSING,
+    NoJsonError,
+    as_text,
+    is_array,
+    is_json,
+    part_of,
+    steps_of,
+    written,
+)
 from ddcli.expressions.lower_text import constant, each
 
 if TYPE_CHECKING:
@@ -15,12 +25,16 @@ if TYPE_CHECKING:
 
 
 def _json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    steps = steps_of(constant(call, 1))
+    path, is_list = constant(call, 1), call.type.kind == "list"
+    steps = steps_of(path.removesuffix(EACH) if is_list else path)
     assert steps is not None
 
-    def found(text: str) -> str | int | None:
+    def found(text: str) -> str | int | list[str | None] | None:
         try:
             part = part_of(text, steps)
+            if is_list:
+                shown = written if call.function == "json_extract" else as_text
+                return [shown(one) for one in part] if is_array(part) else []
             if call.function == "json_array_length":
                 return None if part is MISSING else len(part) if is_array(part) else 0
             if call.function == "json_extract":

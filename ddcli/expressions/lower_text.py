@@ -227,7 +227,9 @@ def _translate(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def each(
-    value: pl.Expr, made: Callable[[Any], str | int | None], dtype: DataType | DataTypeClass = pl.String
+    value: pl.Expr,
+    made: Callable[[Any], str | int | list[str | None] | None],
+    dtype: DataType | DataTypeClass = pl.String,
 ) -> pl.Expr:
     """Return the results of a Python function for each value that is not null."""
 

@@ -19,7 +19,7 @@ from ddcli.expressions.coerce import (
     decimal_type,
     unify,
 )
-from ddcli.expressions.json_text import steps_of
+from ddcli.expressions.json_text import EACH, steps_of
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, NESTED, ORDERLESS, Type, is_field_name
@@ -233,11 +233,13 @@ def json_part(name: str, args: Sequence[Expression]) -> Resolved:
     if not isinstance(path, Literal) or path.value is None or path.type.kind not in ("string", "int64"):
         raise Mismatch(f"{name}: the path is a constant text, or a position", path)
     text = f"$[{path.value}]" if isinstance(path.value, int) else str(path.value)
-    if steps_of(text) is None:
-        hint = "names and positions from 0, as in '$.a[0].\"b c\"', or one name"
+    each = name in ("json_extract", "json_extract_string") and text.startswith("$") and text.endswith(EACH)
+    if steps_of(text.removesuffix(EACH) if each else text) is None:
+        hint = "names and positions from 0, as in '$.a[0].\"b c\"', `[*]` at the end for each element, or one name"
         raise Mismatch(f"{name} can't read the path '{path.value}'", path, hint)
-    kind = INT64 if name == "json_array_length" else STRING
-    return [convert(args[0], STRING), replace(path, value=text, type=STRING)], kind.or_null(), name
+    kind = Type("list", inner=STRING.or_null()) if each else INT64 if name == "json_array_length" else STRING
+    kind = kind.or_null(not each or args[0].type.nullable)
+    return [convert(args[0], STRING), replace(path, value=text, type=STRING)], kind, name
 
 
 def two_lists(name: str, args: Sequence[Expression]) -> Resolved:

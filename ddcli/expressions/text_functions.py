@@ -60,7 +60,7 @@ TEXT = table(
 JSON = table(
     """
     json_extract_string [json_part]: x ->> path, json_extract_string(x, path: constant) -- The part of a JSON text at a path, `'$.a[0].b'`, or under a name, or at a position from 0; a text without its quotes, null if nothing or `null` is there. If several members have one name the first counts. A text that is no JSON, or more than 100 deep, is an error. -- json_extract_string('{"a": [{"b": "x"}]}', '$.a[0].b') => 'x'
-    json_extract [json_part]: x -> path, json_extract(x, path: constant) -- The same value as JSON in a text: with its quotes, and with `null` as a text. -- json_extract('{"a": ["x", 1.50]}', '$.a') => '["x",1.50]'
+    json_extract [json_part]: x -> path, json_extract(x, path: constant) -- The same value as JSON in a text: with its quotes, and with `null` as a text. Of both functions a path with `[*]` at its end, `'$.a[*]'`, is the list of the elements, empty where there is no list. -- json_extract('{"a": ["x", 1.50]}', '$.a') => '["x",1.50]'
     get_json_object [json_part]: get_json_object(x, path: constant) -- The same as `json_extract_string`; null for a text that is no JSON. -- get_json_object('{', '$.a') => null
     json_array_length [json_part]: json_array_length(x, path: constant = '$') -- The number of elements of the list at the path: 0 of any other value, null if there is none. -- json_array_length('[1, 2]') => 2
     json_valid(x: string) -> bool -- True if a text is JSON. -- json_valid('{') => false

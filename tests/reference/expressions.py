@@ -587,14 +587,22 @@ def json_part(call: Call, args: list[Any]) -> Any:
     if not is_json and call.function != "get_json_object":
         raise Fails
     steps = re.findall(r"\w+", args[1]) if args[1].startswith("$") else [args[1]]
+    each = args[1].startswith("$") and args[1].endswith("[*]")
     for step in steps if is_json else ():
         inside = isinstance(found, dict) and step in found
         reached = isinstance(found, list) and step.isdigit() and int(step) < len(found)
         if not inside and not reached:
-            return None
+            return [] if each else None
         found = found[step] if inside else found[int(step)]
+    if each:
+        return [json_shown(call, one) for one in found] if isinstance(found, list) else []
     if call.function == "json_array_length":
         return len(found) if isinstance(found, list) else 0
+    return json_shown(call, found)
+
+
+def json_shown(call: Call, found: Any) -> str | None:
+    """Return a value as text, or as JSON."""
     if found is None and call.function != "json_extract":
         return None
     if isinstance(found, str) and call.function != "json_extract":

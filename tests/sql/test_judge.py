@@ -261,6 +261,8 @@ STATEMENTS = [
     "select a, (select 1 from u where u.a = t.a having true) as z from t",
     "select a as k, sum(b) as s from t group by k",
     "select a as b, count(*) as n from t group by b, a",
+    """select t.a, f.x, f.x ->> '$.n' as n from t, unnest(('{"f": [{"n": ' || t.a || '}, {"n": null}]}') -> '$.f[*]') as f(x)""",
+    """select a, j ->> '$[*]' as x, j -> '$[*]' as y, (j -> '$.a[*]')[1] as z from (select a, '["' || s || '", null, 1.25]' as j from t where s is not null) q""",
     "select a + 1 as d, b from t where d > 2",
     "select a as b, b as c from t where b = 1 and c = 2",
     "select (select u.c + 1 as a from u where a > 2 limit 1) as q from t",

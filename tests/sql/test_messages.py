@@ -156,6 +156,8 @@ def test_a_hint_says_what_to_write():
         "select row_number() over (order by a) as r from t where r = 1": "write `qualify` in place of `where`",
         "select count(*) as n from t where n > 1": "write `having` in place of `where`",
         "select bit_xor(a) from t": "no aggregate of bits is maintained",
+        "select x from t, unnest(s) u(x)": "split(text, ',') makes a list; of a list in a JSON text write",
+        "select x from t, json_each(s) u(x)": "write unnest(x -> '$[*]')",
         "select explode([a]) from t": "write `from t, unnest(t.list) as e(x)`",
         "select c from t positional join u": "`cross join` pairs each row with each; the table before it is named `positional`",
         "select a from t join using on a = b": 'a name that is a keyword goes in double quotes: "using"',

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import QueryLowering
 
 SERIES = ("generate_series", "range")
+LISTS = "split(text, ',') makes a list; of a list in a JSON text write unnest(x -> '$[*]')"
 
 
 def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node, str, str]:
@@ -66,7 +67,7 @@ def _called(name: str, args: list[Expression], node: exp.Expr, statement: QueryL
     place = statement.tree.place
     if name == "unnest":
         if len(args) != 1 or args[0].type.kind != "list" or args[0].type.inner is None:
-            raise SpecError("unnest takes one list", span=place(node), hint="split(text, ',') makes a list")
+            raise SpecError("unnest takes one list", span=place(node), hint=LISTS)
         return TableCall(name, tuple(args), args[0].type.inner)
     if name in SERIES and 1 <= len(args) <= 3 and all(arg.type.is_integer for arg in args):
         ends = [Literal(0 if name == "range" else 1, INT64), *args] if len(args) == 1 else args
@@ -77,6 +78,8 @@ def _called(name: str, args: list[Expression], node: exp.Expr, statement: QueryL
             last = call("-", last, nodes.ONE)
         return TableCall("generate_series", (first, last, *(step or [nodes.ONE])), INT64)
     hint = "unnest(list), generate_series(first, last), generate_series(day, day, interval 1 day), range(end)"
+    if name.startswith("json_"):
+        hint = "write unnest(x -> '$[*]'), a row for each element of a list in a JSON text"
     if name.startswith("read_"):
         hint = "`dd sql` without `--from` names files: `from 'orders.csv'`; of a pipeline they are inputs"
     problem = f"no function that returns rows is named `{name}`, or it takes other arguments"
