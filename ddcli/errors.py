@@ -162,8 +162,11 @@ def _to_paste(hint: str, place: str | None) -> str:
     """Return a hint whose commands can be pasted into a shell: they name the pipeline, and the file at the place of the error."""
     if _pipeline is None or "PIPELINE" not in hint:
         return hint
-    hint = hint.replace("PIPELINE", shell(_pipeline))
-    return hint.replace(" FILE`", f" {shell(place)}`") if place else hint
+    words = {"PIPELINE": shell(_pipeline)} | ({"FILE": shell(place)} if place else {})
+    named = re.compile(rf"(?<= )({'|'.join(words)})(?=[ `])")
+    return re.sub(
+        r"`dd [^`]* PIPELINE[^`]*`", lambda command: named.sub(lambda found: words[found[1]], command[0]), hint
+    )
 
 
 def _shown(text: str) -> str:

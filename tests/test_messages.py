@@ -53,6 +53,18 @@ def test_paths_are_as_they_are_called_from_here(tmp_path, monkeypatch):
     assert error.lines()[0].startswith(f"{inside}: error: ")
 
 
+def test_only_commands_in_hints_name_the_pipeline(monkeypatch):
+    """A column may be called as the word in the commands' place is; and names have what a shell would take for its own."""
+    hint = "did you mean 'PIPELINE'? or `dd retract PIPELINE FILE`, or `dd reset PIPELINE --outputs`; `from PIPELINE`"
+    assert InputError("wrong", place="in/a.csv", hint=hint).hint == hint
+    monkeypatch.setattr("ddcli.errors._pipeline", "my `p`.yaml")
+    assert InputError("wrong", place="in/FILE PIPELINE.csv", hint=hint).hint == (
+        "did you mean 'PIPELINE'? or `dd retract 'my `p`.yaml' 'in/FILE PIPELINE.csv'`, or "
+        "`dd reset 'my `p`.yaml' --outputs`; `from PIPELINE`"
+    )
+    assert InputError("wrong", hint="`dd retract PIPELINE FILE`").hint == "`dd retract 'my `p`.yaml' FILE`"
+
+
 REFUSED = {
     r"wants (a|an|one|the|true|\{|`)|^wants $": "must be, must have",
     r"(needs?|of) itself": "depends on itself",
