@@ -57,7 +57,10 @@ def input_of(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, 
     if node.kind == "snapshot":
         columns = {**_columns(node), **SCD} if node.types else {}
         found = {"path": f"snapshots/{node.name}/", "format": "upsert", "key": ["dbt_scd_id"]} | _declared(columns)
-        return found, "? where the rows of dbt's snapshot lie: its history can't be computed from the present rows"
+        return (
+            found,
+            "? the path of the rows of dbt's snapshot, relative to this file: its history can't be computed from the present rows",
+        )
     location = str(node.meta.get("external_location") or "")
     columns = _columns(node)
     if re.fullmatch(r"'[^']+'", location):

@@ -15,13 +15,15 @@ LARGEST = 1 << 30
 """The most bytes of a manifest."""
 COMPILE = "compile the project with `dbt compile --full-refresh`"
 INCREMENTAL = "macro.dbt.is_incremental"
-UNREAD = {
-    "unit_tests": "unit test",
-    "metrics": "metric",
-    "semantic_models": "semantic model",
-    "saved_queries": "saved query",
-}
+UNREAD = {"unit_tests": "unit test"}
 """The parts of a manifest that are neither tables nor tests of one, and the name of one of them."""
+APART = {
+    "metrics": ("metric", "metrics"),
+    "semantic_models": ("semantic model", "semantic models"),
+    "saved_queries": ("saved query", "saved queries"),
+    "exposures": ("exposure", "exposures"),
+}
+"""The parts of a manifest that produce no data, and the nouns for one of them and for several."""
 
 
 def read_manifest(project: Path) -> ForeignProject:
@@ -40,7 +42,10 @@ def read_manifest(project: Path) -> ForeignProject:
             for part, kind in UNREAD.items()
             for each in (tree.get(part) or {}).values()
         )
-        return ForeignProject(named, {each.id: each for each in found}, _is_full_refresh(path, tree), unread)
+        counts = [(len(tree.get(part) or {}), nouns) for part, nouns in APART.items()]
+        apart = tuple(f"{count} {nouns[count > 1]}" for count, nouns in counts if count)
+        nodes = {each.id: each for each in found}
+        return ForeignProject(named, nodes, _is_full_refresh(path, tree), unread, apart)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         problem = f"this is not a manifest of dbt's: {type(error).__name__}: {error}"
         raise UsageError(problem, place=str(path), hint=COMPILE) from None

@@ -47,3 +47,5 @@ class ForeignProject:
     full_refresh: bool
     unread: tuple[tuple[str, str, str], ...]
     """Kind, name and file of each part that is neither a table nor a test of one."""
+    apart: tuple[str, ...] = ()
+    """The parts that produce no data, each a number with a noun."""

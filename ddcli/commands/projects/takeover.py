@@ -52,6 +52,8 @@ class Takeover(ABC):
         nodes = self.project.nodes
         for kind, name, file in self.project.unread:
             self.leave(f"{kind} {name}", SpecError(f"{kind} `{name}` can't be imported", place=file))
+        if self.project.apart:
+            self.found.notes.append(f"not imported, as they produce no data: {', '.join(self.project.apart)}")
         relations = {}
         for each in nodes.values():
             if each.id in self.names and each.relation:
