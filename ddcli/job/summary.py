@@ -163,7 +163,7 @@ class RunSummary:
             return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
         # If the pipeline changed, and nothing is new, no time is closed.
         closed = f"at {self.time}" if self.time else f"times{since} until {self.upper}"
-        changed = "no new times, a change of the outputs" if self.rebuilt or self.withdrawn else "no time closed"
+        changed = "outputs corrected, no new times" if self.rebuilt or self.withdrawn else "no time closed"
         what = closed if self.lower != self.upper else changed
         return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
 
