@@ -285,6 +285,16 @@ def inferred(folder, text, **csv):
     True False →  → bool? →
     TRUE false →  → bool? →
     2024-01-31T10:00:00+00 2024-01-31T10:00:00.25+05:30 →  → datetime[us, UTC]?
+    .5 -.25 5. →  → decimal(18, 2)?
+    1.042988767141319988e-02 2 →  → float64?
+    1e400 2 →  → string?
+    12345678901234567.25 1e3 →  → string?
+    .5e3 -.25 →  → float64?
+    _1.5 2_ →  → decimal(18, 2)?
+    _+49 2 →  → string? → because of plus signs
+    _true false →  → bool?
+    _2024-01-31 2024-02-01 →  → date?
+    _a b →  → string?
     t f →  → string? → 'v' is bool, if t and f stand for true and false
     1.000 2.500 →  → float64? → read with a decimal sign in '1.000'; if it marks thousands
     1.000 12 → delimiter: ; → string? → '1.000' has a decimal sign or a mark between thousands
@@ -307,7 +317,7 @@ def test_doubtful_values_are_text_or_a_note(values, options, type, doubt, tmp_pa
     name, _, value = options.partition(": ")
     csv = {name: value} if name else {}
     delimiter = csv.get("delimiter", ",")
-    text = f"v{delimiter}w\n" + "".join(f'"{each}"{delimiter}x\n' for each in values.split())
+    text = f"v{delimiter}w\n" + "".join(f'"{each.replace("_", " ")}"{delimiter}x\n' for each in values.split())
     columns, remark = inferred(tmp_path, text, **csv)
     assert columns["v"] == type
     assert doubt in remark if doubt else ";" not in remark.partition("}")[2], remark

@@ -6,6 +6,7 @@ import re
 from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
@@ -22,8 +23,8 @@ NULLS = ("NA", "N/A", "n/a", "NULL", "null", "\\N", "-", "#N/A", "None", "nan", 
 DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d")
 CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 INTEGER, CODE = re.compile(r"[+-]?\d+", re.ASCII), re.compile(r"0\d+", re.ASCII)
-POINT, COMMA = (re.compile(rf"[+-]?\d+({sign}\d+)?", re.ASCII) for sign in (r"\.", ","))
-SCIENTIFIC = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
+POINT, COMMA = (re.compile(rf"[+-]?(\d+({sign}\d*)?|{sign}\d+)", re.ASCII) for sign in (r"\.", ","))
+SCIENTIFIC = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 ONE_GROUP = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}{re.escape(mark)}\d{{3}}", re.ASCII) for mark in ".,"}
 """Numbers with one mark, which may be the decimal sign or between thousands."""
 GROUPED = re.compile(
@@ -56,10 +57,12 @@ class FoundColumns:
     def look_at(self, texts: Mapping[str, Sequence[str | None]], *, is_csv: bool) -> FoundColumns:
         """Add columns by their values, which are text; null where they have none. Those with marks that may be between thousands come last: others may have shown the decimal sign."""
         there = {name: {value for value in values if value} for name, values in texts.items()}
-        doubtful = [name for name, values in there.items() if is_csv and self._mark_of(values) is not None]
+        doubtful = [name for name, values in there.items() if is_csv and self._mark_of(_bare(values)) is not None]
         for name in [*(name for name in texts if name not in doubtful), *doubtful]:
             kind = (
-                self._grouped(name, there[name]) if name in doubtful else self._kind(name, there[name], is_csv=is_csv)
+                self._grouped(name, _bare(there[name]))
+                if name in doubtful
+                else self._kind(name, there[name], is_csv=is_csv)
             )
             missing = any(not value or value in self._nulls for value in texts[name])
             self.types[name] = kind + "?" if missing else kind
@@ -115,7 +118,9 @@ class FoundColumns:
                 return kind
         return "string"
 
-    def _of_all(self, name: str, values: set[str], *, is_csv: bool) -> str:
+    def _of_all(self, name: str, texts: set[str], *, is_csv: bool) -> str:
+        """Return the type that all texts have. Spaces around a value have no meaning but in text, and in formats of dates."""
+        values = _bare(texts)
         if all(map(INTEGER.fullmatch, values)):
             return self._integers(name, values)
         if {value.lower() for value in values} <= {"true", "false"}:
@@ -133,10 +138,10 @@ class FoundColumns:
         if all(map(POINT.fullmatch, values)) and self.options.setdefault("decimal", ".") == ".":
             return self._decimals(name, values)
         if all(map(SCIENTIFIC.fullmatch, values)) and self.options.get("decimal", ".") == ".":
-            return "float64" if all(map(_is_float, values)) else "string"
+            return "float64" if all(map(_is_written_float, values)) else "string"
         if is_csv and (plain := self._without_marks(name, values)):
             return self._decimals(name, plain) if any("." in value for value in plain) else self._integers(name, plain)
-        return self._moments(name, values) if is_csv else "string"
+        return self._moments(name, texts) if is_csv else "string"
 
     def _integers(self, name: str, values: Collection[str]) -> str:
         """Return the type of whole numbers: text where a leading zero or a plus sign would be lost."""
@@ -225,6 +230,11 @@ def number_type(values: Collection[str]) -> str:
     return f"decimal({whole + fraction}, {fraction})" if whole + fraction <= MOST_DIGITS else "string"
 
 
+def _bare(values: set[str]) -> set[str]:
+    """Return values without spaces around them."""
+    return {value.strip(" ") for value in values}
+
+
 def _numbers(mark: str, sign: str) -> Callable[[str], object]:
     """Return the test whether a text is a number with these marks between thousands, or none, and this decimal sign."""
     thousands = re.escape(mark)
@@ -238,6 +248,11 @@ def _is_int64(value: str) -> bool:
 def _is_float(value: str) -> bool:
     """Return whether a float is this very number as it would be written again."""
     return Decimal(repr(float(value))) == Decimal(value)
+
+
+def _is_written_float(value: str) -> bool:
+    """Return whether a text is a float as programs write them: one with an exponent may have idle digits."""
+    return isfinite(float(value)) if "e" in value.lower() else _is_float(value)
 
 
 def _reads(form: str) -> Callable[[str], bool]:
