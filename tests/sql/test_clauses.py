@@ -18,4 +18,4 @@ def test_a_clause_with_any_subquery_is_what_duckdb_makes_of_it(clause, base):
     for _ in range(many(1)):
         judged = Judged()
         assert judge(statement(draw, clause), draw.randrange(1 << 32), base, judged) is None
-        assert not judged.refused
+        assert all("aggregates only columns of the query around" in problem for problem in judged.refused)
