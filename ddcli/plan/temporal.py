@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, Text
+from ddcli.expressions.arithmetic import as_date
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Cast
 
@@ -32,6 +33,8 @@ def bound(expression: Expression, text: Text, time: Type) -> Expression:
     if time.kind == given.kind == "datetime" and bool(time.zone) == bool(given.zone):
         finer = given.second_digits > time.second_digits
         return _rounded_up(expression, wanted, text.span) if finer else Cast(expression, wanted, span=expression.span)
+    if time.kind == "date" and given.kind == "datetime" and (day := as_date(expression)) is not None:
+        return day  # `placed + interval '7' day` is a timestamp that begins a day
     problem = f"a bound is of the type of the pipeline's time, {time}, not {given}"
     raise SpecError(problem, span=text.span, hint=f"give {FORMS[time.kind]}")
 

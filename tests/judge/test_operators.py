@@ -140,7 +140,7 @@ def test_what_is_moved_waits_for_its_time(name, tmp_path):
 
 
 DATED = {
-    "date": (dt.date(1970, 1, 3), dt.date(1969, 12, 1), "2"),
+    "date": (dt.date(1970, 1, 3), dt.date(1969, 12, 1), "interval '2' day"),
     "datetime[ms]": (dt.datetime(1970, 1, 1, 0, 0, 0, 2000), dt.datetime(1969, 12, 1), "interval '3' millisecond"),  # noqa: DTZ001
 }
 
