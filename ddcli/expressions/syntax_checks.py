@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -99,7 +100,15 @@ GRAMMAR |= {"at", "time", "zone", "asymmetric", "to", "materialized", "view", "b
 
 
 def check_words(tree: Tree, tokens: Sequence[Token]) -> None:
-    """Raise SpecError for a name or a constant that no node has: sqlglot has dropped it."""
+    """Raise SpecError for a name or a constant that no node has, since sqlglot has dropped it, and for one directly behind a number, as in `1_000`."""
+    for number, behind in pairwise(tokens):
+        if (
+            number.token_type == TokenType.NUMBER
+            and behind.start == number.end + 1
+            and behind.token_type == TokenType.VAR
+        ):
+            span = tree.text.at(behind.start, behind.end + 1 - behind.start)
+            raise SpecError(f"`{number.text}{behind.text}` is not a number", span=span, hint="write its digits alone")
     placed = set[int]()
     loose = Counter[str]()
     for node in tree.nodes:

@@ -121,6 +121,8 @@ select `a` from t → 1:10 → unexpected backtick
 select 1 as y from t, u T → → two tables are named
 select row_number() over (order by a) as r from t where r = 1 → 1:57 → `r` has a window function, which is not allowed here
 select count(*) as n from t where n > 1 → 1:35 → `n` has an aggregate, which is not allowed here
+select 1_000 from t → 1:9 → `1_000` is not a number
+select a + 0x1F from t → 1:13 → `0x1F` is not a number
 select t.a from t join u → 1:24 → a join needs `on` or `using`
 select t.a from t left join u → 1:29 → a join needs `on` or `using`
 select c from t positional join u → 1:33 → a join needs `on` or `using`
