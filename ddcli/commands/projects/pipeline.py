@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass, frozen
+from ddcli.expressions.zones import UTC
 from ddcli.screen import visible
 
 if TYPE_CHECKING:
@@ -59,7 +60,11 @@ class PipelineText:
 
 
 def written(
-    program: str, name: str, inputs: Mapping[str, tuple[dict[str, Any], str]], queries: Sequence[ImportedQuery]
+    program: str,
+    name: str,
+    inputs: Mapping[str, tuple[dict[str, Any], str]],
+    queries: Sequence[ImportedQuery],
+    zone: str = UTC,
 ) -> PipelineText:
     """Return the pipeline file of inputs and queries."""
     text = PipelineText()
@@ -67,6 +72,8 @@ def written(
     text.add("dd: 1")
     text.add(f"name: {yaml(name)}")
     text.add("clock: arrival")
+    if zone != UTC:
+        text.add(f"timezone: {yaml(zone)}")
     text.add("inputs:")
     for called, (given, remark) in inputs.items():
         text.add(f"  {yaml(called)}: {yaml(given)}" + (f"  # {visible(remark)}" if remark else ""))

@@ -11,6 +11,7 @@ from ddcli.commands.check import check_text
 from ddcli.commands.projects.pipeline import ImportedQuery, PipelineText, written
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, Span, SpecError, UsageError
+from ddcli.expressions.zones import UTC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +37,8 @@ class Takeover(ABC):
 
     program: str
     """The program's name in `dd import`."""
+    zone = UTC
+    """The zone of its sessions."""
     of_duckdb = True
     """True for queries of DuckDB: then notes on it matter."""
 
@@ -112,7 +115,7 @@ class Takeover(ABC):
             if not self.inputs:
                 hint = "a pipeline keeps up with inputs; write one by hand for tables that never change"
                 raise UsageError("the project reads no table", place=str(self.folder), hint=hint)
-            text = written(self.program, self.project.name, self.inputs, list(self.queries.values()))
+            text = written(self.program, self.project.name, self.inputs, list(self.queries.values()), self.zone)
             checked = check_text("\n".join(text.lines) + "\n", self.target)
             errors: list[tuple[Span | None, DdError]] = [(each.span, each) for each in checked.errors]
             before, elsewhere = len(self.gone), []

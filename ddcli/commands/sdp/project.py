@@ -14,6 +14,7 @@ from ddcli.commands.sdp.definitions import SparkDefinition, read_definitions
 from ddcli.commands.sdp.specification import Key, SparkProject, library_files, read_spec, text_of, yaml_value
 from ddcli.commands.sdp.translation import SparkQuery, read_query
 from ddcli.errors import SpecError, UsageError
+from ddcli.expressions.zones import is_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 INPUT = "dd.inputs."
 """The prefix of the keys of the `configuration` for inputs, which are texts in the form of a pipeline file."""
+ZONE = "spark.sql.session.timeZone"
 OUTPUTS = ("materialized view", "streaming table")
 
 
@@ -151,7 +153,12 @@ class _SparkTakeover(Takeover):
 
     def run(self) -> ImportedProject:
         """Take the project over, with a note on the settings that are not."""
-        others = [key for key in self.spec.configuration if not key.startswith(INPUT)]
+        zone = self.spec.configuration.get(ZONE)
+        if zone is not None and is_zone(zone):
+            self.zone = zone
+        others = [
+            key for key in self.spec.configuration if not key.startswith(INPUT) and (key != ZONE or zone != self.zone)
+        ]
         if others:
             self.found.notes.append(f"{self.spec.path.name}: `configuration` is not imported: {', '.join(others)}")
         return super().run()

@@ -25,6 +25,7 @@ from ddcli.commands.projects.translation import (
     unreadable,
 )
 from ddcli.commands.sdp.definitions import word_of
+from ddcli.commands.sdp.functions import function_edits
 from ddcli.dataclass import frozen
 from ddcli.errors import SpecError
 from ddcli.expressions.statement import is_own
@@ -45,10 +46,6 @@ REFUSED = {
         "leave it to the pipeline file, where it is `dow(day) + 1`",
     ),
     "CONCAT": ("`concat` of a null is null in Spark, and passes over it here", "write `a || b`"),
-    "REGEXP_REPLACE": (
-        "`regexp_replace` replaces every match in Spark, and the first here",
-        "leave it to the pipeline file, where it is `regexp_replace(text, pattern, new, 'g')`",
-    ),
     **dict.fromkeys(
         ("MAX_BY", "MIN_BY"),
         ("a row whose value is null counts in Spark, and not here", "write it with `filter (where value is not null)`"),
@@ -56,7 +53,7 @@ REFUSED = {
     "SORT BY": ("`sort by` orders parts of a result", "write `order by`"),
 }
 NOTED = {
-    "CAST": "a `cast` of a float to an integer rounds here, and cuts in Spark; of a text to a timestamp it has no time zone",
+    "CAST": "a `cast` of a float or decimal to an integer rounds here, and cuts in Spark; of a timestamp to a text it has an offset here",
     "INTERVAL": "a date plus an interval is a timestamp here, and a date in Spark for whole days and months",
     "SUBSTRING": "`substring` counts from 1 here; Spark takes 0 for 1, too",
     "SUBSTR": "`substr` counts from 1 here; Spark takes 0 for 1, too",
@@ -100,6 +97,7 @@ def read_query(definition: SparkDefinition) -> SparkQuery:
     if bad := UNWRITABLE.search(text, start, end):
         raise SpecError("a pipeline file can't hold this character", span=span(definition.file, text, bad.start()))
     edits = [(0, start, ""), (end, len(text), ""), *_words(definition, tokens), *_orders(tokens)]
+    edits += function_edits(text, definition.file, tokens)
     streams = list(_streams(tokens))
     edits += [(first, last, "") for first, last in streams]
     # Text around the query is blanked, so that places stay the same.
