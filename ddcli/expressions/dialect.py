@@ -56,6 +56,7 @@ class _Parser(Parser):
         if self._match(TokenType.FROM):
             args.append(self._parse_disjunction())
         if self._match(TokenType.FOR):
+            args += [exp.Literal.number(1)] if len(args) == 1 else []
             args.append(self._parse_disjunction())
         return self._called(start, "substring", *args)
 

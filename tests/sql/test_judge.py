@@ -261,6 +261,7 @@ STATEMENTS = [
     "select a, (select 1 from u where u.a = t.a having true) as z from t",
     "select a as k, sum(b) as s from t group by k",
     "select a as b, count(*) as n from t group by b, a",
+    "select substring(s for 1) as x, substring(s from 2) as y, substring(s from 2 for 1) as z, substring('hello' for a) as w from t",
     """select t.a, f.x, f.x ->> '$.n' as n from t, unnest(('{"f": [{"n": ' || t.a || '}, {"n": null}]}') -> '$.f[*]') as f(x)""",
     """select a, j ->> '$[*]' as x, j -> '$[*]' as y, (j -> '$.a[*]')[1] as z from (select a, '["' || s || '", null, 1.25]' as j from t where s is not null) q""",
     "select a + 1 as d, b from t where d > 2",
