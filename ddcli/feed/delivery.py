@@ -297,7 +297,7 @@ class OutputFeed:
         import polars as pl
 
         later = _files_after(output.files, since)
-        if not later:
+        if not any(file.rows for file in later):  # an output without rows so far has a file for its columns
             schema = {name: kind.to_polars() for name, kind in _columns(output).items()}
             return Delivery(since, since, pl.DataFrame(schema=schema | {"diff": pl.Int64}), 0)
         known = 0

@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
+from ddcli.engine.pool import Pool
+from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError
 from ddcli.job.summary import OutputSummary
@@ -37,10 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    import numpy as np
-
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
@@ -252,6 +252,8 @@ class Publishing:
         """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is that of the last one."""
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
+        if name not in self._files and not (known and known.files):
+            self._write_columns(name)
         directory = self.request.outputs[name]
         horizon = known.horizon if known else self.horizons.get(name)
         self.progress(directory, horizon, name)
@@ -259,6 +261,13 @@ class Publishing:
         files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
         log = known.log if known else log_identity(name, self.transaction.number)
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
+
+    def _write_columns(self, name: str) -> None:
+        """Write a file without rows for an output that has none yet: its readers find the columns there."""
+        layout = self.layouts[name]
+        none = np.empty((0, layout.width + len(self.time) + 1), np.int64)
+        self._count(name, 0, 0)
+        self._write(name, output_bytes(none, layout, Pool(PUBLIC), self.time))
 
     def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: Forgetting) -> OutputEntry:
         """Write the waiting updates, a whole log, in place of the `known` one; files that already have the rows of their times stay.

@@ -52,7 +52,15 @@ def test_an_output_is_a_log(orders):
 
 
 def test_an_output_without_records_so_far_is_no_wrong_path(orders):
+    """It has a file without rows, so that its columns are known; a directory of an older version has none."""
     orders("run", "orders.yaml", "--until", 0)
+    (empty,) = (orders.folder / "out/totals").glob("*.parquet")
+    assert pl.read_parquet(empty).height == 0
+    found = orders("log", "out/totals")
+    assert (found.code, found.out.split()) == (0, [*pl.read_parquet_schema(empty)])
+    assert orders("convert", "out/totals", "t.csv", "--as-of", "latest").code == 0
+    (orders.folder / "t.csv").unlink()
+    empty.unlink()
     for command in (["log", "out/totals"], ["convert", "out/totals", "t.csv", "--as-of", "latest"]):
         found = orders(*command)
         assert (found.code, found.out) == (3, "")

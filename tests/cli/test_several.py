@@ -151,3 +151,24 @@ def test_wrong_use(four):
         result.code,
         "pipelines read from each other: 'flows/b-second.yaml', 'flows/z-first.yaml'" in result.err,
     ) == (2, True)
+
+
+def test_a_pipeline_reads_an_output_that_has_no_rows_so_far(shop):
+    """By the columns of its file, as a reader by a glob does; later rows are beside it."""
+    shop.write(
+        "p.yaml",
+        "inputs: {t: {path: in/, format: append, columns: {k: int64}}}\ncollections: {few: {from: t, apply: [{filter: k < 0}]}}\noutputs: {few: mid/}\n",
+    )
+    shop.write(
+        "q.yaml",
+        'inputs: {few: {path: mid/}}\ncollections: {n: {sql: "select count(*) as n, sum(k) as s from few"}}\noutputs: {n: out/}\n',
+    )
+    shop.write("in/1.csv", "k\n1\n")
+    assert shop("run", "p.yaml", "q.yaml").code == 0
+    assert contents(shop.folder / "mid") == contents(shop.folder / "out") == {}
+    for number, row in enumerate((-1, -2), start=2):
+        shop.write(f"in/{number}.csv", f"k\n{row}\n5\n")
+        assert shop("run", "p.yaml", "q.yaml").code == 0
+        assert contents(shop.folder / "mid") == dict.fromkeys(((-one,) for one in range(1, number)), 1)
+        assert contents(shop.folder / "out") == {(number - 1, -sum(range(number))): 1}
+    assert shop("state", "verify", "p.yaml").code == 0
