@@ -54,7 +54,7 @@ def _mark(found: Difference) -> str:
     """Return a sign: a difference may be intended, one beyond a bound is not."""
     if found.ok:
         return "✅"
-    return "✏️" if found.settings.max_changed is None else "❌"
+    return "📝" if found.settings.max_changed is None else "❌"
 
 
 def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -> str:

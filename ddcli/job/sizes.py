@@ -81,7 +81,7 @@ class Sizes:
         """
         apart = max(1, min(slots, rows // MUCH))
         shards = max(self.shards, apart) if new else self.shards
-        whole = shards if new else self.passes
+        whole = shards if new else math.lcm(self.passes, shards)
         passes = whole * -(-max(2, apart, self.passes) // whole)
         most = max(LEAST_ROWS, min(self.most or rows, -(-rows // slots)))
         return Sizes(shards, passes, self.threads, most, self.room or 0)

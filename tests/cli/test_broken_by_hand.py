@@ -95,8 +95,8 @@ def test_a_pipeline_file_that_is_wrong(mine, case, before, after, place, problem
 
 @cases("""
 case → before → after → place → problem → hint
-a number that is none → 800 → 8oo → 1.csv:3 → '8oo' is not → correct the file
-a date of another country → 2024-03-02 → 02.03.2024 → 1.csv:4 → '02.03.2024' is not → written 2013-01-31
+a number that is none → 800 → 8oo → 1.csv:3 → '8oo' in column 'amount' can't be read as decimal(10, 2) → correct the file
+a date of another country → 2024-03-02 → 02.03.2024 → 1.csv:4 → '02.03.2024' in column 'day' can't be read as date → written 2013-01-31
 a comma in a number → 45.10 → 1,045.10 → 1.csv:4 → the line has 5 fields, the header 4 → has a comma
 semicolons → , → ; → 1.csv → no column 'day' → the header has ';' between its names
 an empty field → bob → → 1.csv:3 → column 'person' has a null → declared with '?'

@@ -319,7 +319,7 @@ def test_markdown_fits_a_comment(shop):
     assert f"{5000 - shown:,} more not shown: see --limit" in result.out
     assert result.out.count("<details>") == result.out.count("</details>") == 1
     assert f"<summary>{shown:,} of 5,000 changes</summary>" in result.out
-    assert result.out.startswith("### ✏️ "), "a change may be intended"
+    assert result.out.startswith("### 📝 "), "a change may be intended"
     for most, mark in (("4999", "❌"), ("100%", "✅")):
         bounded = shop("diff", "a.parquet", "b.parquet", "--key", "id", "-o", "markdown", "--max-changed", most)
         assert bounded.out.startswith(f"### {mark} ")
