@@ -145,7 +145,7 @@ def test_tasks_meet_in_the_bucket(tmp_path, bucket):
         {"k": pl.col("i"), "v": pl.col("i").cast(pl.String)},
         {"k": pl.lit(None, pl.String), "v": pl.lit(date(2024, 1, 1))},
     ],
-    ids=str,
+    ids=["constant", "nulls", "boolean", "empty text", "texts", "null key"],
 )
 def test_tasks_send_rows_of_every_shape_through_the_bucket(tmp_path, bucket, rows, columns):
     """A part whose lanes are all constant has no bytes."""
