@@ -127,6 +127,8 @@ class Record(Shape[T]):
     wants: str
     example: str
     least: int = 0
+    others: str = ""
+    """The hint's last words: the place of all other keys."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         if not isinstance(node, Mapping):
@@ -138,10 +140,9 @@ class Record(Shape[T]):
         for word, value in node.entries:
             key = self.keys.get(word.value)
             if key is None:
-                listed = f"(keys: {', '.join(self.keys)})"
-                notes.refuse(
-                    place.path, f"unknown key {word.value!r}", word.span, suggest(word.value, self.keys, listed)
-                )
+                hint = suggest(word.value, self.keys, f"(keys: {', '.join(self.keys)})")
+                hint = f"{hint}; {self.others}" if self.others else hint
+                notes.refuse(place.path, f"unknown key {word.value!r}", word.span, hint)
                 wrong = True
                 continue
             try:

@@ -10,7 +10,7 @@ from ddcli.errors import Text, masked
 from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, TYPED_COLUMNS
-from ddcli.spec.shapes import ByKind, Key, Pairs, Record
+from ddcli.spec.shapes import ByKind, Key, Record
 from ddcli.spec.values import Choice, PathWords, Words
 
 if TYPE_CHECKING:
@@ -46,6 +46,33 @@ DATABASE_URI = DatabaseWords(
 READ_URI = DatabaseWords(
     "a database", rf"{DATABASE_URI.pattern}|mysql://.+", f"{DATABASE_URI.rule}, or `mysql://user@host/shop`"
 )
+CONFIGURED = "other catalogs and properties are for pyiceberg's configuration (~/.pyiceberg.yaml), and the file has `catalog: NAME`"
+CATALOG: Record[tuple[tuple[Text, Text], ...]] = Record(
+    lambda place, arguments: tuple((Text(name, place.word.span), value) for name, value in sorted(arguments.items())),
+    {
+        "name": Key(Words("a name"), about="the catalog's name in its database; default: default"),
+        "type": Key(Words("a kind of catalog", "sql", CONFIGURED), about="sql: the catalog is in a database"),
+        "uri": Key(
+            DatabaseWords(
+                "a database",
+                r"sqlite:///(?!file:)[^?]+|postgresql(\+psycopg2?)?://[^?]*",
+                "write `sqlite:///catalog.db` or `postgresql+psycopg://user@host/catalog`, without parameters",
+            ),
+            required=True,
+            about="the catalog's database",
+        ),
+        "warehouse": Key(
+            Words("a place"), about="the directory or place in an object store in which new tables are made"
+        ),
+        "s3.region": Key(
+            Words("a region", r"[a-z0-9\-]+", "for example `eu-central-1`"), about="the region of the object store"
+        ),
+    },
+    "a mapping of properties to values",
+    "{name: prod, type: sql, uri: 'sqlite:///catalog.db', warehouse: lake/}",
+    others=CONFIGURED,
+)
+"""A catalog that a file describes. A file is a stranger's, so no property of it names code, an endpoint, a proxy or a credential."""
 IN_CATALOG: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
     {
@@ -53,7 +80,7 @@ IN_CATALOG: Record[dict[str, Any]] = Record(
             ByKind(
                 "the name of a catalog, or its properties",
                 scalar=Words("a name"),
-                mapping=Pairs(Words("a property"), Words("a value"), "a mapping of properties to values"),
+                mapping=CATALOG,
             ),
             required=True,
             about="a catalog of pyiceberg's configuration, or the properties of one",

@@ -6,6 +6,7 @@
 * database: the difference between a query's rows now and before
 * delta: the changes of the versions of a table of Delta Lake
 * delta_commits: the commits in the log of a table of Delta Lake
+* delta_log: the check of a Delta log before its package reads it
 * duckdb_reader: the rows of a query of DuckDB
 * duckdb_types: the types by which the columns of a query of DuckDB are read
 * file_order: the order in which files are compared

@@ -22,11 +22,13 @@ from ddcli.store.extras import check_package
 from ddcli.store.mirrors.cancellation import DIFF, remainder
 from ddcli.store.mirrors.column_chunks import PieceColumns
 from ddcli.store.mirrors.delta_commits import read_commit, tip_of
+from ddcli.store.mirrors.delta_log import check_log
 from ddcli.store.mirrors.file_order import FileRows, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.table_folder import check_names, check_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,6 +57,7 @@ class DeltaSource(TableSource):
         check_package("deltalake")
         self.place, self._directory = str(place), place
         with self._errors():
+            check_log(place)
             self._table = open_delta(place)
             self.version = self._table.version()
             self.identity = str(self._table.metadata().id)
@@ -157,9 +160,12 @@ class DeltaSource(TableSource):
         )
 
     def _rows(self) -> Iterator[pl.DataFrame]:
-        for uri in self._table.file_uris():
-            if "://" not in uri:
-                _check_length(Path(unquote(uri)))
+        with self._errors():
+            check_names(read_names(self._table), self.place)
+            places = [unquote(uri) for uri in self._table.file_uris()]
+        for path in [Path(place) for place in places if "://" not in place]:
+            check_plain(path)
+            _check_length(path)
         with self._errors(RESTORED):
             partitions = [name for name in self._table.metadata().partition_columns if name in self.columns]
             texts = [name for name in partitions if self.columns[name].kind == "string"]
@@ -230,12 +236,11 @@ class DeltaSource(TableSource):
         return column.cast(dtype)
 
     def _path(self, file: DataFile) -> Path:
-        name = unquote(file.path)
-        if (
-            name.startswith("/") or "://" in name or ".." in name.split("/")
-        ):  # of another table, of which this is a clone
-            raise UnknownChange
-        return self._directory / name
+        check_names([file.path], self.place)
+        path = self._directory / unquote(file.path)
+        if isinstance(path, Path):
+            check_plain(path)
+        return path
 
     def _deleted(self, version: int) -> dict[str, pl.Series]:
         """Return which rows a version keeps of the files that have deletion vectors, by their paths."""
@@ -243,6 +248,7 @@ class DeltaSource(TableSource):
             with self._errors():
                 try:
                     table = open_delta(self._directory, version)
+                    check_names(read_names(table), self.place)
                 except FileNotFoundError:
                     raise UnknownChange from None
                 found = {}
@@ -289,6 +295,11 @@ def open_delta(place: Path, version: int | None = None) -> DeltaTable:
     from deltalake import DeltaTable
 
     return DeltaTable(str(place), version=version)
+
+
+def read_names(table: DeltaTable) -> set[str]:
+    """Return the paths of the data files that a table's log names, as they are in it."""
+    return set(pl.DataFrame(table.get_add_actions()).get_column("path").to_list())
 
 
 def _check_length(path: Path) -> None:

@@ -56,7 +56,7 @@ def has_changed(table: Path, version: int, tip: str) -> bool:
         return True
     try:
         return int(json.loads(read_bytes(log / LAST))["version"]) > version
-    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 
 
@@ -81,7 +81,7 @@ def read_commit(table: Path, version: int, *, partitioned: bool) -> DeltaCommit:
         return _commit(actions, version, partitioned=partitioned)
     except FileNotFoundError:
         raise UnknownChange from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InputError("the commit of the table can't be read", place=str(path)) from None
 
 

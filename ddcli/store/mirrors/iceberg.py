@@ -9,7 +9,6 @@ import io
 import time as clock
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -22,9 +21,11 @@ from ddcli.store.mirrors.file_order import FileRows
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.null_lists import keep_null_lists
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
+from ddcli.store.tables.table_folder import below, check_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Snapshot
@@ -45,12 +46,13 @@ class IcebergSource(TableSource):
         check_package("pyiceberg")
         self.place = name
         with self._errors():
-            from pyiceberg.catalog import load_catalog
             from pyiceberg.exceptions import NoSuchTableError
             from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+            from ddcli.store.tables.iceberg_catalog import open_catalog, with_own_files
+
             try:
-                self._table = load_catalog(catalog, **properties).load_table(name)
+                self._table = with_own_files(open_catalog(catalog, properties, writes=False).load_table(name))
             except NoSuchTableError:
                 hint = "some catalogs, those in databases for one, keep tables under their own name: it is the catalog's `name`"
                 raise InputError(f"the catalog '{catalog}' has no table '{name}'", place=name, hint=hint) from None
@@ -136,7 +138,9 @@ class IcebergSource(TableSource):
         """Return the columns of a data file that can be compared by their bytes: it is on this machine and has the table's columns by their names."""
         from pyarrow import ArrowException, parquet
 
-        path = _local(task.file.file_path)
+        from ddcli.store.tables.iceberg_files import local_path
+
+        path = local_path(task.file.file_path)
         if path is None or not _is_plain(task):
             return None
         try:
@@ -192,9 +196,11 @@ class IcebergSource(TableSource):
         """
         from pyarrow import parquet
 
+        from ddcli.store.tables.iceberg_files import local_path
+
         if not _is_plain(task):
             return None
-        path, wanted = _local(task.file.file_path), [*self.columns] if columns is None else columns
+        path, wanted = local_path(task.file.file_path), [*self.columns] if columns is None else columns
         with self._errors(), path.open("rb") if path else self._fetched(task) as data:
             names = self._names(parquet.read_schema(data))
             if names is None:
@@ -233,8 +239,18 @@ class IcebergSource(TableSource):
         with self._errors():
             for task in self._table.scan(snapshot_id=int(tip)).plan_files() if tip else ():
                 deletes = sorted(each.file_path for each in task.delete_files)
+                for location in (task.file.file_path, *deletes):
+                    self._check(location)
                 found.setdefault((task.file.file_path, *deletes), []).append(task)
         return found
+
+    def _check(self, location: str) -> None:
+        """Raise InputError for a file that isn't a plain one of the table's folder."""
+        from ddcli.store.tables.iceberg_files import folder_of, local_path
+
+        below(location, folder_of(self._table.metadata_location))
+        if (path := local_path(location)) is not None:
+            check_plain(path)
 
     def _tip(self, version: int) -> str:
         return self.tip
@@ -260,12 +276,6 @@ def _is_plain(task: FileScanTask) -> bool:
     from pyiceberg.manifest import FileFormat
 
     return not task.delete_files and task.file.file_format == FileFormat.PARQUET
-
-
-def _local(location: str) -> Path | None:
-    """Return the path of a file on this machine; None for others, and for locations that only pyiceberg reads correctly."""
-    path = location.removeprefix("file://")
-    return Path(path) if path.startswith("/") and not {"?", "#", "%"} & {*path} else None
 
 
 def _id(snapshot: Snapshot | None) -> str:

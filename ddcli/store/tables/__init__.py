@@ -17,6 +17,8 @@
 * files: the rows of tables; an error names file and row
 * first_rows: the first rows of a file, as texts
 * guess: likely types of text columns, for messages
+* iceberg_catalog: catalogs of Iceberg, and their tables with our own file IO
+* iceberg_files: the files of a table of Iceberg, opened through the gate
 * inventory: the files of an input now, compared with those taken in
 * input_path: the files that the path of an input names
 * json_kind: NDJSON and JSON as a kind of files
@@ -29,6 +31,7 @@
 * partitions: columns in paths
 * sheets: the rows of Excel workbooks
 * summed_logs: files of a log that have summed up older ones
+* table_folder: the gate for the paths that a table of another program names
 * text_kind: the base of kinds of text: values are cast from text
 * text_syntax: the check of text's syntax
 * whole_files: ORC and Avro

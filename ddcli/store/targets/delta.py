@@ -18,9 +18,11 @@ import polars as pl
 from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import temporary
-from ddcli.store.mirrors.delta import open_delta
+from ddcli.store.mirrors.delta import open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
+from ddcli.store.mirrors.delta_log import check_log
 from ddcli.store.parquet.writer import CHUNK, parquet_bytes
+from ddcli.store.tables.table_folder import check_names
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.version import __version__
 
@@ -72,7 +74,9 @@ class DeltaTarget(FileTable):
             return set()
         self._check_features(table)
         with self._errors():
-            return set(pl.DataFrame(table.get_add_actions()).get_column("path").to_list())
+            names = read_names(table)
+        check_names(names, self.place)
+        return names
 
     def make(self, columns: Schema) -> None:
         table = self._table()
@@ -143,6 +147,7 @@ class DeltaTarget(FileTable):
         """Return the table as it is now, once; None where there is none."""
         if self._opened is None and is_there(self._directory / LOG):
             with self._errors():
+                check_log(self._directory)
                 self._opened = open_delta(self._directory)
                 self._version = self._opened.version()
         return self._opened

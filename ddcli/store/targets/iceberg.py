@@ -14,6 +14,7 @@ import polars as pl
 
 from ddcli.errors import DdError, EngineError, LockedError, StateError, first_line
 from ddcli.store.extras import check_package
+from ddcli.store.tables.table_folder import below
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.target import CommitKey, strange
 
@@ -43,15 +44,18 @@ class IcebergTarget(FileTable):
     ) -> None:
         super().__init__(name, key, contents=contents)
         check_package("pyiceberg")
-        from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
 
+        from ddcli.store.tables.iceberg_catalog import open_catalog, with_own_files
+
         with self._errors():
-            self._catalog = load_catalog(catalog, **properties)
+            self._catalog = open_catalog(catalog, properties, writes=True)
             try:
-                self._table: Table | None = self._catalog.load_table(name)
+                self._table: Table | None = with_own_files(self._catalog.load_table(name))
             except NoSuchTableError:
                 self._table = None
+            if self._table is not None:
+                self._check_place(self._table)
         self._data: dict[str, DataFile] | None = None
         self._written: list[DataFile] = []
 
@@ -68,11 +72,13 @@ class IcebergTarget(FileTable):
     def make(self, columns: Schema) -> None:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+        from ddcli.store.tables.iceberg_catalog import with_own_files
+
         with self._errors():
             if self._table is None:
                 self._catalog.create_namespace_if_not_exists(self.place.rpartition(".")[0])
                 schema = arrow_schema(columns)
-                self._table = self._catalog.create_table(self.place, schema, properties=PROPERTIES)
+                self._table = with_own_files(self._catalog.create_table(self.place, schema, properties=PROPERTIES))
             table = self._table
             found = pl.Schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
             nullable = {field.name: field.optional for field in table.schema().fields}
@@ -142,6 +148,16 @@ class IcebergTarget(FileTable):
         for piece in pieces:
             with suppress(OSError):  # it is not there
                 self._table.io.delete(self._path(piece.name))
+
+    def _check_place(self, table: Table) -> None:
+        """Refuse a table into which a commit would write elsewhere than into its folder, or lose properties."""
+        from ddcli.store.tables.iceberg_catalog import loses_properties
+        from ddcli.store.tables.iceberg_files import folder_of
+
+        below(f"{table.location().rstrip('/')}/metadata", folder_of(table.metadata_location))
+        if lost := loses_properties(table):
+            problem = f"the table has the property '{lost[0]}', which a commit of `dd` would lose"
+            raise StateError(problem, place=self.place, hint="remove the property, or have `dd` make the table")
 
     @property
     def _property(self) -> str:

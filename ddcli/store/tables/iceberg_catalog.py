@@ -1,0 +1,128 @@
+"""Catalogs of Iceberg, and their tables with our own file IO.
+
+A catalog is one of pyiceberg's configuration, which is a person's own, or one that a pipeline file describes. The latter gets nothing of the
+configuration: else a stranger's file would choose the place to which your credentials are sent.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ddcli.errors import InputError
+from ddcli.store.tables.iceberg_files import IO, OWN_IO, TableFiles, folder_of, left_out, passed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+FILES = f"{TableFiles.__module__}.{TableFiles.__qualname__}"
+SQLITE, YAML = "sqlite:///", ".pyiceberg.yaml"
+NAMING_CODE = (IO, OWN_IO, "auth", "s3.retry-strategy-impl")
+"""Properties that name code: a person's configuration may have them."""
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+def open_catalog(name: str, properties: Mapping[str, str], *, writes: bool) -> Catalog:
+    """Return a catalog. Without `writes` nothing is made in it: neither the database of one, nor the tables in that."""
+    from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType, infer_catalog_type
+
+    given: dict[str, Any] = dict(properties) or _configured(name)
+    kind = CatalogType(str(given["type"]).lower()) if given.get("type") else infer_catalog_type(name, given)
+    if IO in given:
+        given[OWN_IO] = given[IO]
+    given[IO] = FILES
+    if kind == CatalogType.SQL and not writes:
+        given["init_catalog_tables"] = "false"
+        given["uri"] = _only_read(str(given.get("uri", "")))
+    if kind == CatalogType.REST:
+        return _rest(name, given)
+    assert kind is not None, "else pyiceberg has raised"
+    return AVAILABLE_CATALOGS[kind](name, given)
+
+
+def with_own_files(table: Table) -> Table:
+    """Return a table whose files are opened by us, in its folder, with the properties of its catalog; and with its own properties that pass."""
+    from pyiceberg.table import Table
+
+    own, catalog = table.metadata.properties, table.catalog.properties
+    stated = {name: value for name, value in table.io.properties.items() if name not in own} | answered(table.config)
+    properties = {**stated, **catalog, **answered(table.config)}
+    metadata = table.metadata.model_copy(update={"properties": passed(own)})
+    files = TableFiles(properties, folder_of(table.metadata_location or f"{metadata.location}/metadata/"))
+    return Table(table.name(), metadata, table.metadata_location, files, table.catalog, table.config)
+
+
+def loses_properties(table: Table) -> list[str]:
+    """Return the properties of a table that a commit would lose: a server keeps all, other catalogs those that pyiceberg sees."""
+    from pyiceberg.catalog import MetastoreCatalog
+
+    if not isinstance(table.catalog, MetastoreCatalog):
+        return []
+    return left_out(TableFiles(table.catalog.properties), table.metadata_location)
+
+
+def answered(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those properties of a server's answer that name no code.
+
+    >>> answered({"s3.region": "eu-central-1", "py-io-impl": "os.system", "s3.retry-strategy-impl": "os.abort", "auth": {"impl": "os.system"}})
+    {'s3.region': 'eu-central-1'}
+    """
+    return {name: value for name, value in properties.items() if "impl" not in name and name not in {"auth", OWN_IO}}
+
+
+def _configured(name: str) -> dict[str, Any]:
+    from pyiceberg.utils.config import Config
+
+    _refuse_configuration_here()
+    config = Config()
+    found = config.get_catalog_config(name)
+    if not found:
+        known = ", ".join(sorted(config.get_known_catalogs()))
+        hint = f"it has: {known}" if known else f"add it to ~/{YAML}, or set PYICEBERG_CATALOG__{name.upper()}__URI"
+        raise InputError(f"pyiceberg's configuration has no catalog '{name}'", hint=hint)
+    return dict(found)
+
+
+def _refuse_configuration_here() -> None:
+    """Raise InputError where pyiceberg would read a configuration in the current folder, as it does where a person has none: it may name code."""
+    homes = [Path(home) for home in (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~")) if home]  # noqa: PTH111 - without one it stays as it is
+    if Path(YAML).exists() and not any((home / YAML).is_file() for home in homes):
+        hint = "if it is yours, set PYICEBERG_HOME to this folder"
+        raise InputError(f"`dd` doesn't read the configuration of pyiceberg in the current folder, '{YAML}'", hint=hint)
+
+
+def _only_read(uri: str) -> str:
+    """Return the URI of SQLAlchemy for a database that is only read: SQLite makes a file that is not there."""
+    if not uri.startswith(SQLITE) or "?" in uri or uri in {SQLITE, f"{SQLITE}:memory:"}:
+        return uri
+    return f"{SQLITE}file:{quote(uri.removeprefix(SQLITE))}?mode=ro&uri=true"
+
+
+def _rest(name: str, properties: dict[str, Any]) -> Catalog:
+    """Return a catalog on a server: it answers with properties, its own and those of tables, and pyiceberg imports the code that these name."""
+    from pyiceberg.catalog.rest import RestCatalog
+
+    if "_load_file_io" not in vars(RestCatalog):
+        raise InputError(
+            "this version of pyiceberg opens the tables of servers in another way; `dd` knows that of 0.12"
+        )
+
+    class OwnFiles(RestCatalog):
+        @property
+        def properties(self) -> dict[str, Any]:
+            return self._found
+
+        @properties.setter
+        def properties(self, found: dict[str, Any]) -> None:
+            self._found = answered(found) | {key: properties[key] for key in NAMING_CODE if key in properties}
+
+        def _load_file_io(self, properties: Mapping[str, Any] = EMPTY, location: str | None = None) -> TableFiles:
+            return TableFiles({**self.properties, **answered(properties)})  # there is no other way in
+
+    return OwnFiles(name, **properties)
