@@ -411,7 +411,8 @@ def partners_of(node: logical.Join, lefts: Contents, rights: Contents) -> list[t
     keyed: list[dict[Record, list[int]]] = []
     for side, names in zip((lefts, rights), node.read_by, strict=True):
         numbers: dict[Record, list[int]] = {}
-        for at, key in enumerate(side.frame().select(names).rows()):
+        frame = side.frame()
+        for at, key in enumerate(zip(*(frame[name].to_list() for name in names), strict=True)):
             if None not in key:
                 numbers.setdefault(tuple(map(_comparable, key)), []).append(at)
         keyed.append(numbers)

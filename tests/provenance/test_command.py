@@ -493,3 +493,16 @@ def test_a_running_total_is_explained_by_its_nearest_rows_first(shop):
     assert record["checked"]
     found = [leaf["record"]["day"] for leaf in leaves(record["reason"])]
     assert found == ["2024-01-20", "2024-01-19", "2024-01-21", "2024-01-18", "2024-01-22"]
+
+
+def test_a_join_with_one_column_for_two_keys(shop):
+    shop.write("l.csv", "k,v\n1,1\n2,1\n")
+    shop.write("r.csv", "v,w\n1,2\n3,4\n")
+    shop.write(
+        "p.yaml",
+        "name: p\ninputs:\n  l: {path: l.csv, format: append, columns: {k: int64, v: int64}}\n"
+        "  r: {path: r.csv, format: append, columns: {v: int64, w: int64}}\n"
+        "collections:\n  c: {from: l, apply: [{join: {with: r, on: {k: v, v: v}}}, {project: [w]}]}\noutputs: {c: out/}\n",
+    )
+    (record,) = asked(shop, "p.yaml", "c", "w=2")["records"]
+    assert (record["count"], record["checked"], record["updates"]) == (1, True, 2)
