@@ -1,6 +1,7 @@
 """The picture of docs/times.md: a product order and a frontier, each cell as the engine's own functions judge its time."""
 
 from ddcli.engine.times import Frontier, box, less_equal
+from ddcli.render.drawing import with_plain_colours
 
 SIDE, COLUMNS, ROWS = 34, 7, 6
 """The side of a cell in pixels, and the times that a panel shows: (0, 0) to (6, 5)."""
@@ -16,7 +17,7 @@ STYLE = """<style>.times { --paper: #fff; --ink: #1d2430; --faint: #667085; --ed
   text-anchor: middle; } .times .title { font-weight: 700; text-anchor: start; } .times .note { fill: var(--faint); text-anchor: start; }
 .times .axis { fill: var(--faint); } .times rect { stroke: var(--edge); } .times .before { fill: var(--before); }
 .times .after { fill: var(--after); } .times .apart { fill: var(--apart); } .times path { stroke: var(--mark); stroke-width: 3; fill: none; }
-.times .mark { fill: none; stroke: var(--mark); stroke-width: 3; }</style>"""
+.times .mark { fill: none; stroke: var(--mark); stroke-width: 3; } .times .paper { fill: var(--paper); stroke: none; }</style>"""
 
 
 def compared(time):
@@ -40,7 +41,8 @@ def diagram():
     lines = [
         f'<svg class="times" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {size} {NAME}>',
         '<title id="times-title">Times of two coordinates: a product order, and the frontier after a run</title>',
-        STYLE,
+        with_plain_colours(STYLE),
+        f'<rect class="paper" {size}/>',
         *panel(LEFT, f"the order, seen from {TIME}", compared),
         cell(LEFT, TIME, "mark"),
         *legend(

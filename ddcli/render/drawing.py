@@ -6,6 +6,7 @@ all fonts of the style. Every text from outside is escaped.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
@@ -46,8 +47,20 @@ STYLE = """
 .dd .shared rect.twin { fill: none; } .dd .shared rect { stroke-width: 1.5; }
 .dd .loop rect { fill: var(--loop); stroke: var(--loop-edge); stroke-dasharray: 5 4; } .dd .loop text { fill: var(--faint); }
 .dd .lines path { fill: none; stroke: var(--line); stroke-width: 1.4; } .dd .lines path.back { stroke: var(--back); stroke-dasharray: 4 3; }
-.dd marker path { fill: var(--line); } .dd marker.back path { fill: var(--back); }
+.dd marker path { fill: var(--line); } .dd marker.back path { fill: var(--back); } .dd .paper { fill: var(--paper); }
 """.strip()
+
+
+def with_plain_colours(style: str) -> str:
+    """Return a style in which each colour by a variable follows the plain one: programs that know no variables ignore the second.
+
+    >>> with_plain_colours(".a { --ink: #123; } .a { fill: var(--ink); }")
+    '.a { --ink: #123; } .a { fill: #123; fill: var(--ink); }'
+    """
+    plain: dict[str, str] = {}
+    for name, colour in re.findall(r"--([a-z-]+): (#[0-9a-f]+)", style):
+        plain.setdefault(name, colour)  # those of the light scheme come first
+    return re.sub(r"([a-z-]+): var\(--([a-z-]+)\)", lambda found: f"{found[1]}: {plain[found[2]]}; {found[0]}", style)
 
 
 @dataclass(frozen=True)
@@ -116,19 +129,20 @@ def words_of(view: View, operator: OperatorView) -> BoxText:
     return BoxText(clipped(kind, MOST), name, wrapped(operator.says, MOST, 3), counted)
 
 
-def svg(drawing: Drawing, *, alone: bool = True) -> str:
-    """Return a drawing as SVG: a file of its own (`alone`), with the style, or a part of a page that has the style."""
+def svg(drawing: Drawing, *, alone: bool = True, of: str = "Operators") -> str:
+    """Return a drawing as SVG: a file of its own (`alone`), with the style, or a part of a page that has the style, with names of its own for its arrows."""
     placed, view = drawing.layout, drawing.view
     width, height, role = round(placed.width), round(placed.height), "img" if alone else "group"
-    head = f'<svg class="dd" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="{role}" aria-labelledby="dd-title">'
-    parts = [head, f'<title id="dd-title">Operators of {markup(view.name)}</title>']
+    head = f'<svg class="dd" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="{role}" aria-labelledby="{of}-title">'
+    parts = [head, f'<title id="{of}-title">{of} of {markup(view.name)}</title>']
     if alone:
-        parts.append(f"<style>{STYLE}</style>")
-    parts.append(f"<defs>{_marker('arrow', '')}{_marker('arrow-back', 'back')}</defs>")
+        parts.append(f"<style>{with_plain_colours(STYLE)}</style>")
+        parts.append(f'<rect class="paper" width="{width}" height="{height}"/>')
+    parts.append(f"<defs>{_marker(f'{of}-arrow', '')}{_marker(f'{of}-arrow-back', 'back')}</defs>")
     outer_first = sorted(view.loops, key=lambda each: -placed.groups[each.id].width * placed.groups[each.id].height)
     parts += [_loop(placed.groups[each.id], drawing.titles[each.id]) for each in outer_first]
     numbers = {each.id: at for at, each in enumerate(view.operators)}
-    parts += ['<g class="lines">', *(_line(each, numbers) for each in placed.lines), "</g>"]
+    parts += ['<g class="lines">', *(_line(each, numbers, of) for each in placed.lines), "</g>"]
     button = "" if alone else 'tabindex="0" role="button" '
     parts += [
         _box(each, drawing.words[each.id], placed.items[each.id], at, button) for at, each in enumerate(view.operators)
@@ -171,10 +185,10 @@ def _box(operator: OperatorView, words: BoxText, rect: Rect, number: int, button
     return f'<g class="{styles}" {button}data-n="{number}"><title>{markup(title)}</title>{_rect(rect, 6)}{twin}{"".join(lines)}</g>'
 
 
-def _line(line: Line, numbers: Mapping[str, int]) -> str:
+def _line(line: Line, numbers: Mapping[str, int], of: str) -> str:
     ends = f'data-from="{numbers[line.source]}"' + (f' data-to="{numbers[line.target]}"' if line.target else "")
     if line.back:
-        return f'<path class="back" {ends} d="{_corners(line.points, 6)}" marker-end="url(#arrow-back)"/>'
+        return f'<path class="back" {ends} d="{_corners(line.points, 6)}" marker-end="url(#{of}-arrow-back)"/>'
     start, bend, end, *rest = line.points
     middle = (bend.y + end.y) / 2
     path = f"M{start.x:.1f} {start.y:.1f}V{bend.y:.1f}"
@@ -183,7 +197,7 @@ def _line(line: Line, numbers: Mapping[str, int]) -> str:
     else:
         path += f"C{bend.x:.1f} {middle:.1f} {end.x:.1f} {middle:.1f} {end.x:.1f} {end.y:.1f}"
     path += "".join(f"V{point.y:.1f}" for point in rest)
-    arrow = ' marker-end="url(#arrow)"' if line.target else ""
+    arrow = f' marker-end="url(#{of}-arrow)"' if line.target else ""
     return f'<path {ends} d="{path}"{arrow}/>'
 
 
