@@ -1,6 +1,7 @@
 """Views for people: tables, plans, pictures, progress. Nothing here writes to a state.
 
 * drawing: a plan as SVG
+* folded: a plan with one box for each collection
 * layers: the boxes of one scope in layers, with few crossings
 * layout: the places of the boxes of a plan
 * live: progress on a terminal

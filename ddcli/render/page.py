@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.job.summary import plural, size_of
-from ddcli.render.drawing import STYLE, svg
+from ddcli.render.drawing import STYLE, draw, svg
+from ddcli.render.folded import folded
 from ddcli.render.units import amount, clipped, duration, loop_title
 from ddcli.render.view import run_json
 from ddcli.screen import markup
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.counts import RowCounts
     from ddcli.render.drawing import Drawing
+    from ddcli.render.folded import Folded
     from ddcli.render.view import OperatorView, View
 
 PLOT_WIDTH, PLOT_HEIGHT = 220, 44
@@ -36,8 +38,12 @@ p { margin: .2rem 0; color: var(--faint); }
 figure { margin: 0; padding: .6rem .8rem; border: 1px solid var(--edge); border-radius: 8px; background: var(--box); }
 figcaption { font-size: .85rem; color: var(--faint); } figcaption b { color: var(--ink); }
 .dd .plot { background: none; } .plot polyline { fill: none; stroke: var(--hot); stroke-width: 1.6; } .plot circle { fill: var(--hot); }
-.graph { overflow: auto; border: 1px solid var(--edge); border-radius: 8px; max-height: 86vh; }
-.graph svg { display: block; margin: 0 auto; max-width: none; }
+.pane { overflow: auto; border: 1px solid var(--edge); border-radius: 8px; height: 80vh; }
+.pane svg { display: block; margin: 0 auto; max-width: none; }
+.bar { display: flex; gap: .4rem; margin-bottom: .5rem; } .bar span { flex: 1; }
+.bar button { font: inherit; font-size: .88rem; padding: .15rem .7rem; border: 1px solid var(--edge); border-radius: 6px; background: var(--box); color: var(--ink); cursor: pointer; }
+.bar button[aria-pressed=true] { border-color: var(--hot); color: var(--hot); }
+.box.apart, .lines path.apart { opacity: .25; }
 .split { display: grid; grid-template-columns: minmax(0, 1fr) 22rem; gap: 1rem; align-items: start; }
 aside { position: sticky; top: 1rem; border: 1px solid var(--edge); border-radius: 8px; padding: .8rem 1rem; background: var(--box);
   max-height: 86vh; overflow: auto; overflow-wrap: anywhere; }
@@ -47,36 +53,95 @@ dl { display: grid; grid-template-columns: auto 1fr; gap: .15rem .8rem; margin: 
 table { border-collapse: collapse; font-size: .86rem; } .wide { overflow-x: auto; }
 th, td { padding: .22rem .7rem .22rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--edge); }
 th { color: var(--faint); font-weight: 600; } th.word, td.word { text-align: left; }
-td button { all: unset; cursor: pointer; color: var(--name); } td button:focus-visible { outline: 2px solid var(--hot); }
+td button, aside button { all: unset; cursor: pointer; color: var(--name); } td button:focus-visible, aside button:focus-visible { outline: 2px solid var(--hot); }
 .box { cursor: pointer; } .box:focus { outline: none; } .box:focus-visible > rect:first-of-type, .box.chosen > rect:first-of-type { stroke: var(--hot); stroke-width: 2.5; }
 .lines path.chosen { stroke: var(--hot); stroke-width: 2.4; }
 footer { padding: 1rem 1.5rem 2rem; font-size: .85rem; }
 """.strip()
 
 SCRIPT = """
-const boxes = [...document.querySelectorAll('.box')], details = [...document.querySelectorAll('aside section')];
-const lines = [...document.querySelectorAll('.lines path')];
-function choose(n) {
-  for (const box of boxes) { box.classList.toggle('chosen', box.dataset.n === n); box.setAttribute('aria-pressed', box.dataset.n === n); }
-  for (const line of lines) line.classList.toggle('chosen', line.dataset.from === n || line.dataset.to === n);
-  for (const part of details) part.hidden = part.dataset.n !== n;
+const panes = [...document.querySelectorAll('.pane')], details = [...document.querySelectorAll('aside section')];
+const choices = [...document.querySelectorAll('.bar button[data-pane]')];
+const boxesOf = pane => [...pane.querySelectorAll('.box')], linesOf = pane => [...pane.querySelectorAll('.lines path')];
+let open = panes.find(pane => !pane.hidden);
+function show(name) {
+  for (const pane of panes) pane.hidden = pane.dataset.pane !== name;
+  for (const button of choices) button.setAttribute('aria-pressed', button.dataset.pane === name);
+  open = panes.find(pane => !pane.hidden);
 }
-for (const box of boxes) {
-  box.addEventListener('click', () => choose(box.dataset.n));
-  box.addEventListener('keydown', event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); choose(box.dataset.n); } });
+function choose(pane, n) {
+  for (const box of boxesOf(pane)) { box.classList.toggle('chosen', box.dataset.n === n); box.setAttribute('aria-pressed', box.dataset.n === n); }
+  for (const line of linesOf(pane)) line.classList.toggle('chosen', line.dataset.from === n || line.dataset.to === n);
+  for (const part of details) part.hidden = part.dataset.n !== n || part.dataset.of !== pane.dataset.pane;
 }
-for (const button of document.querySelectorAll('td button')) button.addEventListener('click', () => {
-  choose(button.dataset.n);
-  const box = boxes.find(each => each.dataset.n === button.dataset.n);
+const sizeOf = svg => svg.viewBox.baseVal;
+function zoom(pane, scale) {
+  const svg = pane.querySelector('svg');
+  pane.dataset.scale = Math.min(4, Math.max(.05, scale));
+  svg.setAttribute('width', sizeOf(svg).width * pane.dataset.scale);
+  svg.setAttribute('height', sizeOf(svg).height * pane.dataset.scale);
+}
+function fit(pane) {
+  const {width, height} = sizeOf(pane.querySelector('svg'));
+  zoom(pane, Math.min(1, (pane.clientWidth - 4) / width, (pane.clientHeight - 4) / height));
+}
+function goTo(pane, n) {
+  const box = boxesOf(pane).find(each => each.dataset.n === n);
   box.scrollIntoView({block: 'center', inline: 'center'});
   box.focus();
+}
+function light(pane, some) {
+  for (const box of boxesOf(pane)) box.classList.toggle('apart', some !== null && !some.includes(box.dataset.n));
+  for (const line of linesOf(pane)) line.classList.toggle('apart', some !== null && !some.includes(line.dataset.from));
+}
+function unfold(numbers) {
+  show('operators');
+  zoom(open, 1);
+  light(open, numbers);
+  choose(open, numbers[numbers.length - 1]);
+  goTo(open, numbers[numbers.length - 1]);
+}
+for (const pane of panes) for (const box of boxesOf(pane)) {
+  box.addEventListener('click', () => choose(pane, box.dataset.n));
+  box.addEventListener('keydown', event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); choose(pane, box.dataset.n); } });
+  box.addEventListener('dblclick', () => {
+    const button = details.find(part => part.dataset.of === pane.dataset.pane && part.dataset.n === box.dataset.n)?.querySelector('button[data-all]');
+    if (button) button.click();
+  });
+}
+for (const button of choices) button.addEventListener('click', () => { show(button.dataset.pane); light(open, null); fit(open); });
+for (const button of document.querySelectorAll('.bar button[data-zoom]')) button.addEventListener('click', () => {
+  if (button.dataset.zoom === 'fit') fit(open); else zoom(open, (open.dataset.scale ?? 1) * button.dataset.zoom);
 });
+for (const button of document.querySelectorAll('button[data-all]')) button.addEventListener('click', () => unfold(button.dataset.all.split(' ')));
+for (const button of document.querySelectorAll('td button, aside button[data-n]')) button.addEventListener('click', () => {
+  show('operators');
+  light(open, null);
+  choose(open, button.dataset.n);
+  goTo(open, button.dataset.n);
+});
+for (const pane of panes) pane.addEventListener('wheel', event => {
+  if (!event.ctrlKey) return;
+  event.preventDefault();
+  zoom(pane, (pane.dataset.scale ?? 1) * (event.deltaY < 0 ? 1.15 : 1 / 1.15));
+}, {passive: false});
+fit(open);
 """.strip()
+
+
+BAR = (
+    '<div class="bar"><button type="button" data-pane="collections" aria-pressed="true">Collections</button>'
+    '<button type="button" data-pane="operators" aria-pressed="false">Operators</button><span></span>'
+    '<button type="button" data-zoom="0.8" aria-label="smaller">&minus;</button><button type="button" data-zoom="1.25" aria-label="larger">+</button>'
+    '<button type="button" data-zoom="fit">Fit</button></div>'
+)
 
 
 def page(drawing: Drawing) -> str:
     """Return a drawing as an HTML page."""
     view, name = drawing.view, markup(drawing.view.name)
+    whole = folded(view)
+    above = draw(whole.view)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     return "\n".join(
         [
@@ -90,8 +155,11 @@ def page(drawing: Drawing) -> str:
             "<main>",
             _plots(view),
             '<div class="split">',
-            f'<div class="graph" tabindex="0" role="region" aria-label="The operator graph">{svg(drawing, alone=False)}</div>',
-            _details(drawing),
+            f"<div>{BAR}",
+            f'<div class="pane overview" data-pane="collections" tabindex="0" role="region" aria-label="The graph of collections">{svg(above, alone=False, of="Collections")}</div>',
+            f'<div class="pane graph" data-pane="operators" hidden tabindex="0" role="region" aria-label="The operator graph">{svg(drawing, alone=False)}</div>',
+            "</div>",
+            _details(drawing, whole),
             "</div>",
             "<h2>Operators</h2>",
             _table(view),
@@ -162,11 +230,14 @@ def sparkline(values: Sequence[float], words: str, width: int = PLOT_WIDTH, heig
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
-def _details(drawing: Drawing) -> str:
-    """Return the details of each operator, which are hidden until it is chosen."""
+def _details(drawing: Drawing, whole: Folded) -> str:
+    """Return the details of each collection and operator, which are hidden until it is chosen."""
     view = drawing.view
     numbers = {each.id: at for at, each in enumerate(view.operators)}
-    parts = ['<aside aria-live="polite"><section data-n=""><h3>Details</h3><p>Choose an operator.</p></section>']
+    parts = [
+        '<aside aria-live="polite"><section data-n=""><h3>Details</h3><p>Choose a collection; a double click unfolds its operators.</p></section>'
+    ]
+    parts += [_unfolding(view, whole, at) for at in range(len(whole.operators))]
     for at, each in enumerate(view.operators):
         names = ", ".join(each.names)
         description = "".join(f"<p>{markup(line)}</p>" for line in each.says)
@@ -183,9 +254,31 @@ def _details(drawing: Drawing) -> str:
         rows = "".join(f"<dt>{name}</dt><dd>{markup(value)}</dd>" for name, value in facts if value)
         head = markup(each.kind) + (f" <b>{markup(names)}</b>" if names else "")
         parts.append(
-            f'<section data-n="{at}" hidden><h3>{head}</h3>{description}<dl>{rows}</dl>{_history(view, each)}</section>'
+            f'<section data-of="operators" data-n="{at}" hidden><h3>{head}</h3>{description}<dl>{rows}</dl>{_history(view, each)}</section>'
         )
     return "".join([*parts, "</aside>"])
+
+
+def _unfolding(view: View, whole: Folded, at: int) -> str:
+    """Return the details of a collection, with a button that unfolds it, and one for each of its operators."""
+    box, numbers = whole.view.operators[at], whole.operators[at]
+    names = {each.id: " ".join(each.names) for each in whole.view.operators}
+    facts = [
+        ("reads", ", ".join(names[source] for source in box.inputs)),
+        ("read by", ", ".join(names[reader] for reader in box.readers)),
+        ("columns", ", ".join(f"{column} {kind}" for column, kind in box.columns.items())),
+    ]
+    if box.held:
+        facts.append(("state", f"{box.held.rows:,} rows, {size_of(box.held.bytes)}"))
+    rows = "".join(f"<dt>{name}</dt><dd>{markup(value)}</dd>" for name, value in facts if value)
+    places = {each.id: number for number, each in enumerate(view.operators)}
+    listed = "".join(
+        f'<li><button type="button" data-n="{number}">{markup(_title_of(view, places, view.operators[number].id))}</button></li>'
+        for number in numbers
+    )
+    unfold = f'<button type="button" data-all="{" ".join(map(str, numbers))}">Unfold its operators</button>'
+    head = f"{markup(box.kind)} <b>{markup(', '.join(box.names))}</b>"
+    return f'<section data-of="collections" data-n="{at}" hidden><h3>{head}</h3><p>{unfold}</p><dl>{rows}</dl><ol>{listed}</ol></section>'
 
 
 def _title_of(view: View, numbers: dict[str, int], name: str) -> str:

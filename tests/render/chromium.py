@@ -17,6 +17,25 @@ MEASURE = """
 function rectangle(element) { const r = element.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; }
 function measure(frame) {
   const page = frame.contentDocument, view = frame.contentWindow;
+  const isOpen = name => !page.querySelector(`.pane[data-pane=${name}]`).hidden;
+  const overview = page.querySelector('.overview'), pane = rectangle(overview), first = isOpen('collections');
+  const folded = [...overview.querySelectorAll('.box')].map(box => {
+    box.dispatchEvent(new view.MouseEvent('click', {bubbles: true}));
+    const shown = [...page.querySelectorAll('aside section')].filter(each => !each.hidden);
+    return {rect: rectangle(box.querySelector('rect')), words: [...box.querySelectorAll('text')].map(each => each.textContent), shown: shown.map(each => each.innerText)};
+  });
+  const unfolded = [...page.querySelectorAll('button[data-all]')].map(button => {
+    button.click();
+    const lit = [...page.querySelectorAll('.graph .box:not(.apart)')].map(each => each.dataset.n), open = isOpen('operators');
+    page.querySelector('.bar [data-pane=collections]').click();
+    return {numbers: button.dataset.all.split(' '), lit, open};
+  });
+  const widths = ['1.25', '0.8', 'fit'].map(each => {
+    page.querySelector(`.bar [data-zoom="${each}"]`).click();
+    return overview.querySelector('svg').getBoundingClientRect().width;
+  });
+  page.querySelector('.bar [data-pane=operators]').click();
+  const scale = Number(page.querySelector('.graph').dataset.scale);
   const boxes = [...page.querySelectorAll('.graph .box')].map(box => ({
     n: box.dataset.n, rect: rectangle(box.querySelector('rect')), words: box.querySelector('text').textContent,
     all: [...box.querySelectorAll('text')].map(each => each.textContent), texts: [...box.querySelectorAll('text')].map(rectangle),
@@ -40,7 +59,7 @@ function measure(frame) {
   if (button) button.click();
   const focused = page.activeElement?.dataset?.n ?? null;
   return {
-    boxes, lines, loops, clicked, focused, title: page.title, heading: page.querySelector('h1').textContent,
+    pane, first, folded, unfolded, widths, scale, boxes, lines, loops, clicked, focused, title: page.title, heading: page.querySelector('h1').textContent,
     width: page.documentElement.scrollWidth, window: view.innerWidth, table: page.querySelector('main > .wide table')?.rows.length ?? 0,
     plots: [...page.querySelectorAll('.plots title')].map(each => each.textContent), scripts: page.scripts.length,
     untitled: [...page.querySelectorAll('svg')].filter(each => !each.querySelector('title')).length,

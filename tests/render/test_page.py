@@ -5,6 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import shutil
+import struct
+import subprocess
+import zlib
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -12,7 +16,7 @@ import pytest
 from ddcli.commands.explain import explain
 from ddcli.render.drawing import draw, svg
 from ddcli.render.page import page, sparkline
-from tests.harness import copy_root, run
+from tests.harness import ROOT, copy_root, run
 from tests.render.chromium import look_at
 from tests.render.graphs import EVIL, evil, view_of_shape
 
@@ -110,6 +114,29 @@ def test_nothing_overlaps(seen):
                     assert not inside, (name, line["from"], line["to"], box["words"])
 
 
+def test_a_page_opens_on_the_collections(pages, seen):
+    """All of them are to be seen at once; each unfolds to its operators, and each operator is in one of them."""
+    for name, (view, _) in pages.items():
+        there = seen[0][name]
+        assert there["first"]
+        for one, other in itertools.combinations(there["folded"], 2):
+            assert not meet(one["rect"], other["rect"]), (name, one["words"], other["words"])
+        assert all(within(there["pane"], box["rect"]) for box in there["folded"]), name
+        for box in there["folded"]:
+            (shown,) = box["shown"]
+            assert "Unfold its operators" in shown
+        numbers = [number for each in there["unfolded"] for number in each["numbers"]]
+        assert sorted(map(int, numbers)) == [*range(len(view.operators))], name
+        assert all(each["lit"] == each["numbers"] and each["open"] for each in there["unfolded"]), name
+        larger, smaller, fitting = there["widths"]
+        assert larger > smaller
+        assert fitting <= there["pane"][2] - there["pane"][0]
+    words = [" ".join(box["words"]) for box in seen[0]["risk"]["folded"]]
+    expected = ["input", "accused", "pairs", "links", "at_risk", "output"]
+    assert all(any(word in text for text in words) for word in expected)
+    assert len(words) == 8
+
+
 def test_a_click_shows_details(pages, seen):
     for name, (view, _) in pages.items():
         for click, operator in zip(seen[0][name]["clicked"], view.operators, strict=True):
@@ -167,3 +194,50 @@ def test_a_plot_begins_at_zero():
     assert '<polyline points="4.0,46.0 50.0,25.0 96.0,4.0"/>' in plot
     assert "<title>words &amp; more</title>" in plot
     assert "nan" not in sparkline([0.0], "none")
+
+
+def test_a_picture_has_plain_colours_too(pages):
+    """Programs that know no variables (librsvg, Inkscape) take the first colour of each pair; in a browser the second one counts."""
+    style = re.search(r"<style>(.*)</style>", svg(draw(pages["airborne"][0])), re.DOTALL)[1]
+    variables = re.findall(r"([a-z-]+): var\(", style)
+    assert len(variables) > 15
+    assert len(re.findall(r"([a-z-]+): #[0-9a-f]+; \1: var\(", style)) == len(variables)
+
+
+@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="needs librsvg: apt-get install librsvg2-bin")
+@pytest.mark.parametrize("name", ["airborne", "times"])
+def test_a_picture_is_light_in_another_renderer(name, tmp_path):
+    picture = tmp_path / "picture.png"
+    subprocess.run(["rsvg-convert", str(ROOT / f"docs/{name}.svg"), "-o", str(picture)], check=True, timeout=60)
+    assert black_share(picture.read_bytes()) < 0.1
+
+
+def black_share(data):
+    """Return the share of dark pixels in a PNG of 8 bits a channel."""
+    width, height, depth, colour = struct.unpack(">IIBB", data[16:26])
+    assert (depth, colour) in {(8, 2), (8, 6)}
+    size = 3 if colour == 2 else 4
+    at, packed = 8, b""
+    while at < len(data):
+        (length,) = struct.unpack(">I", data[at : at + 4])
+        packed += data[at + 8 : at + 8 + length] if data[at + 4 : at + 8] == b"IDAT" else b""
+        at += length + 12
+    raw, before, dark = zlib.decompress(packed), bytes(size * width), 0
+    for row in range(height):
+        start = row * (size * width + 1)
+        kind, line = raw[start], bytearray(raw[start + 1 : start + 1 + size * width])
+        for place in range(len(line)):
+            left, corner = (line[place - size], before[place - size]) if place >= size else (0, 0)
+            line[place] = (line[place] + predicted(kind, left, before[place], corner)) % 256
+        dark += sum(
+            max(line[each : each + 3]) < 20 and (size == 3 or line[each + 3] > 200)
+            for each in range(0, len(line), size)
+        )
+        before = bytes(line)
+    return dark / (width * height)
+
+
+def predicted(kind, left, above, corner):
+    """Return the value from which a PNG's filter of this kind counts."""
+    nearest = min((left, above, corner), key=lambda each: abs(left + above - corner - each))
+    return [0, left, above, (left + above) // 2, nearest][kind]
