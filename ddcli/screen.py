@@ -232,15 +232,7 @@ def in_columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> It
 
 
 def prepare() -> None:
-    """Have stdout take any text: characters that its encoding lacks are written as escapes, as on stderr.
-
-    Where a caller has closed stdin, stdout or stderr, its place is taken: a file that gets the number would have messages in it.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the least number that is free
+    """Have stdout take any text: characters that its encoding lacks are written as escapes, as on stderr."""
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process lives
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115 - as above
     if isinstance(sys.stdout, TextIOWrapper):

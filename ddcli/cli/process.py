@@ -29,6 +29,7 @@ def run_and_leave() -> NoReturn:
     Python would first release modules, the libraries' tables and every value of the run (0.25 s of a run over 10 M rows). The necessary
     work of an end is done: exit handlers are called, and buffers are written.
     """
+    _take_streams()
     gc.set_threshold(YOUNG)
     os.environ.setdefault(OPENBLAS_THREADS, "1")
     defer()
@@ -47,6 +48,18 @@ def run_and_leave() -> NoReturn:
     with suppress(Exception, KeyboardInterrupt):  # it serves later commands: this one is done
         kept.keep()
     os._exit(code)
+
+
+def _take_streams() -> None:
+    """Open the numbers of stdin, stdout and stderr where a caller has closed them: a file that gets one of them would have messages in it.
+
+    This comes before any other file is opened, which could have such a number for a while.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the least number that is free
 
 
 def _with_large_frame(call: Callable[[], None]) -> None:

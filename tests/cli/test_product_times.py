@@ -168,6 +168,7 @@ def test_an_upper_is_a_box_or_several(lengths):
     result = lengths("run", "lengths.yaml")
     assert result.err.splitlines()[0].startswith("lengths: times from 3,4 or 6,2 until 6,10, ")
     assert {path.name for path in (lengths.folder / "out/lengths").glob("*.parquet")} == {
+        "updates-start-3x4.parquet",
         "updates-3x4-3x4+6x2.parquet",
         "updates-3x4+6x2-6x10.parquet",
     }

@@ -161,7 +161,7 @@ class TableSource(ABC):
 
     def _kept(self, path: Path) -> pl.DataFrame:
         """Return the updates of a file of the mirror; columns that the table had not then are null."""
-        with reading(path) as file:
+        with reading(path.resolve()) as file:  # a dry run has links to the files of the mirror
             frame = pl.read_parquet(file)
         missing = [pl.lit(None, dtype).alias(name) for name, dtype in self._dtypes.items() if name not in frame.columns]
         return frame.with_columns(missing)
