@@ -52,7 +52,7 @@ if settings.default.derandomize:
 # fmt: off
 LONGEST = [
     "postgres", "objects", "cli/test_memory", "spark/test_cluster", "sql/test_judge", "spark/test_tasks", "spark",
-    "bench/test_bench", "judge/test_traps", "spark/test_connect", "crash/test_death", "judge/test_operators",
+    "crash/test_reads", "test_install", "bench/test_bench", "judge/test_traps", "spark/test_connect", "crash/test_death", "judge/test_operators",
     "crash/test_errors", "adversary/test_adversary", "cli/test_kept_plan", "judge/test_standby", "expressions/test_sizes",
     "judge/test_random", "crash/test_kill", "spark/test_submit", "crash/test_power", "crash/test_readers", "cli/test_secrets",
     "cli/test_size", "judge/test_changes", "compare/test_memory", "judge/test_resharding", "kernels/test_loader",

@@ -14,14 +14,14 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine.times import BEYOND
-from ddcli.errors import InputError, StateError, UsageError
+from ddcli.errors import EngineError, InputError, StateError, UsageError, first_line
 from ddcli.job.frontier import find_time
 from ddcli.job.reopened_times import reopenings
 from ddcli.job.request import read_request
 from ddcli.job.summary import ClaimSummary
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
 from ddcli.store.files.access import real
-from ddcli.store.files.gate import checksum
+from ddcli.store.files.gate import INVISIBLE, checksum
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import read_owned
@@ -238,7 +238,11 @@ class _Old:
         known = [read_summary(self.path / file.name) for file in files if is_summed(file)]
         times = [log.reader.largest_time(), *(each.horizon for each in known if each)]
         last = max(time for time in times if time is not None)
-        rows = log.as_of(LATEST).collect(engine="streaming")
+        try:
+            rows = log.as_of(LATEST).collect(engine="streaming")
+        except OSError as error:  # of polars, which names no file
+            hint = f"{INVISIBLE}; see the log's files and their disk, then run again"
+            raise EngineError(f"the log can't be read: {first_line(error)}", place=str(self.path), hint=hint) from error
         data = self._bytes(rows, Summary(last, tuple(map(self._part, files))))
         name = file_name(self.time, None, files[-1].upper, f"-summed{self.transaction.number}")
         if not dry:

@@ -201,11 +201,19 @@ def write(path: Path, frame: pl.DataFrame) -> None:
 class IcebergTables:
     """A table of Iceberg, whose data files are written by pyarrow."""
 
-    described = ("catalog.db", "warehouse")
+    described = ("catalog.db", "warehouse/shop/orders/metadata")
     """What says which files the table has."""
 
     def __init__(self, folder: Path, files: DataFiles) -> None:
         self.folder, self.files = folder, files
+
+    def _location(self, path: Path) -> str:
+        """Have a data file in the table's folder, as a table may not name others, and return its location."""
+        place = self.folder / "warehouse/shop/orders/data" / path.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists():
+            os.link(path, place)
+        return f"file://{place}"
 
     @property
     def input(self) -> str:
@@ -243,7 +251,7 @@ class IcebergTables:
         from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
         table = self.table
-        names = {f"file://{path}" for path in gone}
+        names = set(map(self._location, gone))
         old = [task.file for task in table.scan().plan_files() if task.file.file_path in names] if gone else []
         with table.transaction() as transaction:
             if transaction.table_metadata.name_mapping() is None:
@@ -253,8 +261,8 @@ class IcebergTables:
             with transaction.update_snapshot().overwrite() as snapshot:
                 for file in old:
                     snapshot.delete_data_file(file)
-                paths = [f"file://{path}" for path in new]
-                for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(paths)):
+                paths = map(self._location, new)
+                for file in parquet_files_to_data_files(table.io, transaction.table_metadata, paths):
                     snapshot.append_data_file(file)
 
     def now(self) -> pl.DataFrame:
