@@ -97,7 +97,7 @@ def shop(session: Session) -> list[Figure]:
         figure(
             f"{what}, then {size(CHANGED)} changed orders",
             changes,
-            Asked(times=0.2, peer="duckdb"),
+            Asked(times=1, peer="duckdb"),
             {"duckdb": "duckdb"},
             full=session.full,
         ),
