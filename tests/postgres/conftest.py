@@ -97,7 +97,7 @@ def database(shared):
 @pytest.fixture
 def execute(database):
     """Return what changes the database, and returns the rows of the last statement."""
-    with psycopg.connect(database, autocommit=True) as connection:
+    with psycopg.connect(database, autocommit=True, prepare_threshold=None) as connection:
 
         def run(*statements):
             rows = None

@@ -13,6 +13,7 @@ from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.postgres_reader import PostgresReader
 from tests.draws import chance, many
 from tests.tables import database_followers as judges
+from tests.tables import foreign_tables
 from tests.tables.database_followers import DatabaseFollower
 from tests.tables.test_output_types import HELD, write
 
@@ -45,6 +46,26 @@ def test_deaths(make, tmp_path, execute):
         return first.copy(tmp_path / "dead")
 
     judges.judge_deaths(make, clear)
+
+
+def test_tables_that_others_declared(tmp_path, database, execute):
+    """What a client reads is what was written, or the run is refused and the table is as it was."""
+    written = set()
+    for seed in range(many(120)):
+        execute("drop schema if exists marts cascade", *foreign_tables.PREPARED)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        written.add(foreign_tables.judge_declaration(folder, database, seed, execute))
+    assert written == {False, True}
+
+
+@pytest.mark.parametrize("key", [False, True], ids=["rows", "keyed"])
+@pytest.mark.parametrize("declared", foreign_tables.CHANGED["postgres"])
+def test_declarations_that_change_rows(tmp_path, database, execute, declared, key):
+    if "loose" in declared and not key:
+        pytest.skip("a row without a key is no other one's")
+    execute("drop schema if exists marts cascade", *foreign_tables.PREPARED)
+    foreign_tables.judge_changed(tmp_path, database, declared, execute, key=key)
 
 
 def test_racing_runs(make):

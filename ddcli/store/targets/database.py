@@ -124,9 +124,9 @@ class Database(ABC):
     def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
         """Add rows to a table, by the names of their columns."""
 
-    def changed(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> int:
+    def changed(self, connection: Any, statement: str) -> int:
         """Execute a statement, and return how many rows it has changed."""
-        return int(connection.execute(statement, values).rowcount)
+        return int(connection.execute(statement).rowcount)
 
     def temporary(self, connection: Any, columns: Schema) -> None:
         """Make the table of the changes; it is dropped with the connection."""
@@ -134,17 +134,24 @@ class Database(ABC):
         listed = ", ".join([f"{AT} bigint", f"{TIMES} bigint", f"{STAYS} bigint", *kinds])
         connection.execute(f"create temporary table {CHANGES} ({listed}){self.fleeting}")
 
-    def same(self, names: Sequence[str]) -> str:
-        """Return the condition that a row `t` of the table and one `c` of the changes have the same values, nulls too."""
-        return " and ".join(f"t.{delimited(name)} is not distinct from c.{delimited(name)}" for name in names)
+    def led(self, names: Sequence[str]) -> str:
+        """Return a condition of `same` rows by which an index leads from a row of the changes to those of the table."""
+        return "true"
+
+    @abstractmethod
+    def same(self, columns: Schema) -> str:
+        """Return the condition that a row `t` of the table and one `c` of the changes have the same values, nulls too.
+
+        Columns of the table may have been declared by others: values are the same only if readers find them so, whatever the column's collation takes for equal.
+        """
 
     def among(self, rows: str) -> str:
         """Return the condition that a row of the table is one of those that a query returns."""
         return f"{self.row} in ({rows})"
 
     @abstractmethod
-    def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
-        """Make an index that leads to rows by all their values, if that is of use."""
+    def index(self, connection: Any, table: Sequence[str], names: Sequence[str], *, ours: bool) -> None:
+        """Make an index that leads to rows by all their values, if that is of use; `ours`: the table has just been made."""
 
 
 def breaks_constraint(error: Exception) -> bool:

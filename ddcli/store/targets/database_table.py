@@ -14,6 +14,7 @@ import polars as pl
 
 from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, LockedError, StateError, first_line
+from ddcli.expressions.row_order import in_order
 from ddcli.expressions.tree import delimited
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
@@ -32,6 +33,10 @@ COMMITS = "dd_commits"
 """The table of ours, beside those that are written: a `Claim` for each of them."""
 ROWS = "dd_rows"
 """The savepoint before rows are changed."""
+OURS = (
+    "the run is committed, and the table stays as it was; it has other types, a collation, a trigger or a rule: "
+    "drop it, and the next run makes it, or give it columns that hold each value as it is"
+)
 AGAIN = "drop the table: the next run writes it anew, with the columns of the output"
 
 
@@ -84,7 +89,7 @@ class DatabaseTable:
         with self._transaction(write=False) as connection:
             if not self._find_table(connection) or any(map(self._is_former, self._claims(connection))):
                 return
-            if connection.execute(f"select 1 from {self._table} limit 1").fetchall():
+            if not self._is_empty(connection):
                 raise strange(self._place, "the table has rows that this pipeline has not written")
 
     def publish(
@@ -98,11 +103,15 @@ class DatabaseTable:
             self._claim(connection, number, change.columns, int(rows[:, -1].sum()), whole=known is None)
             if known is None:
                 connection.execute(f"delete from {self._table}")
-            if self._unique:
-                self._replace(connection, rows, change)
-            else:
-                self._retract(connection, rows[rows[:, -1] < 0], change)
-                self._database.load(connection, self._table, change.decoded(rows[rows[:, -1] > 0]))
+                if not self._is_empty(connection):
+                    raise EngineError("the table doesn't let its rows be deleted", place=self._place, hint=OURS)
+            if len(rows):
+                self._find(connection, rows, change)
+                if self._unique:
+                    self._replace(connection, rows, change)
+                else:
+                    self._exchange(connection, change)
+                self._check_written(connection, rows, change)
 
     def left(self) -> dict[str, Any]:
         return self._stated
@@ -137,10 +146,13 @@ class DatabaseTable:
             return False
         count = self._database.count(connection, self._table)
         if count is None:
-            return not connection.execute(f"select 1 from {self._table} limit 1").fetchall()
+            return self._is_empty(connection)
         if count and count != held:
             raise strange(self._place, f"the table has {count:,} rows, and had {held:,} after the last commit")
         return not count
+
+    def _is_empty(self, connection: Any) -> bool:
+        return not connection.execute(f"select 1 from {self._table} limit 1").fetchall()
 
     def _claim(self, connection: Any, number: int, columns: Schema, rows: int, *, whole: bool) -> None:
         """Record this as the last commit, which adds `rows` rows, in our table, unless another run has made one; make missing tables."""
@@ -163,6 +175,7 @@ class DatabaseTable:
             raise StateError("the table has other columns than the output", place=self._place, hint=AGAIN)
         if there:
             self._check_columns(connection, columns)
+            self._index(connection, columns, ours=False)
         if whole or not there:
             held = rows
         else:
@@ -199,51 +212,60 @@ class DatabaseTable:
         if self._unique and self._database.keeps_keys:
             kinds.append(f"primary key ({', '.join(map(delimited, self._unique))})")
         connection.execute(f"create table {self._table} ({', '.join(kinds)})")
-        if not self._unique:
-            self._database.index(connection, self._parts, [*columns])
+        self._index(connection, columns, ours=True)
 
-    def _retract(self, connection: Any, gone: Lanes, change: Change) -> None:
-        """Remove rows by their values, each as often as it is retracted."""
-        if not len(gone):
-            return
-        self._find(connection, gone, change, self._database.same([*change.columns]))
-        connection.execute(f"delete from {self._table} where {self._database.among(f'select found from {FOUND}')}")
+    def _index(self, connection: Any, columns: Schema, *, ours: bool) -> None:
+        if not self._unique:
+            self._database.index(connection, self._parts, [*columns], ours=ours)
+
+    def _exchange(self, connection: Any, change: Change) -> None:
+        """Remove rows by their values, each as often as it is retracted, and add new ones."""
+        self._delete(connection, "")
+        listed = ", ".join(map(delimited, change.columns))
+        query = f"from {CHANGES} where {TIMES} >= 0"
+        added = self._database.changed(connection, f"insert into {self._table} ({listed}) select {listed} {query}")
+        if [(added,)] != connection.execute(f"select count(*) {query}").fetchall():
+            raise EngineError("the table doesn't take all rows that are added", place=self._place, hint=OURS)
+
+    def _delete(self, connection: Any, which: str) -> None:
+        """Delete rows that the change retracts."""
+        gone = f"select found from {FOUND}{which}"
+        ((count,),) = connection.execute(f"select count(*) from ({gone}) as gone").fetchall()
+        statement = f"delete from {self._table} where {self._database.among(gone)}"
+        if count and self._database.changed(connection, statement) != count:
+            raise EngineError(
+                "the table doesn't lose just the rows that are deleted from it", place=self._place, hint=OURS
+            )
 
     def _replace(self, connection: Any, rows: Lanes, change: Change) -> None:
         """Remove the rows of keys that go, and put new rows in the place of their keys' former ones, or beside the others."""
-        if not len(rows):
-            return
         names = [*change.columns]
-        by_key = " and ".join(f"t.{delimited(name)} = c.{delimited(name)}" for name in self._unique)
-        self._find(connection, rows, change, f"{by_key} and {self._database.same(names)}")
         row, listed = self._database.row, ", ".join(map(delimited, names))
         taken = connection.execute(
-            f"select c.{AT} from {CHANGES} c {self._database.beside} {self._table} t on {by_key} where c.{TIMES} > 0 "
+            f"select c.{AT} from {CHANGES} c {self._database.beside} {self._table} t on {self._led(change)} where c.{TIMES} > 0 "
             f"and t.{row} not in (select found from {FOUND}) limit 1"
         ).fetchall()
         if taken:
             raise self._unfit(rows[taken[0][0]], change, "several records have one key")
-        gone = f"select found from {FOUND}"
-        delete = f"delete from {self._table} where "
         added = f"insert into {self._table} ({listed}) select {listed} from {CHANGES} where {TIMES} > 0"
         if self._database.keeps_keys:
             others = [f"{delimited(name)} = excluded.{delimited(name)}" for name in names if name not in self._unique]
             upsert = f"{added} on conflict ({', '.join(map(delimited, self._unique))}) do "
             upsert += f"update set {', '.join(others)}" if others else "nothing"
-            if self._is_done(connection, delete + self._database.among(f"{gone} where {STAYS} = 0"), upsert):
+            if self._is_upserted(connection, upsert):
                 return
-        connection.execute(delete + self._database.among(gone))
+        self._delete(connection, "")
         connection.execute(added)
 
-    def _is_done(self, connection: Any, *statements: str) -> bool:
-        """Execute statements; return False where rows break a constraint on the way, with nothing done.
+    def _is_upserted(self, connection: Any, upsert: str) -> bool:
+        """Remove the rows of keys that go, and put the new ones in; return False where rows break a constraint on the way, with nothing done.
 
         Two rows that swap the values of another unique index do so until both are removed before they come anew.
         """
         connection.execute(f"savepoint {ROWS}")
         try:
-            for each in statements:
-                connection.execute(each)
+            self._delete(connection, f" where {STAYS} = 0")
+            connection.execute(upsert)
         except Exception as error:
             if not breaks_constraint(error):
                 raise
@@ -252,8 +274,14 @@ class DatabaseTable:
         connection.execute(f"release savepoint {ROWS}")
         return True
 
-    def _find(self, connection: Any, rows: Lanes, change: Change, same: str) -> None:
-        """Find the rows of the table that a change retracts. Raises EngineError for one that isn't there."""
+    def _led(self, change: Change) -> str:
+        """Return the condition of rows of the table that may be the same as one of the changes."""
+        if not self._unique:
+            return self._database.led([*change.columns])
+        return " and ".join(f"t.{delimited(name)} = c.{delimited(name)}" for name in self._unique)
+
+    def _load(self, connection: Any, rows: Lanes, change: Change) -> None:
+        """Load the changes, in the order of the contents. A row that is added several times is there as often, the first time with that number, then with 0."""
         frame = decode(rows, change.layout, change.pool)
         added = pl.Series(rows[:, -1] > 0)
         stays = pl.Series([False]).new_from_index(0, len(rows))
@@ -266,11 +294,21 @@ class DatabaseTable:
             )
         numbers = [
             stays.cast(pl.Int64).alias(STAYS),
-            pl.int_range(len(rows), dtype=pl.Int64).alias(AT),
+            pl.int_range(len(rows), dtype=pl.Int64, eager=True).alias(AT),
             pl.Series(TIMES, rows[:, -1]),
         ]
+        frame = in_order(frame.with_columns(numbers), change.order)
+        times = frame[TIMES].to_numpy()
+        each = np.repeat(np.arange(len(times)), np.maximum(times, 1))
+        again = np.concatenate([[False], each[1:] == each[:-1]])
+        frame = frame[each].with_columns(pl.Series(TIMES, np.where(again, 0, times[each])))
         self._database.temporary(connection, change.columns)
-        self._database.load(connection, CHANGES, frame.with_columns(numbers))
+        self._database.load(connection, CHANGES, frame)
+
+    def _find(self, connection: Any, rows: Lanes, change: Change) -> None:
+        """Load the changes, and find the rows of the table that they retract. Raises EngineError for one that isn't there."""
+        self._load(connection, rows, change)
+        same = f"{self._led(change)} and {self._database.same(change.columns)}"
         row, beside = self._database.row, self._database.beside
         pairs = (
             f"select t.{row} as found, c.{AT} as {AT}, row_number() over (partition by c.{AT}) as nth, -c.{TIMES} as times, c.{STAYS} as {STAYS} "
@@ -291,6 +329,15 @@ class DatabaseTable:
                 hint="the run is committed, and the table stays as it was; if others have changed it, drop it: the next run writes it anew; "
                 "else retract no more than there is, then run again",
             )
+
+    def _check_written(self, connection: Any, rows: Lanes, change: Change) -> None:
+        """Refuse a table in which the rows that were written are not the same: others made it, with other types, collations or triggers."""
+        same = f"{self._led(change)} and {self._database.same(change.columns)}"
+        found = f"select c.{AT} from {CHANGES} c where c.{TIMES} > 0 and not exists (select 1 from {self._table} t where {same})"
+        changed = connection.execute(f"{found} order by 1 limit 1").fetchall()
+        if changed:
+            shown = change.shown(rows[[changed[0][0]]])
+            raise EngineError(f"the table changes a row that is written to it: {shown}", place=self._place, hint=OURS)
 
     def _check_keys(self, added: Lanes, change: Change) -> None:
         """Refuse new rows for which a key is not enough: two of one key, or one of a key with a null."""

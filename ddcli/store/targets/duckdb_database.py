@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.expressions.types import Type
+    from ddcli.expressions.types import Schema, Type
 
 # fmt: off
 TYPES = {
@@ -106,10 +106,20 @@ class DuckdbDatabase(Database):
     def count(self, connection: Any, table: str) -> int | None:
         return int(connection.execute(f"select count(*) from {table}").fetchall()[0][0])
 
-    def changed(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> int:
-        return int(connection.execute(statement, values).fetchall()[0][0])
+    def changed(self, connection: Any, statement: str) -> int:
+        return int(connection.execute(statement).fetchall()[0][0])
 
-    def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
+    def same(self, columns: Schema) -> str:
+        return " and ".join(self._is_same(delimited(name), kind) for name, kind in columns.items())
+
+    def _is_same(self, name: str, kind: Type) -> str:
+        if kind.kind == "string":  # bytes have no collation
+            return f"typeof(t.{name}) = 'VARCHAR' and encode(t.{name}::varchar) is not distinct from encode(c.{name})"
+        shown = "varchar" if kind.kind == "datetime" else self.type_of(kind)  # in the text there is a zone
+        read = f"try_cast(t.{name} as {shown}) is not distinct from c.{name}::{shown}"
+        return f"t.{name} is not distinct from c.{name} and {read}"
+
+    def index(self, connection: Any, table: Sequence[str], names: Sequence[str], *, ours: bool) -> None:
         """Make none: a few columns are looked through faster."""
 
     def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.expressions.types import Schema
+
 # fmt: off
 TYPES = {
     "int16": "smallint", "int32": "integer", "int64": "bigint", "float32": "real", "float64": "double precision",
@@ -99,14 +101,24 @@ class PostgresDatabase(Database):
         if table == CHANGES or frame.height > MANY:
             connection.execute(f"analyze {table}")  # else joins are planned for another number of rows
 
-    def same(self, names: Sequence[str]) -> str:
-        return f"{self._hash('t.', names)} = {self._hash('c.', names)} and {super().same(names)}"
+    def led(self, names: Sequence[str]) -> str:
+        return f"{self._hash('t.', names)} = {self._hash('c.', names)}"
+
+    def same(self, columns: Schema) -> str:
+        equal = [f"t.{name} is not distinct from c.{name}" for name in map(delimited, columns)]
+        decimals = {delimited(name) for name, kind in columns.items() if kind.kind == "decimal"}
+        equal += [f"t.{name}::numeric is not distinct from c.{name}" for name in decimals]
+        # The text of a value shows a blank that pads it, and another type: `=` finds both equal, as some collations do other letters.
+        others = [name for name in map(delimited, columns) if name not in decimals]
+        equal += [f'row(t.{name})::text collate "C" = row(c.{name})::text' for name in others]
+        return " and ".join(equal)
 
     def among(self, rows: str) -> str:
         return f"ctid = any(array({rows}))"
 
-    def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
-        if self._hashed:
+    def index(self, connection: Any, table: Sequence[str], names: Sequence[str], *, ours: bool) -> None:
+        """Make none of others' tables, for which only their owner has the right."""
+        if self._hashed and ours:
             connection.execute(f"create index on {full_name(table)} (({self._hash('', names)}))")
 
     def _hash(self, before: str, names: Sequence[str]) -> str:

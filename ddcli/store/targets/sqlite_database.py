@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.expressions.types import Type
+    from ddcli.expressions.types import Schema, Type
 
 WAIT = 30.0
 """Seconds to wait for another program that writes."""
@@ -68,12 +68,18 @@ class SqliteDatabase(Database):
         listed, marks = ", ".join(map(delimited, plain.columns)), ", ".join("?" * plain.width)
         connection.executemany(f"insert into {table} ({listed}) values ({marks})", plain.iter_rows())
 
-    def same(self, names: Sequence[str]) -> str:
-        return " and ".join(f"t.{delimited(name)} is c.{delimited(name)}" for name in names)
+    def same(self, columns: Schema) -> str:
+        names = [*map(delimited, columns)]
+        equal = [f"t.{name} is c.{name} collate binary" for name in names]
+        # In a comparison a column of numbers makes one of the text '1.50', which is no longer there.
+        kinds = [f"(typeof(t.{name}) = 'text') = (typeof(c.{name}) = 'text')" for name in names]
+        return " and ".join([*equal, *kinds])
 
-    def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
-        listed = ", ".join(map(delimited, names))
-        connection.execute(f"create index {delimited(f'dd_rows_of_{table[-1]}')} on {delimited(table[-1])} ({listed})")
+    def index(self, connection: Any, table: Sequence[str], names: Sequence[str], *, ours: bool) -> None:
+        """Make the index of others' tables, too: SQLite would compare each row of the change with each of the table."""
+        listed = ", ".join(f"{delimited(name)} collate binary" for name in names)
+        name = delimited(f"dd_rows_of_{table[-1]}")
+        connection.execute(f"create index if not exists {name} on {delimited(table[-1])} ({listed})")
 
 
 def _plain(values: pl.Series) -> pl.Series:
