@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
-from ddcli.cli.process import YOUNG
+from ddcli.cli.startup.process import YOUNG
 from ddcli.engine import secret
 from ddcli.store.files import gate
 from tests.draws import SEED, chance, many

@@ -21,8 +21,8 @@ from unittest import mock
 import click
 import polars as pl
 
-from ddcli.cli import library_parts
 from ddcli.cli.main import cli, main
+from ddcli.cli.startup import library_parts
 from ddcli.engine import secret
 from tests.secret import SECRET
 from tests.store.support import LOCKS

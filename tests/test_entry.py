@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ddcli import read_log
 from ddcli.cli import coreutils
 from tests.draws import chance
 from tests.harness import ROOT
@@ -201,9 +202,9 @@ main()
 def test_runs_our_command_line(monkeypatch, argv):
     """`ddcli` never hands over."""
     calls = []
-    process = types.ModuleType("ddcli.cli.process")
+    process = types.ModuleType("ddcli.cli.startup.process")
     process.run_and_leave = lambda: calls.append(list(sys.argv))
-    monkeypatch.setitem(sys.modules, "ddcli.cli.process", process)
+    monkeypatch.setitem(sys.modules, "ddcli.cli.startup.process", process)
     monkeypatch.setattr(coreutils, "hand_over", lambda _: pytest.fail("handed over"))
     monkeypatch.setattr(coreutils.os, "isatty", lambda _: False)
     monkeypatch.setattr(sys, "argv", argv)
@@ -231,6 +232,12 @@ BUFFERED = "import ddcli.cli.main as commands; commands.main = lambda: print('so
 """A command that leaves what it writes in the buffer."""
 
 
+@pytest.fixture(params=["", "1"], ids=["fast", "plain"])
+def start(request, monkeypatch):
+    """Have commands start as they do, and as any Python program does."""
+    monkeypatch.setenv("DDCLI_PLAIN_START", request.param)
+
+
 def command(*arguments, before="", **options):
     """Run our command line in a process of its own, after some Python."""
     line = [sys.executable, "-c", COMMAND.format(before), *arguments]
@@ -256,6 +263,7 @@ atexit.register(print, "handled")
     assert command("--nothing", stdout=subprocess.DEVNULL).returncode == 2
 
 
+@pytest.mark.usefixtures("start")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full disk to write to")
 def test_what_cannot_be_written_is_an_error():
     with Path("/dev/full").open("w") as full:
@@ -265,8 +273,34 @@ def test_what_cannot_be_written_is_an_error():
             assert "error: cannot write the output: No space left on device" in done.stderr
 
 
+@pytest.mark.usefixtures("start")
 def test_a_reader_that_went_away_ends_a_command_as_a_signal_does():
     ours, theirs = os.pipe()
     os.close(ours)
     with os.fdopen(theirs, "w") as gone:
         assert command(stdout=gone, before=BUFFERED).returncode == 141
+
+
+TOUCHING = """
+import subprocess, tempfile
+tempfile.tempdir = "/elsewhere"
+subprocess.run = len
+def half(k):
+    import importlib
+    temporary, started = importlib.import_module("tempfile"), importlib.import_module("subprocess")
+    yield {"dir": temporary.gettempdir(), "same": started.run is len}
+"""
+
+
+@pytest.mark.usefixtures("start")
+def test_a_function_of_a_pipeline_may_set_attributes_of_modules(tmp_path):
+    (tmp_path / "own.py").write_text(TOUCHING)
+    (tmp_path / "in.csv").write_text("k\n1\n")
+    (tmp_path / "p.yaml").write_text(
+        "inputs: {t: {path: in.csv, format: append, columns: {k: int64}}}\n"
+        "collections: {c: {from: t, apply: [{map: {function: 'own:half', columns: {dir: string, same: bool}}}]}}\n"
+        "outputs: {c: out/}\n"
+    )
+    done = command("run", str(tmp_path / "p.yaml"), "-q", stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+    assert read_log(tmp_path / "out").select("dir", "same").rows() == [("/elsewhere", True)]

@@ -2,7 +2,6 @@
 
 * annotations: errors as GitHub workflow commands
 * arguments: pipeline files and names as arguments, with shell completion
-* bytecode: the cache of imported modules' bytecode, in one file
 * check: `dd check`
 * columns: columns and types in options
 * completion: `dd completion`
@@ -17,14 +16,11 @@
 * functions: `dd functions`
 * import_: `dd import`
 * init: `dd init`
-* library_parts: parts of libraries that are imported only when they are needed
 * log: `dd log`
 * log_compact: `dd log compact`
 * main: the group of all commands, and the exit code of each error
-* memory: the allocator's settings for freed memory
 * messages: the reports of a run, as lines or as JSON objects
 * plan: `dd plan`
-* process: the start and end of the process
 * query: `dd query`
 * reopen: `dd state reopen`
 * reset: `dd reset`

@@ -39,7 +39,7 @@ def correct(
     **asked: Any,
 ) -> None:
     """Correct a state `by` a function of the driver (default: `ddcli.driver.run.run`) with the arguments `asked`, and print the result."""
-    from ddcli.cli.memory import keep_freed_memory
+    from ddcli.cli.startup.memory import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.store.files.objects import locate
 

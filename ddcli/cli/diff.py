@@ -13,7 +13,7 @@ import click
 
 from ddcli.cli.arguments import NO_CODE, VAR, MemorySize, formats
 from ddcli.cli.columns import CSV_OPTION, log_options, parse_csv
-from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
+from ddcli.cli.startup.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 from ddcli.screen import say
 from ddcli.spec.file import ENDINGS

@@ -216,8 +216,8 @@ def command(
       dd run pipelines/airborne.yaml --if-locked skip --log-format json --summary run.json
       dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
     """
-    from ddcli.cli.memory import keep_freed_memory
     from ddcli.cli.messages import Records, Speaker, put_file
+    from ddcli.cli.startup.memory import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.engine.progress import SILENT
     from ddcli.errors import UsageError

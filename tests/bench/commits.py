@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.circuit.traces import StateTraces
-from ddcli.cli.process import YOUNG
+from ddcli.cli.startup.process import YOUNG
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC

@@ -12,7 +12,7 @@ from importlib.machinery import SourceFileLoader
 
 import pytest
 
-from ddcli.cli import bytecode
+from ddcli.cli.startup import bytecode
 from ddcli.engine.jit import settings
 from tests.draws import chance, many
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from ddcli.cli.memory import LEFT, SETTING, SHARED
+from ddcli.cli.startup.memory import LEFT, SETTING, SHARED
 from ddcli.engine.workers import processors
 
-CALL = "import os; from ddcli.cli import memory; memory.{}(); print(os.environ[memory.SETTING])"
+CALL = "import os; from ddcli.cli.startup import memory; memory.{}(); print(os.environ[memory.SETTING])"
 
 
 def setting(function, inherited=None):

@@ -2,7 +2,6 @@
 
 import copy
 import importlib.util
-import inspect
 import json
 import os
 import pickle
@@ -12,7 +11,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from ddcli.cli import library_parts
+from ddcli.cli.startup import library_parts
 
 FILES = {
     "__init__.py": "from lib.part import Kind, act, tidy\n",
@@ -82,6 +81,25 @@ def test_anything_else_imports_the_part(lib):
 def test_what_a_part_offers_is_what_it_lists(lib):
     assert sys.modules["lib.part"].__all__ == ["Kind", "act", "tidy"]
     assert waits()
+
+
+def test_an_attribute_that_is_set_is_that_of_the_part_for_all(lib):
+    held = sys.modules["lib.part"]
+    held.WORD = "set"
+    real = sys.modules["lib.part"]
+    assert real is not held
+    assert (real.WORD, held.WORD) == ("set", "set")
+    held.act = len
+    assert (real.act, held.act) == (len, len)
+    lib.Kind.WORD = "set"
+    assert real.Kind.WORD == "set"
+    del held.WORD
+    assert not hasattr(real, "WORD")
+    assert not hasattr(held, "WORD")
+
+
+def test_modules_of_the_standard_library_have_no_stand_ins():
+    assert not {name.partition(".")[0] for name in library_parts.PARTS} & sys.stdlib_module_names
 
 
 def test_modules_within_are_imported_before_and_after(lib):
@@ -175,7 +193,7 @@ def in_a_process(text, root):
 
 USED = """
 import io, json, sys
-from ddcli.cli.library_parts import PARTS, Deferred, defer
+from ddcli.cli.startup.library_parts import PARTS, Deferred, defer
 defer()
 import numpy as np, polars as pl
 waiting = [name for name in PARTS if type(sys.modules.get(name)) is Deferred]
@@ -230,48 +248,11 @@ def test_what_a_process_of_ours_does_without_is_there_when_it_is_used(root):
 
 def test_a_program_that_uses_us_as_a_library_has_no_stand_ins(root):
     text = """
-import json, sys, inspect
-before = inspect.signature
+import json, sys
 import ddcli.api, ddcli.driver.run, ddcli.driver.execute
 found = [name for name, module in sys.modules.items() if type(module).__module__.startswith("ddcli")]
-print(json.dumps([found, [type(each).__module__ for each in sys.meta_path], inspect.signature is before]))
+print(json.dumps([found, [type(each).__module__ for each in sys.meta_path]]))
 """
-    found, finders, same = in_a_process(text, root)
+    found, finders = in_a_process(text, root)
     assert not found
     assert not any(each.startswith("ddcli") for each in finders)
-    assert same
-
-
-def test_signatures_that_are_described_late_are_those_of_the_standard_library(monkeypatch):
-    plain = inspect.signature
-    monkeypatch.setattr(inspect, "signature", plain)
-    library_parts.describe_late()
-
-    def function(a: int, /, b, *rest: str, c=3, **more: float) -> list[int]: ...
-
-    class Some:
-        def method(self, x, y=1): ...
-
-    for each in (function, Some().method, Some, Some.method, len, lambda: 0, int.__add__):
-        late, meant = inspect.signature(each), plain(each)
-        assert isinstance(late, inspect.Signature)
-        assert late == meant
-        assert str(late) == str(meant)
-        assert hash(inspect.signature(each)) == hash(meant)
-        assert inspect.signature(each).replace(return_annotation=int) == meant.replace(return_annotation=int)
-        assert pickle.loads(pickle.dumps(inspect.signature(each))) == meant  # noqa: S301 - our own
-        assert copy.deepcopy(inspect.signature(each)) == meant
-    bound = inspect.signature(function).bind(1, 2, "x", d=4.0)
-    assert bound.arguments == {"a": 1, "b": 2, "rest": ("x",), "more": {"d": 4.0}}
-
-    def wrapper(*arguments): ...
-
-    wrapper.__signature__ = inspect.signature(function)
-    assert inspect.signature(wrapper) == plain(wrapper) == plain(function)
-    with pytest.raises(TypeError):
-        inspect.signature(1)
-    with pytest.raises(AttributeError):
-        inspect.signature(function).nothing  # noqa: B018 - what is asked for
-    replaced = inspect.signature
-    library_parts.describe_late()
-    assert inspect.signature is replaced

@@ -9,11 +9,13 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from ddcli.cli.library_parts import defer
+from ddcli.cli.startup.library_parts import defer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PLAIN = "DDCLI_PLAIN_START"
+"""A variable: with any value, imports and the end of the process are Python's own. It shows whether a fault comes from ours."""
 OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """OpenBLAS's threads spin while numpy is imported (50 ms of processor time). Rows are computed in threads of ours, one for each processor, in any case."""
 YOUNG = 200_000
@@ -32,8 +34,10 @@ def run_and_leave() -> NoReturn:
     _take_streams()
     gc.set_threshold(YOUNG)
     os.environ.setdefault(OPENBLAS_THREADS, "1")
+    if os.environ.get(PLAIN):
+        _run_plainly()
     defer()
-    from ddcli.cli.bytecode import use_kept  # not before: they import parts that may wait
+    from ddcli.cli.startup.bytecode import use_kept  # not before: they import parts that may wait
 
     kept = use_kept()
     from ddcli.cli.main import main
@@ -48,6 +52,20 @@ def run_and_leave() -> NoReturn:
     with suppress(Exception, KeyboardInterrupt):  # it serves later commands: this one is done
         kept.keep()
     os._exit(code)
+
+
+def _run_plainly() -> NoReturn:
+    """Run the command line, and let Python end the process."""
+    from ddcli.cli.main import main
+
+    try:
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    if failed := flushed():
+        os._exit(failed)  # Python would try to write it again, and end with a code of its own
+    sys.exit(code)
 
 
 def _take_streams() -> None:

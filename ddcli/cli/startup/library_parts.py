@@ -1,8 +1,8 @@
 """Parts of libraries that hardly any command uses: each has a stand-in until it is first used.
 
-A library imports its parts whether they are used or not: a sixth of polars' import time is for Iceberg, which imports readers of packages'
-metadata, e-mail and archives; sqlglot takes a quarter of its time for the same, in case a dialect comes as a plugin. pyiceberg imports pyarrow's datasets, and these pandas
-if it is installed. Only a process of ours does without, never a program that uses us as a library.
+A library imports its parts whether they are used or not: without polars' and numpy's parts that are listed here, a small run takes a fifth less
+time. pyiceberg imports pyarrow's datasets, and these pandas if it is installed. Only a process of ours does without, never a program that
+uses us as a library. No module of Python's own library has a stand-in: functions of a pipeline may set what they like there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 from threading import Lock
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -80,13 +80,6 @@ PARTS = {
         "pyiceberg.expressions.parser": "",
         "numpy.linalg": "eigvals inv lstsq matrix_power",
         "numpy._core._add_newdocs": "",
-        "importlib.metadata": "entry_points",
-        "pickle": "",
-        "subprocess": "",
-        "tempfile": "",
-        "textwrap": "",
-        "tokenize": "",
-        "urllib.parse": "quote_from_bytes unquote",
         "sqlglot.diff": "diff",
         "numpy.lib._arraypad_impl": "pad",
         "numpy.lib._arraysetops_impl": "ediff1d intersect1d isin setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values",
@@ -98,8 +91,6 @@ PARTS = {
 }
 """Each part, with the functions and classes that its library re-exports, which nothing uses before a person does;
 for parts of numpy, the names in their `__all__`, which numpy reads."""
-EAGER = "polars"
-"""The library that describes the signatures of five hundred of its functions while it is imported."""
 _taking = Lock()
 
 
@@ -121,6 +112,13 @@ class Offered:
         if name.startswith("__"):
             raise AttributeError(name)  # an inspection finds nothing
         return getattr(self._real(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the function or class itself."""
+        if name.startswith("__") or name == "_part":
+            super().__setattr__(name, value)
+        else:
+            setattr(self._real(), name, value)
 
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, self._real())
@@ -167,6 +165,18 @@ class Deferred(ModuleType):
             return Offered(self, name)
         return getattr(self._load(), name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the module itself, where all its users find it. Submodules, which Python's import sets, stay here."""
+        within = isinstance(value, ModuleType) and sys.modules.get(f"{self.__name__}.{name}") is value
+        if within or name.startswith("__") or name in ("_left", "_offered"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._load(), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Remove an attribute of the module itself."""
+        delattr(self._load(), name)
+
     def _load(self) -> ModuleType:
         """Return the module, imported once, with those of its submodules that were imported before."""
         with _taking:
@@ -189,8 +199,6 @@ class Parts:
         self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of a part's stand-in; None for all other modules."""
-        if name == EAGER:
-            describe_late()
         if name not in self.left:
             return None
         folders: list[str] = []
@@ -209,43 +217,6 @@ class Parts:
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing: a stand-in runs no code."""
-
-
-def describe_late() -> None:
-    """Have `inspect.signature` describe a function only when its result is used: a library that wraps its functions keeps a signature of each."""
-    import inspect
-
-    describe = inspect.signature
-    if describe.__module__ == __name__:
-        return
-
-    class LateSignature(inspect.Signature):
-        """A signature that is computed when it is first used."""
-
-        __slots__ = ("function",)
-        function: FunctionType
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in inspect.Signature.__slots__:
-                raise AttributeError(name)
-            found = describe(self.function)
-            for each in inspect.Signature.__slots__:
-                setattr(self, each, getattr(found, each))
-            return getattr(self, name)
-
-        def __reduce__(self) -> Any:
-            parameters = list(self.parameters.values())
-            return inspect.Signature(parameters, return_annotation=self.return_annotation).__reduce__()
-
-    def signature(obj: Any, **options: Any) -> inspect.Signature:
-        """Return the signature of anything callable, as `inspect.signature` of the standard library does."""
-        if type(obj) is not FunctionType or options:
-            return describe(obj, **options)
-        late = LateSignature.__new__(LateSignature)
-        late.function = obj  # type: ignore[assignment]
-        return late
-
-    inspect.signature = signature
 
 
 def defer() -> None:
