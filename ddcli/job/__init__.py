@@ -13,6 +13,7 @@
 * object_table: immutable objects as a table of JSON
 * options: the places where a run may be computed
 * output_tables: outputs that are tables of other programs, and the test whether they are up to their logs
+* passwords: the passwords that the environment has for databases, and the servers that may get them
 * paths: the paths that a pipeline file names, and the errors in them
 * reopened_times: a state that is taken back to a time
 * request: the request of a run

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError, StateError, Text, did_you_mean
 from ddcli.expressions.types import Type, parse_type
+from ddcli.job.passwords import check_catalog, check_server
 from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
+from ddcli.store.extras import check_package
 from ddcli.store.files.access import read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
@@ -105,7 +107,9 @@ def open_table(given: InputSpec, base: Path, connections: Connections | None = N
 def _in_catalog(given: InputSpec, name: str) -> IcebergSource:
     from ddcli.store.mirrors.iceberg import IcebergSource
 
-    return IcebergSource(name, *catalog_of(given.catalog))
+    catalog, properties = catalog_of(given.catalog)
+    check_catalog(properties)
+    return IcebergSource(name, catalog, properties)
 
 
 def _in_database(given: InputSpec, uri: str, base: Path, connections: Connections | None) -> DatabaseSource:
@@ -120,10 +124,13 @@ def _in_database(given: InputSpec, uri: str, base: Path, connections: Connection
     if uri.startswith("postgres"):
         from ddcli.store.mirrors.postgres_reader import PostgresReader
 
+        check_package("psycopg")
+        check_server(uri)
         reader = PostgresReader(uri, query, declared, named, connections)
     elif uri.startswith("mysql"):
         from ddcli.store.mirrors.mysql_reader import MysqlReader
 
+        check_server(uri)
         reader = MysqlReader(uri, query, declared, named, connections)
     elif uri.startswith("duckdb"):
         from ddcli.store.mirrors.duckdb_reader import DuckdbReader

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ddcli.job.output_tables import place_of, stated
+from ddcli.job.passwords import check_server
 from ddcli.store.targets.database_table import DatabaseTable
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def opened_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collecti
         from ddcli.store.targets.postgres_database import PostgresDatabase
 
         database = PostgresDatabase(spec.place.value)
+        check_server(spec.place.value)
     elif spec.product == "duckdb":
         from ddcli.store.targets.duckdb_database import DuckdbDatabase
 

@@ -16,6 +16,7 @@ from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.expressions.zones import in_utc
 from ddcli.job.output_tables import is_followed, place_in, place_of
+from ddcli.job.passwords import check_catalog
 from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.store.files.gate import INVISIBLE
 from ddcli.store.log.progress import read_owned
@@ -171,7 +172,9 @@ def _opened(
     elif spec.kind == "iceberg":
         from ddcli.store.targets.iceberg import IcebergTarget
 
-        yield IcebergTarget(spec.place.value, *catalog_of(spec.catalog), key, contents=spec.table)
+        catalog, properties = catalog_of(spec.catalog)
+        check_catalog(properties)
+        yield IcebergTarget(spec.place.value, catalog, properties, key, contents=spec.table)
     elif spec.kind == DATABASE:
         from ddcli.sinks.databases import opened_table
 

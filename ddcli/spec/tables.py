@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, TYPED_COLUMNS
 from ddcli.spec.shapes import ByKind, Key, Record
 from ddcli.spec.values import Choice, PathWords, Words
+from ddcli.spec.variables import is_given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +38,46 @@ class DatabaseWords(Words):
             hint = f"leave it out: {known}"
             raise notes.refuse(place.path, "a database's URI has no password in it", text.span, hint)
         Words.check(self, text, place, notes)
+        if not is_given(text.value) and (problem := _parameter_problem(text.value)):
+            raise notes.refuse(place.path, problem[0], text.span, problem[1])
+
+
+SOCKET = r"/[\w./\-]*"
+PARAMETERS = {
+    "postgresql": {
+        "host": SOCKET,
+        "port": r"\d+",
+        "user": r"[\w.\-]+",
+        "dbname": r"[\w.\-]+",
+        "connect_timeout": r"\d+",
+        "application_name": r"[\w.\-]+",
+        "sslmode": "require|verify-ca|verify-full",
+    },
+    "mysql": {"unix_socket": SOCKET},
+}
+"""The parameters that a database's URI may have in a file, and their values: none names a server, a file or a setting of the session."""
+HINTS = {
+    "postgresql": "a file may have host=/FOLDER (of a socket), port, user, dbname, connect_timeout, application_name and sslmode=require, verify-ca "
+    "or verify-full; a variable of yours that is the whole URI, such as `${DATABASE}`, may have others",
+    "mysql": "a file may have unix_socket=/PATH",
+}
+
+
+def _parameter_problem(uri: str) -> tuple[str, str] | None:
+    """Return problem and hint of a parameter that a URI may not have in a file.
+
+    >>> _parameter_problem("postgresql://h/d?connect_timeout=5&sslkey=/home/me/key")[0]
+    "a database's URI has the parameter 'sslkey=/home/me/key'"
+    """
+    scheme, _, rest = uri.partition("://")
+    product = scheme.replace("postgresql", "postgres").replace("postgres", "postgresql")
+    _, question, parameters = rest.partition("?")
+    for each in parameters.split("&") if question else ():
+        name, _, value = each.partition("=")
+        if not re.fullmatch(PARAMETERS.get(product, {}).get(name, "(?!)"), value):
+            hint = HINTS.get(product, "a database in a file has none")
+            return f"a database's URI has the parameter '{each}'", hint
+    return None
 
 
 DATABASE_URI = DatabaseWords(

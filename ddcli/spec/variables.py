@@ -53,6 +53,11 @@ def find(name: str) -> str | None:
     return _of_call.get(name, os.environ.get(name))
 
 
+def is_given(text: str) -> bool:
+    """Return whether a text is the whole value of a variable of the call or the environment, and so a person's own."""
+    return text in _of_call.values() or text in os.environ.values()
+
+
 def check_used() -> None:
     """Raise UsageError for a variable of the call that no file has used so far: its name may be misspelt."""
     for name in _of_call:
