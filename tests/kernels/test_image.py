@@ -102,15 +102,19 @@ def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
 OBJECTS = """
 from ddcli.engine.jit import processor
 processor.takes_images = lambda: False
-from ddcli.engine.jit import cache, compile
+from ddcli.engine.jit import cache, compile, errors
 from ddcli.engine.kernels import shards
 
+def refuse(codes):
+    raise errors.KernelError("code of a kind that no linker knows")
+
+compile.image_of = refuse
 made = {compile.matrix_of: compile.matrix_of_compiled, compile.acceptable: compile.part(compile.acceptable)}
-cache.write(Path(sys.argv[1]), compile.compile_module(shards.__name__, made))
+cache.write(Path(sys.argv[1]), compile.linked(compile.compile_module(shards.__name__, made)))
 """
 
 
-def test_where_there_are_no_images_llvm_loads_the_object_code(tmp_path, monkeypatch):
+def test_code_that_can_not_be_linked_is_loaded_by_llvm(tmp_path, monkeypatch):
     path = os.pathsep.join(entry for entry in sys.path if entry)
     command = [sys.executable, "-c", "import sys; from pathlib import Path" + OBJECTS, tmp_path / "shards"]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path})
@@ -180,6 +184,13 @@ def test_code_that_can_not_be_linked_is_refused():
     """Such as would read data of others: no kernel does."""
     with pytest.raises(errors.KernelError, match="refers to theirs"):
         linker.image_of(objects_of(ELSEWHERE))
+
+
+def test_no_wheel_carries_code_that_can_not_be_linked(tmp_path, monkeypatch):
+    monkeypatch.setattr(cargo, "kept", lambda *_: objects_of(CODE))
+    with pytest.raises(errors.KernelError, match="can't be linked"):
+        cargo.load_up(tmp_path, [SHARDS])
+    assert not list(tmp_path.iterdir())
 
 
 def test_memory_that_may_not_be_run_is_an_error(monkeypatch):

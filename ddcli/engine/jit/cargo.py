@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.jit.cache import COMMON, addresses, carried_name, file_name, kept, write
 from ddcli.engine.jit.compilation import Compiler
+from ddcli.engine.jit.errors import KernelError
+from ddcli.engine.jit.image import Image
 from ddcli.engine.jit.processor import V3, takes_images, targets
 from ddcli.engine.jit.registry import every_module
 
@@ -51,7 +53,11 @@ def _write(folder: Path, modules: Sequence[str], target: str) -> None:
         compilers[place].compile(module, file_name(module, target))
 
     for module in modules:
-        write(folder / carried_name(module, target), kept(file_name(module, target), compile_into))
+        code = kept(file_name(module, target), compile_into)
+        if not isinstance(code, Image):
+            msg = f"{module} can't be linked; a wheel carries only code that loads without LLVM"
+            raise KernelError(msg, hint="build the wheel with an older version of numba and llvmlite")
+        write(folder / carried_name(module, target), code)
     for compiler in compilers.values():
         compiler.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -22,6 +23,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from ddcli.engine.jit import cache
+from ddcli.engine.jit.errors import KernelError
 from ddcli.engine.jit.linker import image_of
 from ddcli.engine.jit.objects import ObjectCode, target_machine
 from ddcli.engine.jit.processor import takes_images
@@ -283,6 +285,14 @@ def translate(text: str) -> list[ObjectCode]:
     return [ObjectCode({each.name: each.name for each in parsed.functions}, [], code)]
 
 
+def linked(codes: list[ObjectCode]) -> cache.Code:
+    """Return the image of objects; the objects, which LLVM loads, where the machine takes no images or a compiler's version makes code that can't be linked."""
+    if takes_images():
+        with suppress(KernelError):
+            return image_of(codes)
+    return codes
+
+
 def main() -> None:
     """Compile the module of each line of stdin into the file that the line names."""
     gc.disable()  # a compiler makes millions of objects and ends soon: garbage collection would not pay
@@ -292,7 +302,7 @@ def main() -> None:
         found = importlib.import_module(module)
         codes = compile_module(module, made) if kernels_of(module) else translate(found.CODE)
         try:
-            cache.write(Path(file), image_of(codes) if takes_images() else codes)
+            cache.write(Path(file), linked(codes))
         except OSError as error:
             sys.exit(f"{Path.cwd() / file} can't be written: {error.strerror}")
         sys.stdout.write(f"{module}\n")
