@@ -8,7 +8,7 @@ the types leave room for too many.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Expression
 
+Number = TypeVar("Number", pl.Expr, float)
 LOW, HIGH = integer_range("int64")
 OVERFLOW_HINT = "cast one side to decimal(38, 0) or float64, or use try_{} for null"
 NAMES = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "divide", "%": "divide"}
@@ -269,6 +270,8 @@ def _round_wide(function: str, value: pl.Expr, digits: int) -> pl.Expr:
 def _round_float(function: str, value: pl.Expr, places: int, dtype: DataType | DataTypeClass) -> pl.Expr:
     if function in ("floor", "ceil"):
         return value.floor() if function == "floor" else value.ceil()
+    if function == "round" and places > 0:
+        return _to_places(value.cast(pl.Float64), places).cast(dtype)
     power = float(10 ** abs(places))
     moved = value * power if places > 0 else quotient(value, power, dtype) if places < 0 else value
     if function == "round":
@@ -278,6 +281,31 @@ def _round_float(function: str, value: pl.Expr, places: int, dtype: DataType | D
     result = quotient(moved_back, power, dtype) if places > 0 else moved_back * power if places < 0 else moved_back
     # Scaling may leave the range of floats; a number that large has no digits to round.
     return pl.when(moved.is_finite()).then(result).otherwise(value) if places > 0 else result
+
+
+def _to_places(value: pl.Expr, places: int) -> pl.Expr:
+    """Return the multiple of a power of ten that is nearest to a float as it is in binary: 2.675 is less than that, so it becomes 2.67.
+
+    The error of the scaled float decides where this is halfway between two whole numbers, or has no room for a half.
+    """
+    power = float(10**places)  # as exact as 5**places, which has at most 42 bits
+    size = value.abs()
+    moved = size * power
+    (high, low), (above, below) = _halves(size), _halves(power)
+    error = high * above - moved + high * below + low * above + low * below
+    whole = moved.floor()
+    rest = moved - whole
+    up = (rest > 0.5) | ((rest == 0.5) & (error >= 0)) | ((rest == 0) & (error >= 0.5))
+    rounded = quotient(pl.when(up).then(whole + 1).otherwise(whole), power)
+    # A larger float has no digits there.
+    return pl.when(moved < 2**53).then(pl.when(value < 0).then(-rounded).otherwise(rounded)).otherwise(value)
+
+
+def _halves(value: Number) -> tuple[Number, Number]:
+    """Return two floats of 26 bits whose sum is a float, by Dekker: the products of such halves are exact."""
+    spread = value * 134217729.0
+    high = spread - (spread - value)
+    return high, value - high
 
 
 def _half_away(value: pl.Expr) -> pl.Expr:

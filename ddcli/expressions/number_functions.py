@@ -22,7 +22,7 @@ ARITHMETIC = table(
     negate [negate]: -a -- The value with the other sign. -- -(3) => -3
     abs [magnitude]: abs(x) -- Absolute value, in the type of x. -- abs(-3) => 3
     sign [magnitude]: sign(x) -- -1, 0 or 1; of NaN 0. -- sign(-2.5) => -1
-    round [rounding]: round(x, digits = 0) -- Round half away from zero. Floats: scaled by 10^digits, rounded, scaled back. -- round(-2.5) => cast(-3 as decimal(2, 0))
+    round [rounding]: round(x, digits = 0) -- Round half away from zero. A float counts as it is in binary, where 2.675e0 is less than 2.675. -- round(-2.5) => cast(-3 as decimal(2, 0))
     trunc [rounding]: trunc(x, digits = 0) -- Cut digits, toward zero. -- trunc(-2.58, 1) => -2.5
     floor [rounding]: floor(x) -- Largest whole number not above x. -- floor(-2.5e0) => -3e0
     ceil [rounding]: ceil(x) -- Smallest whole number not below x. -- ceil(2.1e0) => 3e0

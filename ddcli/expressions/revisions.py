@@ -98,9 +98,16 @@ def _is_by_calendar(call: Expression) -> bool:
     return isinstance(call, Call) and call.function in BY_CALENDAR and call.args[0].type.zone not in {None, "UTC"}
 
 
+def _is_to_places(call: Expression) -> bool:
+    """Return whether a call rounds a float to digits behind the point."""
+    digits = call.args[1] if isinstance(call, Call) and call.function == "round" and len(call.args) > 1 else None
+    return isinstance(digits, Literal) and call.type.is_float and isinstance(digits.value, int) and digits.value > 0
+
+
 REVISIONS = {
     "rounded once, by the clocks of zones": _is_rounded,
     "as in DuckDB": _is_like_duckdb,
     "by the calendar of zones": _is_by_calendar,
+    "rounded as in binary": _is_to_places,
 }
 """The revisions, each with the calls whose values it changed."""

@@ -11,6 +11,8 @@ import math
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import duckdb
+
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.list_functions import LISTS
@@ -93,6 +95,7 @@ FLOATS = [
     2.5,
     -2.5,
     0.1,
+    *([0.35, 2.675, -62.985] if duckdb.__version__ >= "2" else []),  # DuckDB 1 rounds 0.35 to 0.4
     16777217.0,
     1e16,
     2.0**63,

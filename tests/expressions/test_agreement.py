@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from contextlib import suppress
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 
 import polars as pl
 import pytest
@@ -114,6 +114,24 @@ def test_quotients_are_rounded_once_whatever_the_rows(kind: str, form: str) -> N
     if kind != "float32" and form in ("x / 10e0", "x / 3e0", "x / y"):
         by = {"x / 10e0": 10.0, "x / 3e0": 3.0, "x / y": 7.3}[form]
         assert several == [one / by for one in given_]
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 8, 18])
+def test_a_float_is_rounded_as_it_is_in_binary(digits: int) -> None:
+    """Few decimal fractions that end with a 5 are halfway: 2.675 is less in binary, and 1.115 is more."""
+    rng = chance("rounded", digits)
+    given_ = [2.675, 1.115, 0.125, 2.0**52 / 10**digits, 2.0**53 + 2, 1e300, 5e-324, math.inf]
+    for _ in range(many(500)):
+        tie = (rng.randrange(-(10**6), 10**6) * 10 + 5) / 10 ** (digits + 1)
+        exact = (rng.randrange(-(10**6), 10**6) * 2 + 1) / 2 ** rng.randrange(1, 20)
+        given_ += [tie, math.nextafter(tie, 0), exact, math.ldexp(rng.uniform(-1, 1), rng.randrange(-80, 60))]
+    wanted = [one if math.isinf(one) else _to_places(one, digits) for one in given_]
+    assert values(f"round(x, {digits})", {"x": "float64"}, x=given_) == wanted
+
+
+def _to_places(value: float, digits: int) -> float:
+    with localcontext(Context(prec=2000)):
+        return float(Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 
 def test_moments_are_compared_by_type() -> None:

@@ -271,6 +271,8 @@ def rounding(call: Call, args: list[Any]) -> Any:
 
 def round_float(cut: Callable[[Fraction], int], value: float, places: int) -> float:
     power = float(10 ** abs(places))
+    if cut is half_away and places > 0 and math.isfinite(value):
+        return math.copysign(float(Fraction(cut(Fraction(value) * 10**places), 10**places)), value)
     moved = value * power if places > 0 else value / power if places < 0 else value
     if not math.isfinite(moved):
         return value
