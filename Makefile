@@ -76,6 +76,7 @@ tools: $(READY)
 	@$(call find_java,$(VENV))
 	@$(find_chromium)
 	@$(find_mariadb)
+	@$(call find_dbt,$(VENV))
 	@# Else each of the processes compiles all kernels.
 	@$(BIN)/python -m ddcli.engine.jit.cargo
 
@@ -197,6 +198,13 @@ endef
 define find_mariadb
 command -v mariadb-install-db >/dev/null && command -v my_print_defaults >/dev/null && exit; \
 $(call install,mariadb-server-core mariadb-client-core)
+endef
+
+# Have a dbt with DuckDB in an environment of its own, as it asks for other versions of what `dd` needs; without one its tests are skipped, with the
+# reason. From 1.11 on dbt-core is built from what only GitHub has.
+define find_dbt
+test -x $(1)/dbt/bin/dbt || { $(BIN)/python -m venv --clear $(1)/dbt \
+    && $(1)/dbt/bin/pip install --quiet --disable-pip-version-check 'dbt-core>=1.10,<1.11' 'dbt-duckdb>=1.10'; } || true
 endef
 
 # Install packages of Debian for the tests, where that can be done.

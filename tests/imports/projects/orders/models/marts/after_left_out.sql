@@ -1,0 +1,1 @@
+select max(middle) as highest from {{ ref('left_out') }}
