@@ -15,6 +15,7 @@ from ddcli.expressions.coerce import (
     DURATION,
     FLOAT64,
     INT64,
+    MONTHS,
     STRING,
     TIMESTAMP,
     Mismatch,
@@ -142,11 +143,11 @@ def temporal_arithmetic(
         return [Literal("day", STRING), *sides], nullable_if_any(INT64, sides), "date_diff"
     if operator in "+-" and one.kind == "date" and other.kind in ("duration", "months"):
         left, one = convert(left, TIMESTAMP), nullable_if_any(TIMESTAMP, [left])
-    if operator in "+-" and other.kind == "months" and one.kind == "datetime" and isinstance(right, Literal):
-        count = right.value
-        assert isinstance(count, int)
-        months = Literal(count if operator == "+" else -count, INT64, span=right.span)
-        return [left, months], nullable_if_any(one, [left]), "try_add_months" if tried else "add_months"
+    if operator in "+-" and other.kind == "months" and one.kind == "datetime":
+        months = _number_of_months(right)
+        if operator == "-":
+            months = _minus(months)
+        return [left, months], nullable_if_any(one, [left, months]), "try_add_months" if tried else "add_months"
     sides = [left, right]
     if operator == "-" and one.kind == other.kind == "datetime":
         sides, common = unify(sides, f"`{name}`")
@@ -166,8 +167,19 @@ def temporal_arithmetic(
         return sides, nullable_if_any(one, sides), name
     if operator == "*" and one.is_integer and other.kind == "duration":
         return temporal_arithmetic(name, operator, right, left)
+    if operator == "*" and ((one.is_integer and other.kind == "months") or (one.kind == "months" and other.is_integer)):
+        sides = [_number_of_months(left), _number_of_months(right)]
+        return sides, nullable_if_any(MONTHS, sides), name
     hint = "write a number of days as n * interval '1' day" if one.is_integer or other.is_integer else None
     raise Mismatch(f"`{name}` is not defined for {one.required()} and {other.required()}", right, hint)
+
+
+def _number_of_months(value: Expression) -> Expression:
+    """Return an interval of months, or a product of one and integers, as its number of months; an integer as it is."""
+    if value.type.kind != "months":
+        return convert(value, INT64)
+    assert isinstance(value, Literal | Call)
+    return replace(value, type=nullable_if_any(INT64, [value]))
 
 
 def _zoned_sum(name: str, operator: str, left: Expression, right: Expression) -> Resolved | None:

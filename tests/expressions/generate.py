@@ -406,6 +406,8 @@ FORMS = {
         "cast({moment} as date)",
         "cast({date} + interval '30' day as date)",
         "cast({date} - interval '1' month as date)",
+        "cast({date} + {int} * interval '1' month as date)",
+        "cast(k * interval '1' year * 2 + {date} as date)",
         "({date} + 3000000)",
         "({date} - k)",
         "add_months({date}, {int})",

@@ -39,7 +39,14 @@ FORMS = [
         "x + n * interval '1' day",
         "interval 1 week + x",
     ),
-    *("x + interval '1' month", "x - interval '2' month", "x + interval '1' year", "x + interval '24' hour"),
+    *(
+        "x + n * interval '1' month",
+        "d - interval '1' year * n",
+        "x + interval '1' month",
+        "x - interval '2' month",
+        "x + interval '1' year",
+        "x + interval '24' hour",
+    ),
     *(
         "x + (interval '1' day + interval '90' minute)",
         "x - (interval '1' day - interval '90' minute)",

@@ -41,13 +41,15 @@ def build(project: Path, steps: Path) -> None:
 
     for step in sorted(steps.iterdir(), key=lambda each: int(each.name)):
         for seed in sorted((step / "seeds").glob("*.csv")):
-            (target,) = project.rglob(f"seeds/**/{seed.name}")
+            (target,) = (each for each in project.rglob(seed.name) if "target" not in each.parts)
             shutil.copy(seed, target)
         with duckdb.connect(str(database)) as base:
             for table in sorted((step / "tables").glob("*.parquet")):
                 schema, _, name = table.stem.partition(".")
                 base.execute(f'create schema if not exists "{schema}"')
                 base.execute(f"""create or replace table "{schema}"."{name}" as from '{table}'""")
+        if any((step / "seeds").iterdir()):  # a project may have sources that are its own seeds
+            dbt("seed", "--full-refresh")
         dbt("build", "--full-refresh", "--exclude-resource-type", "test", "unit_test", "saved_query")
         dbt("test", "--exclude-resource-type", "unit_test")
         results = json.loads((project / "target/run_results.json").read_text())["results"]

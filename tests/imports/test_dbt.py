@@ -2,6 +2,7 @@
 
 # ruff: noqa: DTZ001 - the timestamps of the projects have no zone
 
+import csv
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path
@@ -104,9 +105,11 @@ def left(report):
 
 
 def test_a_shop(shop):
-    """Sources, a seed, staging and marts, macros, an ephemeral and an incremental model, generic and singular tests, metrics."""
+    """Sources, one of them a seed of the project that grows, staging and marts, macros, an ephemeral and an incremental model, generic and singular tests, metrics."""
     sizes = {"raw.customers": 16, "raw.orders": 40, "raw.payments": 70}
-    judged = Judged(shop, PROJECTS / "orders", tables(chance("dbt orders"), sizes))
+    lines = (PROJECTS / "orders/seeds/countries.csv").read_text().splitlines()
+    seeds = [{"countries": list(csv.reader(lines[:count]))} for count in (3, 4, 5)]
+    judged = Judged(shop, PROJECTS / "orders", tables(chance("dbt orders"), sizes), seeds)
     report = judge(judged)
     assert left(report) == [
         "model `left_out`: `median`: of decimals it is a float here, and in DuckDB a decimal of as many digits",

@@ -57,12 +57,14 @@ class Takeover(ABC):
             self.leave(f"{kind} {name}", SpecError(f"{kind} `{name}` can't be imported", place=file))
         if self.project.apart:
             self.found.notes.append(f"not imported, as they produce no data: {', '.join(self.project.apart)}")
-        relations = {}
-        for each in nodes.values():
-            if each.id in self.names and each.relation:
-                relations[each.relation] = self.names[each.id]
+        # A source may be a table that the project makes itself: then it is that one.
+        relations = {each.relation: self.names[each.id] for each in nodes.values() if each.kind == "source"}
+        own = {each.relation: self.names[each.id] for each in nodes.values() if each.kind not in ("source", "test")}
+        relations |= own
         for one in _in_order(self.project):
             node = nodes[one]
+            if node.kind == "source" and node.relation in own and node.relation:
+                continue
             if node.kind in ("seed", "source", "snapshot"):
                 self.inputs[self.names[one]] = self.input_of(node)
             else:

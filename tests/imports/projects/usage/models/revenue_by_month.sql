@@ -1,5 +1,5 @@
 with months as (
-    select cast(m as date) as month from generate_series(date '2024-01-01', date '2024-06-01', interval 1 month) as t(m)
+    select cast(date '2024-01-01' + cast(row_number() over (order by n) - 1 as bigint) * interval 1 month as date) as month from range(6) as t(n)
 ),
 active as (
     select person, min(month) as first_month, max(month) as last_month from {{ source('app', 'plans') }} where amount > 0 group by 1

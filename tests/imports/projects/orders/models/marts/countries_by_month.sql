@@ -8,7 +8,7 @@ select
 from {{ ref('stg_orders') }} o
 join {{ ref('fct_orders') }} f using (order_id)
 join {{ ref('stg_customers') }} c on c.customer_id = o.customer_id
-left join {{ ref('countries') }} n on n.code = lower(c.country)
+left join {{ source('own', 'countries') }} n on n.code = lower(c.country)
 where f.status is distinct from 'returned'
 group by rollup (o.month, c.country)
 having sum(f.amount) > 0
