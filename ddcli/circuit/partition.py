@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
-from ddcli.expressions.tree import Column
 from ddcli.plan import physical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from ddcli.expressions.types import Type
     from ddcli.plan.node import Node
@@ -68,33 +66,14 @@ def _(node: Node, _times: int) -> Owned:
 def _(node: physical.EquiJoin, times: int) -> Owned:
     if times > 1:  # its updates wait for their times, in shards by all of its columns
         return _typed(node, node.schema)
-    left, right = node.inputs
+    left = node.inputs[0]
     assert isinstance(left, physical.Arrangement)
-    assert isinstance(right, physical.Arrangement)
-    names = {(side, source): name for name, side, source in node.columns}
-    pairs = zip(left.key, right.key, strict=True)
-    return _renamed(
-        _typed(left, left.key), [names.get(("left", one)) or names.get(("right", other)) for one, other in pairs]
-    )
+    return _renamed(_typed(left, left.key), node)
 
 
 @owned.register(physical.Linear)
 def _(node: physical.Linear, times: int) -> Owned:
-    columns = owned(node.inputs[0], times)
-    for step in node.steps:
-        if columns is None:
-            return None
-        match step:
-            case FilterStep() | ExplodeStep():
-                pass
-            case MapStep():
-                names = {expression.name: name for name, expression in step.columns if isinstance(expression, Column)}
-                columns = _renamed(columns, [names.get(column) for column, _ in columns])
-            case UnnestStep():
-                columns = None if any(step.name == column for column, _ in columns) else columns
-            case _:
-                return None
-    return columns
+    return _renamed(owned(node.inputs[0], times), node)
 
 
 @owned.register(physical.OrderLanes)
@@ -113,7 +92,9 @@ def _typed(node: Node, names: Iterable[str]) -> Owned:
     return tuple((name, node.schema[name]) for name in names)
 
 
-def _renamed(columns: Owned, names: Sequence[str | None]) -> Owned:
-    """Return columns under other names; None where one is gone."""
-    found = [(name, kind) for name, (_, kind) in zip(names, columns or (), strict=True) if name is not None]
-    return tuple(found) if len(found) == len(names) else None
+def _renamed(columns: Owned, node: Node) -> Owned:
+    """Return columns of a node's first input under the names of its result; None where one is gone."""
+    names = node.decided(node.schema)[0]
+    if columns is None or any(column not in names for column, _ in columns):
+        return None
+    return tuple((names[column], kind) for column, kind in columns)

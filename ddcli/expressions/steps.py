@@ -9,6 +9,8 @@ from ddcli.expressions.tree import Column
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     import polars as pl
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Type
 
+    Names = Iterable[str]
     State = tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]
     """The frame so far, the input row of each of its rows, the factors of their diffs (None as in StageResult)."""
 
@@ -26,6 +29,10 @@ class FilterStep:
 
     kind: ClassVar[str] = "filter"
     condition: Expression
+
+    def origins(self, given: Names) -> dict[str, str]:
+        """Return each column of the result, from the columns `given`, that has the value of one of these, and that one."""
+        return {name: name for name in given}
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,9 @@ class MapStep:
         """The word for the step: "project" if it computes nothing."""
         return "project" if all(isinstance(expression, Column) for _, expression in self.columns) else "map"
 
+    def origins(self, given: Names) -> dict[str, str]:
+        return {name: expression.name for name, expression in self.columns if isinstance(expression, Column)}
+
 
 @dataclass(frozen=True)
 class UnnestStep:
@@ -48,6 +58,9 @@ class UnnestStep:
     name: str
     call: TableCall
 
+    def origins(self, given: Names) -> dict[str, str]:
+        return {name: name for name in given if name != self.name}
+
 
 @dataclass(frozen=True)
 class ExplodeStep:
@@ -55,6 +68,9 @@ class ExplodeStep:
 
     kind: ClassVar[str] = "explode"
     weight: Expression
+
+    def origins(self, given: Names) -> dict[str, str]:
+        return {name: name for name in given}
 
 
 @dataclass(frozen=True)
@@ -69,6 +85,9 @@ class PythonStep:
     function: str
     batch: bool
     output: tuple[tuple[str, Type], ...]
+
+    def origins(self, given: Names) -> dict[str, str]:
+        return {}
 
 
 Step = FilterStep | MapStep | UnnestStep | ExplodeStep | PythonStep

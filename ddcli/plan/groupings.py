@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from ddcli.expressions.tree import Column
 from ddcli.plan.logical import columns_of
 from ddcli.plan.node import NO_KEYS, Node, inherited
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import Columns, Keys
+    from ddcli.plan.node import Columns, Keys, Origins
 
 
 class Reduce(Node):
@@ -21,6 +22,9 @@ class Reduce(Node):
     by: tuple[tuple[str, Expression], ...]
     calls: tuple[AggregateCall, ...]
     results: tuple[tuple[str, Expression], ...]
+
+    def column_origins(self) -> Origins:
+        return {name: [(0, each.name)] for name, each in self.by if isinstance(each, Column)}
 
     def reads(self, wanted: Columns) -> list[Columns]:  # a group's presence needs its keys
         arguments = [argument for call in self.calls for argument in call.args]
@@ -38,6 +42,9 @@ class Grouped(Node, ABC):
     certain: ClassVar[bool] = False
     """True: it fails on no group, so a condition may be applied to the group's rows before it."""
     by: tuple[str, ...]
+
+    def column_origins(self) -> Origins:
+        return {name: [(0, name)] for name in self.by}
 
     @property
     @abstractmethod
@@ -70,6 +77,9 @@ class Threshold(Node):
     """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct."""
 
     function: Expression | None
+
+    def column_origins(self) -> Origins:
+        return self.unchanged()
 
     @inherited
     def unique(self) -> Keys:

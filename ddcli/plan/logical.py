@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.node import Columns, Graph, Keys
+    from ddcli.plan.node import Columns, Graph, Keys, Origins
 
 
 def columns_of(expressions: Iterable[Expression]) -> Columns:
@@ -63,6 +63,9 @@ class Upsert(Node):
     def identity_values(self) -> tuple[Any, ...]:
         return (self.key, "lasting") if self.lasting else (self.key,)
 
+    def column_origins(self) -> Origins:
+        return {name: [(0, name)] for name in self.key}
+
     def reads(self, wanted: Columns) -> list[Columns]:
         sequence = {MOMENT, SEQUENCE} if self.lasting else set()
         return [wanted | {*self.key, PRESENT, ORDER} | sequence]
@@ -72,6 +75,9 @@ class Snapshots(Node):
     """The current table of an input whose rows of one time are the whole table; with a key, a table of one record for each key."""
 
     key: tuple[str, ...]
+
+    def column_origins(self) -> Origins:
+        return {name: [(0, name)] for name in self.key or self.schema}
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | set(self.key)]
@@ -83,6 +89,9 @@ EXPORT = "export:"
 
 class Passing(Node):
     """The input itself."""
+
+    def column_origins(self) -> Origins:
+        return self.unchanged()
 
     @inherited
     def unique(self) -> Keys:
@@ -105,6 +114,9 @@ class Apply(Node):
     @property
     def identity_values(self) -> tuple[Any, ...]:
         return (stage.FusedSteps(self.inputs[0].schema, (self.step,)).text(),)
+
+    def column_origins(self) -> Origins:
+        return {name: [(0, origin)] for name, origin in self.step.origins(self.inputs[0].schema).items()}
 
     def reads(self, wanted: Columns) -> list[Columns]:
         step = self.step
@@ -154,6 +166,9 @@ class Temporal(Node):
     lower: Expression | None
     upper: Expression | None
 
+    def column_origins(self) -> Origins:
+        return self.unchanged()
+
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | columns_of(bound for bound in (self.lower, self.upper) if bound)]
 
@@ -161,12 +176,18 @@ class Temporal(Node):
 class Negate(Node):
     """The input with each diff negated."""
 
+    def column_origins(self) -> Origins:
+        return self.unchanged()
+
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted]
 
 
 class Concat(Node):
     """The sum of inputs of equal schema."""
+
+    def column_origins(self) -> Origins:
+        return self.unchanged()
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted for _ in self.inputs]
@@ -238,6 +259,20 @@ class Join(Pairing):
     def read_by(self) -> tuple[tuple[str, ...], ...]:
         return tuple(zip(*self.on, strict=True))
 
+    def column_origins(self) -> Origins:
+        """Return the origins of keys, and of the columns of a side that is never missing: a null of the other may stand for any record there."""
+        kept = {
+            "key",
+            *(("left",) if self.how in ("inner", "left") else ()),
+            *(("right",) if self.how in ("inner", "right") else ()),
+        }
+        found: Origins = {}
+        for name, side, source in self.columns:
+            if side in kept:
+                partners = [(1, other) for one, other in self.on if one == source] if side == "key" else []
+                found[name] = [(int(side == "right"), source), *partners]
+        return found
+
     def reads(self, wanted: Columns) -> list[Columns]:
         left = {source for name, side, source in self.columns if name in wanted and side != "right"}
         right = {source for name, side, source in self.columns if name in wanted and side == "right"}
@@ -287,6 +322,14 @@ class AsofJoin(Pairing):
     strict: bool
     columns: tuple[tuple[str, str, str], ...]
 
+    def column_origins(self) -> Origins:
+        """Return the origins of the left side's columns: the nearest record depends on all that have the key."""
+        return {
+            name: [(0, source), *((1, other) for one, other in self.on if one == source)]
+            for name, side, source in self.columns
+            if side != "right"
+        }
+
     def reads(self, wanted: Columns) -> list[Columns]:
         """Read of the right side all columns that the join has, wanted or not: they decide among records with equal values."""
         left = {source for name, side, source in self.columns if name in wanted and side != "right"}
@@ -328,6 +371,9 @@ class Semijoin(Node):
     @property
     def read_by(self) -> tuple[tuple[str, ...], ...]:
         return tuple(zip(*self.on, strict=True))
+
+    def column_origins(self) -> Origins:
+        return {name: [(0, name), *((1, other) for one, other in self.on if one == name)] for name in self.schema}
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | {one for one, _ in self.on}, frozenset(other for _, other in self.on)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.node import Columns
+    from ddcli.plan.node import Columns, Origins
 
 
 class OfLoop(Node):
@@ -47,6 +47,9 @@ class Enter(OfLoop):
     """Each record of the input from the round `max(0, at)` on; `at` is an integer that is never null."""
 
     at: Expression
+
+    def column_origins(self) -> Origins:
+        return self.unchanged()
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | self.at.columns()]

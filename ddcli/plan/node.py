@@ -19,7 +19,7 @@ from ddcli.expressions.revisions import revisions_of
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.errors import Span
     from ddcli.expressions.row_order import RowOrder
@@ -99,6 +99,11 @@ Keys = frozenset[Columns]
 NO_KEYS: Keys = frozenset()
 
 
+Origins = dict[str, list[tuple[int, str]]]
+Values = dict[str, Any]
+"""Values of some of a record's columns."""
+
+
 class LoopName(NamedTuple):
     """A loop's name, and the depth of its body in loops."""
 
@@ -154,6 +159,31 @@ class Node:
     def reads(self, wanted: Columns) -> list[Columns]:
         """Return the columns of each input that the node reads to compute its `wanted` columns; by default all."""
         return [frozenset(child.schema) for child in self.inputs]
+
+    def column_origins(self) -> Origins:
+        """Return for each column of the result the columns of inputs, each with the number of its input, that have the same value; its own comes first.
+
+        A record of the result depends on no record of that input with another value there. By default none is known.
+        """
+        return {}
+
+    def restriction(self, values: Values) -> list[Values]:
+        """Return for each input the values of its columns without which its records don't matter to the result's records with `values`."""
+        return [{own: values[name] for own, name in decided.items()} for decided in self.decided(values)]
+
+    def decided(self, columns: Iterable[str]) -> list[dict[str, str]]:
+        """Return for each input its columns that some of the result's `columns` decide, each with the first of these that does, of its own if possible."""
+        all_origins = self.column_origins()
+        known = [(name, all_origins[name]) for name in columns if name in all_origins]
+        found: list[dict[str, str]] = [{} for _ in self.inputs]
+        for name, origins in [*((name, each[:1]) for name, each in known), *((name, each[1:]) for name, each in known)]:
+            for at, own in origins:
+                found[at].setdefault(own, name)
+        return found
+
+    def unchanged(self) -> Origins:
+        """Return the origins of columns that all inputs have as they are in the result."""
+        return {name: [(at, name) for at in range(len(self.inputs))] for name in self.schema}
 
     @property
     def read_by(self) -> tuple[tuple[str, ...], ...]:

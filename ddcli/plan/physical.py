@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.windows import WindowCall
+    from ddcli.plan.node import Origins
 
 
 class Scan(Node):
@@ -68,6 +69,13 @@ class Linear(Node):
     """A fused chain of linear steps."""
 
     steps: tuple[Step, ...]
+
+    def column_origins(self) -> Origins:
+        (given,) = self.inputs
+        names = {name: name for name in given.schema}
+        for step in self.steps:
+            names = {name: names[origin] for name, origin in step.origins(names).items() if origin in names}
+        return {name: [(0, origin)] for name, origin in names.items()}
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
@@ -185,6 +193,15 @@ class EquiJoin(Node):
 
     kind: ClassVar[str] = "join"
     columns: tuple[tuple[str, str, str], ...]
+
+    def column_origins(self) -> Origins:
+        keys = [child.key for child in self.inputs if isinstance(child, Arrangement)]
+        found: Origins = {}
+        for name, side, source in self.columns:
+            at = int(side == "right")
+            partners = [(1 - at, other) for own, other in zip(keys[at], keys[1 - at], strict=True) if own == source]
+            found[name] = [(at, source), *partners]
+        return found
 
 
 class RowLookup(Node):

@@ -214,20 +214,13 @@ class _FilterMover:
     @pushed_below.register
     def _(self, node: logical.Join, parts: Parts) -> tuple[Node, Parts]:
         written, node = node, without_padding(node, parts.values())
-        sides = ("left", "key"), ("right", "key")
         kept = node.how in ("inner", "left"), node.how in ("inner", "right")
-        partner = dict(reversed(node.on))
+        merged = {name for name, side, _ in node.columns if side == "key"} if node.how == "right" else set[str]()
         inputs, left = list(node.inputs), dict(parts)
         for at, child in enumerate(node.inputs):
             if not kept[at]:
                 continue
-            columns: dict[str, Expression] = {}
-            for name, side, source in node.columns:
-                if side not in sides[at] or (side == "key" and node.how == "right"):
-                    continue
-                own = partner[source] if side == "key" and at else source
-                if child.schema[own].required() == node.schema[name].required():
-                    columns[name] = Column(own, child.schema[own])
+            columns = {name: column for name, column in deciding(node, at).items() if name not in merged}
             whole = {number: part for number, part in parts.items() if part.columns() <= columns.keys()}
             some = {number: _implied(part, columns.keys()) for number, part in left.items() if number not in whole}
             wanted = whole | {number: part for number, part in some.items() if part is not None}
@@ -240,16 +233,12 @@ class _FilterMover:
     @pushed_below.register(logical.Semijoin | logical.AsofJoin)
     def _(self, node: logical.Semijoin | logical.AsofJoin, parts: Parts) -> tuple[Node, Parts]:
         one, other = node.inputs
-        columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in one.schema.items()}
-        if isinstance(node, logical.AsofJoin):
-            columns = {name: columns[source] for name, side, source in node.columns if side != "right"}
+        columns, keys = deciding(node, 0), deciding(node, 1)
         own = {at: part.substitute(columns) for at, part in parts.items() if part.columns() <= columns.keys()}
         found, left = self.pushed_into_side(one, [pair[0] for pair in node.on], own)
         # A condition on the key holds for the partners, too: it sinks on the right whether or not it could on the left.
         if self.partners:
-            alike = [(a, b) for a, b in node.on if one.schema[a].required() == other.schema[b].required()]
-            keys: dict[str, Expression] = {a: Column(b, other.schema[b]) for a, b in alike}
-            on_keys = {at: part.substitute(keys) for at, part in own.items() if part.columns() <= keys.keys()}
+            on_keys = {at: part.substitute(keys) for at, part in parts.items() if part.columns() <= keys.keys()}
             other, _ = self.pushed_into_side(other, [pair[1] for pair in node.on], on_keys)
         return self.over(node, (found, other)), {at: part for at, part in parts.items() if at not in own or at in left}
 
@@ -287,6 +276,16 @@ class _FilterMover:
             return node, parts
         found = self.with_conditions(node.inputs[0], own)
         return self.over(node, (found,)), {at: part for at, part in parts.items() if at not in own}
+
+
+def deciding(node: Node, at: int) -> dict[str, Expression]:
+    """Return the columns of a node's result that have the value of a column of an input, with its type: by name, that column."""
+    child, found = node.inputs[at], dict[str, Expression]()
+    for name, origins in node.column_origins().items():
+        own = next((column for number, column in origins if number == at), None)
+        if own is not None and child.schema[own].required() == node.schema[name].required():
+            found[name] = Column(own, child.schema[own])
+    return found
 
 
 def filtered_by(node: Node, conditions: Iterable[Expression]) -> Node:

@@ -11,18 +11,19 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import FilterStep, MapStep, Step, UnnestStep
+from ddcli.expressions.steps import FilterStep
 from ddcli.job.summary import plural
 from ddcli.plan import groupings, logical, loops
+from ddcli.plan.node import Values
 from ddcli.provenance.depth import by_type
-from ddcli.provenance.restriction import SAME, Values, renamed
+from ddcli.provenance.restriction import SAME
 from ddcli.provenance.sentences import bare, bounds, named_values, show, step_text
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ddcli.plan.node import Node
     from ddcli.provenance.contents import Contents, Record
@@ -109,13 +110,9 @@ class Absence:
         step = node.step
         if isinstance(step, FilterStep):
             return self._through(node, values, values, f"{bare(step.condition)} is not true of")
-        if isinstance(step, MapStep):
-            inside = renamed(values, step.columns)
-        elif isinstance(step, UnnestStep):
-            inside = {name: value for name, value in values.items() if name != step.name}
-        else:
-            inside = {}
-        others = " and ".join(name for name in values if name not in _names(step, inside))
+        (inside,) = node.restriction(values)
+        origins = node.column_origins()
+        others = " and ".join(name for name in values if name not in origins)
         return self._through(node, values, inside, f"{step_text(step)} returns another {others} for")
 
     @_below.register
@@ -139,7 +136,7 @@ class Absence:
         if len(group):
             return Missing(node, values, f"the group has other values: {self._text(node, group)}")
         (child,) = node.inputs
-        return Missing(node, values, because=[self.of(child, renamed(values, node.by))])
+        return Missing(node, values, because=[self.of(child, *node.restriction(values))])
 
     @_below.register
     def _(self, node: logical.Join, values: Values) -> Missing:
@@ -204,13 +201,6 @@ class Absence:
 
 
 _below = by_type(Absence, "_below")
-
-
-def _names(step: Step, inside: Values) -> Iterable[str]:
-    """Return the columns of a step's result whose values were pushed down through it."""
-    if isinstance(step, MapStep):
-        return [name for name, expression in step.columns if getattr(expression, "name", None) in inside]
-    return inside
 
 
 def _shown(node: Node, record: Record) -> str:

@@ -25,7 +25,7 @@ from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
-from ddcli.provenance.restriction import ALIKE, before_step, renamed
+from ddcli.provenance.restriction import ALIKE
 from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, reduce_text, show, step_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
@@ -136,7 +136,7 @@ class Changes:
     def _(self, node: logical.Apply, record: Record) -> Reason:
         (child,) = node.inputs
         step = node.step
-        changed = self.differing(child, before_step(step, dict(zip(node.schema, record, strict=True))))
+        changed = self.differing(child, *node.restriction(dict(zip(node.schema, record, strict=True))))
         if computes(step):
             found, changed = changed.through(step)
             changed = changed.rows(rows_giving(found.frame, found.rows, record, node, self.now.world))
@@ -192,7 +192,7 @@ class Changes:
     def _(self, node: groupings.Reduce, record: Record) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
-        changed = self.differing(child, renamed(values, node.by))
+        changed = self.differing(child, *node.restriction(values))
         if len(changed) and node.by:
             found, changed = changed.through(MapStep(node.by))
             schema = {name: expression.type for name, expression in node.by}

@@ -28,7 +28,6 @@ from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.frames import in_reach
 from ddcli.provenance.reasons import Reason
-from ddcli.provenance.restriction import before_step, renamed
 from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
 from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import Place, Round, World, entered
@@ -130,7 +129,7 @@ class Tracer:
     def _(self, node: logical.Apply, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         step = node.step
-        known = before_step(step, dict(zip(node.schema, record, strict=True)))
+        (known,) = node.restriction(dict(zip(node.schema, record, strict=True)))
         candidates = place.home(child).contents(child).where(known)
         if computes(step) and child.schema:  # without columns there is but one record
             found, candidates = candidates.through(step)
@@ -233,7 +232,7 @@ class Tracer:
     def _(self, node: groupings.Reduce, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
-        group = place.home(child).contents(child).where(renamed(values, node.by))
+        group = place.home(child).contents(child).where(*node.restriction(values))
         computed = [pair for pair in node.by if not isinstance(pair[1], Column)]
         if computed and len(group):
             found, group = group.through(MapStep(tuple(computed)))

@@ -23,7 +23,7 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.plan import physical
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.query.stored_arrangements import DIFF
-from ddcli.query.ways import known_of_sides, origins, partition, same
+from ddcli.query.ways import partition, same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,8 +70,7 @@ class Finder:
             return found.select(*(pl.col(names[name]).alias(name) for name in node.schema), DIFF)
         match node:
             case physical.Linear():
-                below = {old: new for new, old in origins(node).items() if new in keys.columns}
-                given = self.rows(node.inputs[0], part(keys, below))
+                given = self.rows(node.inputs[0], part(keys, *node.decided(keys.columns)))
                 return self._stepped(node, given)
             case physical.SignedSum():
                 parts = [self.rows(child, keys) for child in node.inputs]
@@ -97,7 +96,7 @@ class Finder:
         """Return a join's pairs: the records of one side with the keys, and their partners of the other side."""
         at = self.ways.first(node, {name: not keys[name].null_count() for name in keys.columns})
         assert at is not None, "the keys answer for one of the sides"
-        known = known_of_sides(node, keys.columns)[at]
+        known = node.decided(keys.columns)[at]
         one, other = node.inputs[at], node.inputs[1 - at]
         assert isinstance(one, physical.Arrangement)
         assert isinstance(other, physical.Arrangement)

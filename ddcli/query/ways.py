@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.expressions import stage
-from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
+from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column
 from ddcli.plan import loops, physical
 from ddcli.plan.logical import PRESENT
@@ -99,9 +99,7 @@ class Ways:
             return True
         match node:
             case physical.Linear() if not isinstance(node, physical.Pick):
-                return self.answers(
-                    node.inputs[0], {old: known[new] for new, old in origins(node).items() if new in known}
-                )
+                return self.answers(node.inputs[0], node.restriction(dict(known))[0])
             case physical.SignedSum():
                 return all(self.answers(child, known) for child in node.inputs)
             case physical.EquiJoin():
@@ -116,8 +114,7 @@ class Ways:
 
     def first(self, node: physical.EquiJoin, known: Mapping[str, bool]) -> int | None:
         """Return the side of a join to search first; the other is searched for the keys found there. None if neither works."""
-        found = known_of_sides(node, known)
-        sides = [{own: known[name] for own, name in side.items()} for side in found]
+        sides = node.restriction(dict(known))
         keys = [_key(side) for side in node.inputs]
         able = [
             at
@@ -140,7 +137,7 @@ class Ways:
                 yield key
         match node:
             case physical.Linear() if not isinstance(node, physical.Pick):
-                names = {old: new for new, old in reversed(origins(node).items())}
+                (names,) = node.decided(node.schema)
                 yield from (
                     tuple(names[name] for name in key) for key in self._keys(node.inputs[0]) if names.keys() >= {*key}
                 )
@@ -148,8 +145,7 @@ class Ways:
                 for child in node.inputs:
                     yield from self._keys(child)
             case physical.EquiJoin():
-                for at, side in enumerate(node.inputs):
-                    names = _names_after(node, at)
+                for side, names in zip(node.inputs, node.decided(node.schema), strict=True):
                     keys = [_key(side), *self._keys(side)]
                     yield from (tuple(names[name] for name in key) for key in keys if names.keys() >= {*key})
             case physical.WindowedGroup():
@@ -179,48 +175,6 @@ def same(node: Node) -> Node | None:
 def partition(node: physical.WindowedGroup) -> Names:
     """Return the columns that partition a window's rows: one row's values depend on all rows of its partition."""
     return tuple(name for name in _key(node) if name != ALL)
-
-
-def origins(node: physical.Linear) -> dict[str, str]:
-    """Return the name below of each column that the node passes on unchanged."""
-    found = {name: name for name in node.schema}
-    for step in reversed(node.steps):
-        if isinstance(step, MapStep):
-            given = dict(step.columns)
-            found = {new: column.name for new, old in found.items() if isinstance(column := given[old], Column)}
-        elif isinstance(step, UnnestStep):
-            found = {new: old for new, old in found.items() if old != step.name}
-        elif isinstance(step, PythonStep):
-            found = {}
-    return found
-
-
-def known_of_sides(node: physical.EquiJoin, known: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return, for both sides of a join, its known columns by the side's own column that has the same value."""
-    found: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    for name, side, source in node.columns:
-        if name in known:
-            found[side == "right"].setdefault(source, name)
-    left, right = (_key(side) for side in node.inputs)
-    for one, other in zip(left, right, strict=True):
-        if one in found[0]:
-            found[1].setdefault(other, found[0][one])
-        elif other in found[1]:
-            found[0][one] = found[1][other]
-    return found
-
-
-def _names_after(node: physical.EquiJoin, at: int) -> dict[str, str]:
-    """Return the names of one side's columns in the join's records."""
-    names: dict[str, str] = {}
-    for name, side, source in node.columns:
-        if (side == "right") == bool(at):
-            names.setdefault(source, name)
-    own, others = _key(node.inputs[at]), _key(node.inputs[1 - at])
-    for name, side, source in node.columns:
-        if (side == "right") != bool(at) and source in others:
-            names.setdefault(own[others.index(source)], name)
-    return names
 
 
 def _key(node: Node) -> Names:
