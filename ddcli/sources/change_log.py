@@ -179,11 +179,15 @@ class ChangeLog:
 
     def as_of(self, time: At, key: Mapping[str, Any] | None = None, rows: pl.LazyFrame | None = None) -> pl.LazyFrame:
         """Return the records as of a time, in the log's order, with their multiplicities: the sum of all rows, or of these. Holds the collection in memory, not the log."""
-        rows = self._having(key, rows)
-        if time != LATEST:
-            self._refuse_before_horizon(self.at(time, "--as-of"))
-            rows = rows.filter(not_after(list(self.time), self.at(time, "--as-of")))
-        return in_order(self._summed(rows, list(self.columns)), self.order, self.columns)
+        then = None if time == LATEST else self.at(time, "--as-of")
+        return in_order(self.contents(then, self._having(key, rows)), self.order, self.columns)
+
+    def contents(self, time: Time | None, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the sum of those of some rows that are not after a time (None: of all), in no order."""
+        if time is not None:
+            self.refuse_before_horizon(time)
+            rows = rows.filter(not_after(list(self.time), time))
+        return self._summed(rows, list(self.columns))
 
     def updates(
         self,
@@ -202,16 +206,20 @@ class ChangeLog:
         rows = self._having(key, ordered)
         lower = None if since is None else (self.at(since, "--since"),)
         upper = () if until is None else box(self.at(until, "--until")).elements
-        if lower is not None or upper:
-            integers = {
-                f"{name} as lanes have it": column for name, column in zip(names, physically(names), strict=True)
-            }
-            rows = rows.with_columns(**integers).filter(within(list(integers), lower, upper)).drop(*integers)
+        rows = self.between(lower, upper, rows)
         if consolidate:
             rows = self._summed(rows, [*self.columns, *names])
         return rows if ordered is not None else in_order(rows, (), [*names, *self.columns])
 
-    def _refuse_before_horizon(self, time: Time) -> None:
+    def between(self, lower: Times | None, upper: Times, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return those of some rows whose times are at or after `lower` (None: all) and not at or after `upper`, in their order."""
+        if lower is None and not upper:
+            return rows
+        names = list(self.time)
+        integers = {f"{name} as lanes have it": column for name, column in zip(names, physically(names), strict=True)}
+        return rows.with_columns(**integers).filter(within(list(integers), lower, upper)).drop(*integers)
+
+    def refuse_before_horizon(self, time: Time) -> None:
         """Refuse a time before the one as of which older updates were summed up."""
         horizon = self.reader.listing.horizon
         if horizon is not None and len(horizon) == len(time) and time < horizon:

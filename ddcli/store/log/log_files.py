@@ -203,11 +203,32 @@ class LogFiles:
         return scan_files(self._tables, [[path] for path in self._paths], self.schema, self.log.diff)
 
     def scan(self, order: Iterable[int] | None = None) -> pl.LazyFrame:
-        """Return the rows of all files as `scans` does, one file after the other in this order (None: that of their names)."""
+        """Return the rows of all files as `scans` does, one file after the other in this order (None: that of their names).
+
+        Of a file in the listing's `limits` only so many rows, the first.
+        """
         at = range(len(self._paths)) if order is None else order
-        alike = groupby(at, key=lambda file: self._tables.alike(self._paths[file], self._found[file]))
-        groups = [[self._paths[file] for file in group] for _, group in alike]
-        return pl.concat(scan_files(self._tables, groups, self.schema, self.log.diff))
+        limits = [self.listing.limits.get(file.path) for file in self.listing.to_read]
+
+        def alike(file: int) -> tuple[object, ...]:
+            apart = () if limits[file] is None else (file,)
+            return (*self._tables.alike(self._paths[file], self._found[file]), *apart)
+
+        groups = [[*group] for _, group in groupby(at, key=alike)]
+        scans = scan_files(
+            self._tables, [[self._paths[file] for file in group] for group in groups], self.schema, self.log.diff
+        )
+        return pl.concat(
+            scan if limit is None else scan.head(limit)
+            for scan, limit in zip(scans, (limits[group[0]] for group in groups), strict=True)
+        )
+
+    def row_counts(self) -> dict[str, int]:
+        """Return how many rows each file has now, by its path in the listing: later commits of the log's writer may add more."""
+        return {
+            file.path: self._tables.count_rows(path)
+            for file, path in zip(self.listing.to_read, self._paths, strict=True)
+        }
 
     def damaged(self) -> InputError | None:
         """Return the error of the first file that can't be read whole: for when a scan of all of them failed."""

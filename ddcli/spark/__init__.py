@@ -1,0 +1,30 @@
+"""Logs of changes in Spark: `spark.read.format("dd")`, `spark.readStream`, `df.write` and `writeStream`.
+
+Spark finds the format by itself where `ddcli` is installed (the module `pyspark_dd`). `register` also lets it push filters down.
+
+* column_types: the types of a log's columns in Spark, and in the Arrow that Spark reads
+* commits: the commits of a log that Spark writes: one file each, once for each batch
+* parts: the parts of a log that tasks read
+* predicates: Spark's filters as conditions that a log is read with
+* readers: the readers of a log: as of a time, its changes, and a stream of them
+* sinks: the writers of a log: the rows of a task, the commit of a job or of a stream's batch
+* source: the format `dd` and its options
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""The setting without which Spark refuses a source in Python that takes filters. It is off by default."""
+
+
+def register(spark: SparkSession | Any) -> None:
+    """Let a session, classic or Connect, read and write logs by `format("dd")`, and push filters down to them."""
+    from ddcli.spark.source import FilteringLogSource
+
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(FilteringLogSource)

@@ -1,0 +1,190 @@
+"""The commits of a log that Spark writes: one file each, which is there once for each batch, however often Spark repeats it.
+
+A commit is the appearance of its file, under a name that states the interval and the batch. Then the progress follows, with the last
+batch of each writer. So a process that dies in between has committed: the next one finds the file, and moves the progress on.
+Until then readers leave such a file out, as that of a run which is not wholly published.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import InputError, StateError
+from ddcli.named_tuple import NamedTuple
+from ddcli.store.files.access import entries, read_given
+from ddcli.store.files.gate import Files, Written, temporary
+from ddcli.store.files.lock import take_lock
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.formats.base import Updates
+from ddcli.store.log.joint_file import JointFile
+from ddcli.store.log.progress import PROGRESS, progress_bytes, read_owned
+from ddcli.store.log.reader import LogReader
+from ddcli.store.log.writer import NAME, beyond, file_name
+from ddcli.store.state.names import count_of
+from ddcli.store.tables.inventory import list_input
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema, Type
+
+BATCH = re.compile(r".*-spark([0-9a-f]{16})b([0-9]+)\.parquet", re.ASCII)
+"""The end of a commit's name: writer and batch."""
+WRITERS = "writers"
+"""The key of a log's progress with the last batch of each writer."""
+
+
+class Part(NamedTuple):
+    """A file that a task has written, with the least and the greatest time of its rows."""
+
+    path: Path
+    written: Written
+    least: int
+    greatest: int
+
+
+class Batch(NamedTuple):
+    """A batch of a writer: of two with the same number only the first counts. Without a number it is the only one."""
+
+    writer: str
+    number: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Return the name of the writer in files."""
+        return hashlib.blake2b(self.writer.encode(), digest_size=8).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Return the end of the name of its file."""
+        return f"-spark{self.key}" + (f"b{self.number}" if self.number is not None else "")
+
+    def is_in(self, state: LogState) -> bool:
+        """Return whether a log has it, or a later one of the writer."""
+        return self.number is not None and state.writers.get(self.key, -1) >= self.number
+
+
+class LogState(NamedTuple):
+    """The times of a log that are closed (None: there is no update yet), the last batch of each writer, and whether the progress has these."""
+
+    upper: int | None
+    writers: dict[str, int]
+    stated: bool
+
+
+def read_state(path: Path, time: Schema, diff: str) -> LogState:
+    """Return the state of a log that Spark may write. Raises StateError where a pipeline writes it."""
+    upper, owner = read_owned(path)
+    if owner is not None:
+        raise StateError(
+            "the log is the output of a pipeline, whose state is the only one that may write it",
+            place=str(path),
+            hint="write to a log of its own, and let the pipeline read that as an input",
+        )
+    if upper is not None and (len(upper) != 1 or len(upper[0]) != 1):
+        raise StateError("the times of the log have several coordinates", place=str(path), hint="write to another log")
+    writers = _writers(path) if upper is not None else {}
+    files = [each.path.name for each in entries(path, NAME) if each.file]
+    unstated = beyond(files, upper, time) if upper is not None else files
+    for name in unstated:
+        if (found := BATCH.fullmatch(name)) is not None:
+            writers[found[1]] = max(writers.get(found[1], -1), int(found[2]))
+    if upper is None:
+        last = _greatest(path, time, diff) if _has_rows(path) else None
+    else:
+        last = max([upper[0][0] - 1, *(_greatest(path / name, time, diff) for name in unstated)])
+    return LogState(None if last is None else last + 1, writers, not unstated)
+
+
+def add(path: Path, parts: Sequence[Part], batch: Batch, time: Schema, diff: str) -> bool:
+    """Add the rows of these parts to a log in one commit; return whether it is new: another attempt at the batch may have made it.
+
+    Raises InputError if a row has a time that is closed, perhaps by another writer meanwhile.
+    """
+    files = Files()
+    files.make_directory(path)
+    lock = take_lock(path, files, "wait", path)
+    try:
+        state = read_state(path, time, diff)
+        new = bool(parts) and not batch.is_in(state)
+        if new:
+            state = _commit(files, path, parts, batch, time, state)
+        if not state.stated and state.upper is not None:
+            progress = json.loads(progress_bytes(((state.upper,),))) | {WRITERS: state.writers}
+            files.put(path / PROGRESS, json.dumps(progress).encode() + b"\n")
+    finally:
+        lock.release()
+    return new
+
+
+def _commit(files: Files, path: Path, parts: Sequence[Part], batch: Batch, time: Schema, state: LogState) -> LogState:
+    """Let the file of a commit appear; return the state after it, which the progress doesn't have yet."""
+    (kind,) = time.values()
+    least = min(part.least for part in parts)
+    if state.upper is not None and least < state.upper:
+        raise late_error(path, least, state.upper, kind)
+    upper = max(part.greatest for part in parts) + 1
+    lower = None if state.upper is None else ((state.upper,),)
+    final = path / file_name(time, lower, ((upper,),), batch.name)
+    waiting = final if isinstance(final, ObjectPath) else temporary(final, 0)
+    joint = JointFile(files, waiting)
+    for part in parts:
+        joint.add_file(part.path, part.written)
+    joint.finish()
+    if waiting != final:
+        files.sync(waiting)
+        files.rename(waiting, final)
+        files.sync_directory(path)
+    numbered = {} if batch.number is None else {batch.key: batch.number}
+    return LogState(upper, state.writers | numbered, stated=False)
+
+
+def late_error(path: Path, least: int, upper: int, kind: Type) -> InputError:
+    """Return the error for a row at a time that is closed."""
+    first, closed = (format_time((time,), [kind]) for time in (least, upper))
+    return InputError(
+        f"a row has the time {first}, and the log's times before {closed} are closed",
+        place=str(path),
+        hint="a commit closes the times up to its last one: write later times, or no time column; if another writer was faster, write again",
+    )
+
+
+def next_time(state: LogState, kind: Type) -> int:
+    """Return the time of a commit whose rows have none: the present one, or the first that is open."""
+    now = dt.datetime.now(dt.UTC)
+    least = state.upper if state.upper is not None else 0
+    if kind.kind == "date":
+        return max((now.date() - dt.date(1970, 1, 1)).days, least)
+    if kind.kind == "datetime":
+        microseconds = (now - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+        return max(microseconds * kind.per_second // 10**6, least)
+    return least
+
+
+def _writers(path: Path) -> dict[str, int]:
+    """Return the last batch of each writer in a log's progress."""
+    tree: Any = json.loads(read_given(path / PROGRESS)).get(WRITERS, {})
+    try:
+        return {str(key): count_of(number) for key, number in tree.items()}
+    except (AttributeError, ValueError, TypeError):
+        raise StateError(
+            "the progress of the log can't be read", place=str(path / PROGRESS), hint="put the right one in its place"
+        ) from None
+
+
+def _has_rows(path: Path) -> bool:
+    return bool(list_input(str(path), path).files) if path.is_dir() else False
+
+
+def _greatest(path: Path, time: Schema, diff: str) -> int:
+    """Return the greatest time of a log, or of a file of it."""
+    reader = LogReader(list_input(str(path), path.parent), Updates(tuple(time), diff=diff), most=1)
+    largest = reader.largest_time()
+    assert largest, "a commit has rows"
+    return largest[0]

@@ -1,0 +1,160 @@
+"""The readers of a log: as of a time, its changes, and a stream of them.
+
+The offsets of a stream are frontiers: a batch has the updates between two of them, of closed times only, so that it has the same rows
+whenever it is read again. The offset also has the log's writer: if another one begins the log anew, or opens times again, the
+stream can't continue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource
+
+from ddcli.engine.times import Frontier
+from ddcli.errors import InputError, StateError, UsageError
+from ddcli.spark.column_types import to_arrow
+from ddcli.spark.parts import Interval, LogPart, parts_of_changes, parts_of_contents, rows_of
+from ddcli.spark.predicates import keeping
+from ddcli.store.log.progress import read_owned
+from ddcli.store.time_text import format_time, json_time, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Schema
+    from ddcli.spark.source import LogOptions
+    from ddcli.store.log.progress import Owner
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # before Spark 4.2, where such a stream is one batch
+    SupportsTriggerAvailableNow = object
+START = "start"
+"""The offset before all times."""
+ANEW = "begin anew with another checkpoint; without `startingTime` its first batch has the contents so far"
+
+
+class LogBatchReader(datasource.DataSourceReader):
+    """A reader of a log as of a time, or of its changes between two times."""
+
+    def __init__(self, options: LogOptions, columns: Schema) -> None:
+        self.options, self.columns = options, columns
+        self.filters: list[Any] = []
+
+    def partitions(self) -> list[LogPart]:
+        options, log = self.options, self.options.open()
+        if not options.changes:
+            time = None if options.as_of is None else options.time_of(log, "asOf", options.as_of)
+            closed = log.progress is not None and time is not None and not log.progress.less_equal(time)
+            if time is not None:
+                log.refuse_before_horizon(time)
+            return parts_of_contents(log, time, closed=closed, count=options.partitions)
+        lower = options.since and (options.time_of(log, "startingTime", options.since),)
+        upper = options.until and options.box_of(log, "endingTime", options.until)
+        closed = log.progress is not None and bool(upper) and Frontier(upper or ()).dominates(log.progress)
+        return parts_of_changes(log, Interval(lower or None, upper or ()), closed=closed, count=options.partitions)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        # As of a time, records are summed up before their multiplicity can be compared.
+        compared = self.columns if self.options.changes else _without(self.columns, partition.diff)
+        condition = keeping(self.filters, compared)
+        for frame in rows_of(partition, self.columns, condition):
+            yield from to_arrow(frame, self.columns, partition.path)
+
+
+class FilteringLogBatchReader(LogBatchReader):
+    """A reader that takes Spark's filters. Spark refuses one unless its setting allows it."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802 - Spark's name
+        """Keep the filters to read fewer rows, and have Spark apply all of them again."""
+        self.filters = filters
+        return filters
+
+
+class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader of the changes of a log, as its times are closed."""
+
+    def __init__(self, options: LogOptions, columns: Schema) -> None:
+        self.options, self.columns = options, columns
+        self._target: dict[str, str] | None = None
+        self._time: Schema | None = None
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """Return the offset of `startingTime`, or that before all times."""
+        since = self.options.since
+        time = START if since is None else self._text(self._physical(since, "startingTime"))
+        return {"time": time, "writer": self._progress()[1]}
+
+    def latestOffset(self, start: dict[str, str] | None = None, limit: Any = None) -> dict[str, str]:  # noqa: N802
+        """Return the log's upper; Spark before 4.2 doesn't pass the offset of the last batch."""
+        if self._target is not None:
+            return self._target
+        upper, writer = self._progress()
+        if start is not None and start["time"] != START and upper < self._physical(start["time"]):
+            return start
+        return {"time": self._text(upper), "writer": writer}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Let the stream end with the times that are closed now."""
+        self._target = self.latestOffset()
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[LogPart]:
+        place = str(self.options.path)
+        if {start["writer"], end["writer"]} != {self._progress()[1]}:
+            problem = "the log was begun anew, or opened at earlier times, since the stream has read it"
+            raise StateError(problem, place=place, hint=ANEW)
+        log = self.options.open()
+        lower = None if start["time"] == START else self._physical(start["time"])
+        upper = self._physical(end["time"])
+        if lower is not None and lower >= upper:
+            return []
+        horizon = log.reader.listing.horizon
+        if horizon is not None and (upper if lower is None else lower) <= horizon:
+            problem = f"updates up to {self._text(horizon)} were summed up before the stream had read them"
+            raise StateError(problem, place=place, hint=ANEW)
+        wanted = Interval(None if lower is None else (lower,), (upper,))
+        return parts_of_changes(log, wanted, closed=True, count=self.options.partitions)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        for frame in rows_of(partition, self.columns, None):
+            yield from to_arrow(frame, self.columns, partition.path)
+
+    def _progress(self) -> tuple[Time, str]:
+        """Return the upper of a log and its writer."""
+        place = self.options.path
+        upper, owner = read_owned(place)
+        if upper is None:
+            raise InputError(
+                "the log has no progress (`_progress.json`), so a stream can't know which of its times are closed",
+                place=str(place),
+                hint="stream the output of a pipeline, or a log that Spark writes with `format('dd')`",
+            )
+        if len(upper) != 1 or len(upper[0]) != 1:
+            raise UsageError(
+                "a stream needs times of one coordinate", place=str(place), hint="read it with `readChangeFeed`"
+            )
+        return upper[0], _named(owner)
+
+    def _kinds(self) -> Schema:
+        """Return the time of the log, which is looked up once: Spark asks for the latest offset many times a second."""
+        if self._time is None:
+            self._time = self.options.open().time
+        return self._time
+
+    def _physical(self, text: str, option: str = "offset") -> Time:
+        return parse_time(text, self._kinds(), option, "log's")
+
+    def _text(self, time: Time) -> str:
+        return json_time(format_time(time, list(self._kinds().values()))) or ""
+
+
+def _named(owner: Owner | None) -> str:
+    return "" if owner is None else f"{owner.state}/{owner.reopenings}"
+
+
+def _without(columns: Schema, name: str) -> Schema:
+    return {each: kind for each, kind in columns.items() if each != name}
