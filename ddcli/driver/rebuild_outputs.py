@@ -86,7 +86,7 @@ def corrected_outputs(rebuild: Rebuild, publishing: Publishing) -> dict[str, Out
             assert known is not None, "an output that stays the same has a log"
             entries[name] = replace(known, fingerprint=meaning)
             if rebuild.at is not None and publishing.transaction is not None:
-                publishing.progress(rebuild.request.outputs[name], known.horizon, name)
+                publishing.progress(rebuild.request.outputs[name], known.horizon, name, known.log)
     return entries
 
 

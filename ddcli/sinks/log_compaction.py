@@ -257,6 +257,7 @@ class _Old:
                 reopenings(self.manifest),
                 self.output.horizon,
                 owner.order if owner else (),
+                self.output.log,
             )
         facts = len(rows), len(data), checksum(data), None, files[-1].upper
         first, commit = min(file.first for file in files), max(file.commit for file in files)

@@ -242,11 +242,11 @@ class Publishing:
         with self._lock:
             self._files[name] = entry
 
-    def progress(self, directory: Path, horizon: int | None, name: str) -> None:
-        """Write the progress of an output's log."""
+    def progress(self, directory: Path, horizon: int | None, name: str, log: str) -> None:
+        """Write the progress of an output's log, which has an identity."""
         assert self.transaction is not None, "a dry run writes nothing"
         order = self.orders.get(name, ())
-        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon, order)
+        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon, order, log)
 
     def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
         """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is that of the last one."""
@@ -256,10 +256,10 @@ class Publishing:
             self._write_columns(name)
         directory = self.request.outputs[name]
         horizon = known.horizon if known else self.horizons.get(name)
-        self.progress(directory, horizon, name)
+        log = known.log if known else log_identity(name, self.transaction.number)
+        self.progress(directory, horizon, name, log)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
-        log = known.log if known else log_identity(name, self.transaction.number)
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
 
     def _write_columns(self, name: str) -> None:
@@ -309,9 +309,9 @@ class Publishing:
             files.append(added)
             forgetting.note(None, 0, directory / added.name, added.size)
         horizon = self.horizons.get(name)
-        self.progress(directory, horizon, name)
-        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         log = known.log if known and files == before else log_identity(name, self.transaction.number)
+        self.progress(directory, horizon, name, log)
+        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
 
     def _part(

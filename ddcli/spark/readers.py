@@ -1,8 +1,8 @@
 """The readers of a log: as of a time, its changes, and a stream of them.
 
 The offsets of a stream are frontiers: a batch has the updates between two of them, of closed times only, so that it has the same rows
-whenever it is read again. The offset also has the log's writer: if another one begins the log anew, or opens times again, the
-stream can't continue.
+whenever it is read again. The offset also has the log's identity: if its writer begins it anew, or opens times again, the stream
+can't continue.
 """
 
 from __future__ import annotations
@@ -87,16 +87,16 @@ class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
         """Return the offset of `startingTime`, or that before all times."""
         since = self.options.since
         time = START if since is None else self._text(self._physical(since, "startingTime"))
-        return {"time": time, "writer": self._progress()[1]}
+        return {"time": time, "log": self._progress()[1]}
 
     def latestOffset(self, start: dict[str, str] | None = None, limit: Any = None) -> dict[str, str]:  # noqa: N802
         """Return the log's upper; Spark before 4.2 doesn't pass the offset of the last batch."""
         if self._target is not None:
             return self._target
-        upper, writer = self._progress()
+        upper, log = self._progress()
         if start is not None and start["time"] != START and upper < self._physical(start["time"]):
             return start
-        return {"time": self._text(upper), "writer": writer}
+        return {"time": self._text(upper), "log": log}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Let the stream end with the times that are closed now."""
@@ -104,7 +104,7 @@ class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[LogPart]:
         place = str(self.options.path)
-        if {start["writer"], end["writer"]} != {self._progress()[1]}:
+        if {start["log"], end["log"]} != {self._progress()[1]}:
             problem = "the log was begun anew, or opened at earlier times, since the stream has read it"
             raise StateError(problem, place=place, hint=ANEW)
         log = self.options.open()
@@ -124,7 +124,7 @@ class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
             yield from to_arrow(frame, self.columns, partition.path)
 
     def _progress(self) -> tuple[Time, str]:
-        """Return the upper of a log and its writer."""
+        """Return the upper of the log and its identity."""
         place = self.options.path
         upper, owner = read_owned(place)
         if upper is None:
@@ -153,7 +153,7 @@ class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
 
 
 def _named(owner: Owner | None) -> str:
-    return "" if owner is None else f"{owner.state}/{owner.reopenings}"
+    return "" if owner is None else f"{owner.state}/{owner.reopenings}/{owner.log}"
 
 
 def _without(columns: Schema, name: str) -> Schema:

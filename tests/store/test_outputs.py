@@ -129,7 +129,7 @@ def test_an_output_says_whose_it_is(shop):
     for name in ("known", "spent"):
         upper, owner = read_owned(shop.folder / "out" / name)
         assert upper == manifest.upper
-        assert owner == Owner(manifest.identity, "../../.dd/shop")
+        assert owner == Owner(manifest.identity, "../../.dd/shop", log=manifest.outputs[name].log)
     shop.run()
     assert read_newest(shop.state).identity == manifest.identity
 

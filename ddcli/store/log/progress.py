@@ -30,7 +30,8 @@ PROGRESS = "_progress.json"
 
 class Owner(NamedTuple):
     """The state that writes a log: its identity, its path at the last write, relative to the log's directory, the number of its reopenings,
-    the horizon before which the log has no times, as logs that it reads have none, and the order in which the log's contents are shown.
+    the horizon before which the log has no times, as logs that it reads have none, the order in which the log's contents are shown, and
+    the identity of the log, which is another one after it was written anew.
     """
 
     state: str
@@ -38,9 +39,10 @@ class Owner(NamedTuple):
     reopenings: int = 0
     horizon: int | None = None
     order: RowOrder = ()
+    log: str = ""
 
 
-OPTIONAL: dict[str, Any] = {"reopenings": 0, "horizon": None, "order": ()}
+OPTIONAL: dict[str, Any] = {"reopenings": 0, "horizon": None, "order": (), "log": ""}
 """The facts of a log's owner that a progress may leave out."""
 
 
@@ -103,6 +105,7 @@ def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
         reopenings if type(reopenings) is int else 0,
         horizon if type(horizon) is int else None,
         parse_order(owner.get("order")),
+        log if isinstance(log := owner.get("log"), str) else "",
     )
 
 

@@ -124,13 +124,14 @@ def write_progress(
     reopenings: int = 0,
     horizon: int | None = None,
     order: RowOrder = (),
+    log: str = "",
 ) -> None:
     """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet.
 
-    It holds the log's owner, from when on, and the order in which its contents are shown.
+    It holds the log's owner, from when on, the order in which its contents are shown, and the identity of the `log`.
     """
     state = transaction.state
-    owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings, horizon, order)
+    owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings, horizon, order, log)
     transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
 
 
