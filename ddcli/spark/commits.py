@@ -11,12 +11,13 @@ import datetime as dt
 import hashlib
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import InputError, StateError
+from ddcli.errors import DdError, InputError, StateError
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import entries, read_given
-from ddcli.store.files.gate import Files, Written, temporary
+from ddcli.store.files.gate import TEMPORARY, Files, Written
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.formats.base import Updates
@@ -65,6 +66,11 @@ class Batch(NamedTuple):
         """Return the end of the name of its file."""
         return f"-spark{self.key}" + (f"b{self.number}" if self.number is not None else "")
 
+    @property
+    def prefix(self) -> str:
+        """Return the beginning of the names of files that belong to no commit yet; readers ignore them."""
+        return f".spark-{self.key}-"
+
     def is_in(self, state: LogState) -> bool:
         """Return whether a log has it, or a later one of the writer."""
         return self.number is not None and state.writers.get(self.key, -1) >= self.number
@@ -105,7 +111,7 @@ def read_state(path: Path, time: Schema, diff: str) -> LogState:
 def add(path: Path, parts: Sequence[Part], batch: Batch, time: Schema, diff: str) -> bool:
     """Add the rows of these parts to a log in one commit; return whether it is new: another attempt at the batch may have made it.
 
-    Raises InputError if a row has a time that is closed, perhaps by another writer meanwhile.
+    The files of other attempts are removed. Raises InputError if a row has a time that is closed, perhaps by another writer meanwhile.
     """
     files = Files()
     files.make_directory(path)
@@ -120,7 +126,15 @@ def add(path: Path, parts: Sequence[Part], batch: Batch, time: Schema, diff: str
             files.put(path / PROGRESS, json.dumps(progress).encode() + b"\n")
     finally:
         lock.release()
+        discard(path, batch)
     return new
+
+
+def discard(path: Path, batch: Batch) -> None:
+    """Remove the files of tasks that no commit has used."""
+    with suppress(DdError):  # they are hidden, and nothing depends on them
+        for each in entries(path, re.compile(re.escape(batch.prefix) + r".*" + re.escape(TEMPORARY))):
+            Files().remove(each.path)
 
 
 def _commit(files: Files, path: Path, parts: Sequence[Part], batch: Batch, time: Schema, state: LogState) -> LogState:
@@ -132,7 +146,7 @@ def _commit(files: Files, path: Path, parts: Sequence[Part], batch: Batch, time:
     upper = max(part.greatest for part in parts) + 1
     lower = None if state.upper is None else ((state.upper,),)
     final = path / file_name(time, lower, ((upper,),), batch.name)
-    waiting = final if isinstance(final, ObjectPath) else temporary(final, 0)
+    waiting = final if isinstance(final, ObjectPath) else path / f"{batch.prefix}commit{TEMPORARY}"
     joint = JointFile(files, waiting)
     for part in parts:
         joint.add_file(part.path, part.written)

@@ -5,7 +5,6 @@ Tasks write hidden files beside the log's. The commit, on the driver, copies the
 
 from __future__ import annotations
 
-import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,11 @@ import polars as pl
 from pyspark import TaskContext
 from pyspark.sql import datasource
 
-from ddcli.errors import DdError, InputError, UsageError
+from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Type
 from ddcli.named_tuple import NamedTuple
 from ddcli.spark.column_types import our_type, spark_type
-from ddcli.spark.commits import Batch, Part, add, next_time, read_state
-from ddcli.store.files.access import entries
+from ddcli.spark.commits import Batch, Part, add, discard, next_time, read_state
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.formats.base import Updates
@@ -46,7 +44,7 @@ INT64, MOMENT = Type("int64"), Type("datetime", unit="us")
 class PartMessage(datasource.WriterCommitMessage):
     """The message of a task to the driver: what it has written, and for which batch."""
 
-    def __init__(self, part: Part | None, batch: Batch | None) -> None:
+    def __init__(self, part: Part | None, batch: Batch) -> None:
         self.part, self.batch = part, batch
 
 
@@ -85,16 +83,16 @@ class LogTarget(NamedTuple):
         at = None if timed else next_time(read_state(path, {time: kind}, diff), kind)
         return cls(path, columns, time, kind, diff, at, settings_in_use())
 
-    def write(self, batches: Iterable[pa.RecordBatch], token: str) -> Part | None:
+    def write(self, batches: Iterable[pa.RecordBatch], batch: Batch) -> Part | None:
         """Write rows to a hidden file beside the log's; return it, None where there are no rows. Raises InputError for rows that a log can't have."""
         adopt_settings(self.settings)
         files = Files()
         files.make_directory(self.path)
-        path = self.path / f"{_prefix(token)}{uuid.uuid4().hex}{TEMPORARY}"
+        path = self.path / f"{batch.prefix}{uuid.uuid4().hex}{TEMPORARY}"
         joint: JointFile | None = None
         least, greatest = [], []
         try:
-            for frame in _gathered(self._updates(batch) for batch in batches):
+            for frame in _gathered(self._updates(each) for each in batches):
                 joint = joint or JointFile(files, path)
                 times = frame[self.time].to_physical().cast(pl.Int64)
                 least.append(times.min())
@@ -109,13 +107,10 @@ class LogTarget(NamedTuple):
                 files.remove(path)
             raise
 
-    def commit(self, parts: Sequence[Part], batch: Batch, token: str) -> None:
-        """Add the rows of these parts to the log at once, unless the batch is in it already, and remove other attempts at them."""
+    def commit(self, parts: Sequence[Part], batch: Batch) -> None:
+        """Add the rows of these parts to the log at once, unless the batch is in it already."""
         adopt_settings(self.settings)
-        try:
-            add(self.path, parts, batch, {self.time: self.kind}, self.diff)
-        finally:
-            discard(self.path, token)
+        add(self.path, parts, batch, {self.time: self.kind}, self.diff)
 
     def _updates(self, batch: pa.RecordBatch) -> pl.DataFrame:
         """Return rows as updates of the log, in its types. Those whose diff is zero are none."""
@@ -141,19 +136,6 @@ class LogTarget(NamedTuple):
                 place=str(self.path),
                 hint="write values of the log's types",
             ) from None
-
-
-def discard(path: Path, token: str) -> None:
-    """Remove the files of tasks that no commit has used."""
-    try:
-        for each in entries(path, re.compile(re.escape(_prefix(token)) + r".*" + re.escape(TEMPORARY))):
-            Files().remove(each.path)
-    except DdError:
-        return  # they are hidden, and the rows are committed
-
-
-def _prefix(token: str) -> str:
-    return f".spark-{token}-"
 
 
 def _gathered(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -220,20 +202,18 @@ class LogWriter(datasource.DataSourceArrowWriter):
     """The writer of a job."""
 
     def __init__(self, target: LogTarget, batch: Batch | None) -> None:
-        self.target = target
-        self.token = uuid.uuid4().hex
-        self.batch = batch or Batch(self.token)
+        self.target, self.batch = target, batch or Batch(uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartMessage:
-        return PartMessage(self.target.write(iterator, self.token), None)
+        return PartMessage(self.target.write(iterator, self.batch), self.batch)
 
     def commit(self, messages: list[Any]) -> None:
         """Add the rows of all tasks."""
-        self.target.commit([each.part for each in messages if each and each.part], self.batch, self.token)
+        self.target.commit(_parts(messages), self.batch)
 
     def abort(self, messages: list[Any]) -> None:
         """Remove the files of tasks."""
-        discard(self.target.path, self.token)
+        discard(self.target.path, self.batch)
 
 
 class LogStreamWriter(datasource.DataSourceStreamArrowWriter):
@@ -245,15 +225,19 @@ class LogStreamWriter(datasource.DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartMessage:
         task = TaskContext.get()
         assert task is not None, "only tasks write"
-        batch = Batch(str(task.getLocalProperty(QUERY)), int(task.getLocalProperty(BATCH) or 0))
-        return PartMessage(self.target.write(iterator, batch.key), batch)
+        batch = Batch(str(task.getLocalProperty(QUERY)), int(task.getLocalProperty(BATCH)))
+        return PartMessage(self.target.write(iterator, batch), batch)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Add the rows of a batch, unless an earlier attempt has done so."""
+        """Add the rows of a batch, unless an earlier attempt has done so. One without tasks has none."""
         for batch in {each.batch for each in messages if each}:
-            self.target.commit([each.part for each in messages if each and each.part], batch, batch.key)
+            self.target.commit(_parts(messages), batch)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Remove the files of tasks."""
         for batch in {each.batch for each in messages if each}:
-            discard(self.target.path, batch.key)
+            discard(self.target.path, batch)
+
+
+def _parts(messages: Iterable[PartMessage | None]) -> list[Part]:
+    return [each.part for each in messages if each is not None and each.part is not None]

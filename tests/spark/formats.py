@@ -60,3 +60,11 @@ def again(path, start, end, **options):
 def counted(frame):
     """Return rows as a multiset."""
     return Counter(map(canonical, frame.rows()))
+
+
+def added(frame):
+    """Return the collection that changes add up to."""
+    found = Counter()
+    for *record, diff in frame.drop("time", strict=False).rows():
+        found[tuple(record)] += diff
+    return Counter({record: diff for record, diff in found.items() if diff})

@@ -36,7 +36,7 @@ from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.test_random import SEARCH
 from tests.reference.values import canonical
-from tests.spark.formats import again, collected, counted, read, stream
+from tests.spark.formats import added, again, collected, counted, read, stream
 
 
 @pytest.mark.parametrize("kind", TIMES)
@@ -133,14 +133,6 @@ def growing(tmp_path, monkeypatch):
     monkeypatch.setattr(lineage, "APART", 1)
     monkeypatch.setattr(lineage, "COMMITS", 2)
     return lambda seed: Growing(tmp_path, random.Random(seed))
-
-
-def added(frame):
-    """Return the collection that changes add up to."""
-    found = Counter()
-    for *record, diff in frame.drop("time", strict=False).rows():
-        found[tuple(record)] += diff
-    return Counter({record: diff for record, diff in found.items() if diff})
 
 
 @pytest.mark.parametrize("seed", range(many(6)))

@@ -1,0 +1,292 @@
+"""The format `dd` in Spark itself: what it reads is what Spark would find itself, what it writes is there once, whatever begins again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from decimal import Decimal
+
+import polars as pl
+import pytest
+
+import ddcli
+from ddcli.driver.run import run
+from ddcli.spark import register
+from ddcli.store.log.progress import PROGRESS, progress_bytes
+from tests.draws import chance, many, some
+from tests.harness import contents, write_log
+from tests.reference.values import canonical
+from tests.spark.servers import environment
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def session(spark):
+    """Return a session that has no settings of other tests, and finds the format by itself."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession(spark.context).newSession()
+
+
+def rows(frame):
+    """Return the rows of Spark's frame as a multiset."""
+    return Counter(map(canonical, pl.from_arrow(frame.toArrow()).rows()))
+
+
+def read(session, path, **options):
+    return session.read.format("dd").options(**options).load(str(path))
+
+
+TYPES = {
+    "i": pl.Int32,
+    "x": pl.Float64,
+    "d": pl.Decimal(9, 2),
+    "s": pl.String,
+    "b": pl.Boolean,
+    "day": pl.Date,
+    "at": pl.Datetime("ms", "Europe/Berlin"),
+    "naive": pl.Datetime("us"),
+    "n": pl.Struct({"i": pl.Int64, "s": pl.String}),
+    "l": pl.List(pl.Int64),
+    "u": pl.UInt32,
+}
+VALUES = {
+    "i": [None, -1, 0, 7],
+    "x": [None, float("nan"), float("inf"), -0.0, 0.0, 1.5],
+    "d": [None, Decimal("-1.50"), Decimal("0.00"), Decimal("7.25")],
+    "s": [None, "", "a", "ab", "ba", "é"],
+    "b": [None, True, False],
+    "day": [None, dt.date(1960, 1, 1), dt.date(2024, 2, 29)],
+    "at": [None, dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 7, 1, 1, 2, 3, tzinfo=dt.UTC)],
+    "naive": [None, dt.datetime(2024, 1, 1), dt.datetime(1969, 1, 1, 1, 2, 3, 4)],  # noqa: DTZ001 - it has no zone
+    "n": [None, {"i": None, "s": "a"}, {"i": 3, "s": None}],
+    "l": [None, [], [1, None]],
+    "u": [None, 0, 2**32 - 1],
+}
+CONDITIONS = """\
+i = 7
+i <> 7
+i is null
+i is not null and i < 5
+i in (0, 7, 8)
+i not in (0, 7)
+i not in (0, null)
+i <=> null
+i <=> 7
+i > 2147483648
+x > 1
+x <= 0
+x = 0
+x <> 0
+x = double('nan')
+not (x > 1)
+x in (0, double('nan'))
+d > 0.5
+d = 7.250
+d < 1e10
+s = ''
+s > 'a'
+s like 'a%'
+s like '%b'
+s like '%b%'
+s not like 'a%'
+upper(s) = 'A'
+b
+not b
+day >= date'2000-01-01'
+day < '1970-01-01'
+at > timestamp'2024-03-01 00:00:00'
+at = timestamp'2024-01-01 00:00:00 UTC'
+naive < timestamp_ntz'1970-01-01 00:00:00'
+n.i = 3
+n.s is null
+n is null
+not (n.i = 3)
+size(l) = 2
+u > 5
+u = 4294967295
+i = 7 or s = 'a'
+i >= 0 and s >= 'a' and b is not null
+diff > 1
+diff = 1 and i = 0"""
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Return a log with every kind of value."""
+    folder, draw = tmp_path_factory.mktemp("mixed"), random.Random(1)
+    drawn = [tuple(draw.choice(values) for values in VALUES.values()) for _ in range(200)]
+    updates = [(*record, draw.randrange(4), draw.choice([1, 1, 2, -1])) for record in drawn]
+    for at in range(3):
+        write_log(folder / f"{at}.parquet", updates[at::3], TYPES | {"time": pl.Int64, "diff": pl.Int64})
+    (folder / PROGRESS).write_bytes(progress_bytes(((3,),)))
+    return folder
+
+
+def test_spark_finds_the_format_by_itself(session, mixed):
+    wide = {"u": pl.Int64, "at": pl.Datetime("us", "UTC")}
+    changes = ddcli.read_log(mixed).cast(wide)
+    assert rows(read(session, mixed, readChangeFeed="true")) == Counter(map(canonical, changes.rows()))
+    latest = ddcli.read_log(mixed, as_of="latest").cast(wide)
+    assert rows(read(session, mixed, partitions=3)) == Counter(map(canonical, latest.rows()))
+    assert read(session, mixed, partitions=3).rdd.getNumPartitions() == 3
+    earlier = ddcli.read_log(mixed, as_of=1).cast(wide)
+    assert rows(read(session, mixed, asOf=1)) == Counter(map(canonical, earlier.rows()))
+    assert read(session, mixed).select("s", "diff").filter("i = 7").count() == latest.filter(pl.col("i") == 7).height
+
+
+def test_filters_that_are_pushed_down_keep_what_spark_keeps(session, mixed):
+    register(session)
+    for options in ({}, {"readChangeFeed": "true"}):
+        frame = read(session, mixed, **options)
+        plain = session.createDataFrame(frame.toArrow(), frame.schema).cache()
+        for condition in some(CONDITIONS.splitlines()):
+            assert rows(frame.filter(condition)) == rows(plain.filter(condition)), condition
+
+
+def test_errors_name_place_and_way_out(session, tmp_path):
+    with pytest.raises(Exception, match=r"(?s)error: there is no file or directory.*hint: name a directory"):
+        read(session, tmp_path / "gone")
+    write_log(tmp_path / "log/a.parquet", [(1, 0, 1)], ["k", "time", "diff"])
+    with pytest.raises(Exception, match=r"(?s)no option 'versionasof'.*hint: the options are: path, asOf"):
+        read(session, tmp_path / "log", versionAsOf=3)
+    (tmp_path / "log/b.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(Exception, match=r"b\.parquet: error: "):
+        read(session, tmp_path / "log")
+
+
+PIPELINE = """\
+name: p
+inputs: {rows: in/}
+collections: {sums: {from: rows, apply: [{reduce: {by: [k], n: count(*)}}]}}
+outputs: {sums: out/sums/}
+"""
+
+
+class Chain:
+    """A pipeline, a stream of its output into a log, and a pipeline that reads that log; the stream begins again at any batch."""
+
+    def __init__(self, session, folder, draw):
+        self.session, self.folder, self.draw, self.time, self.rows = session, folder, draw, 0, []
+        (folder / "p.yaml").write_text(PIPELINE)
+        reader = "name: q\ninputs: {changes: copy/}\noutputs: {changes: out/changes/}\n"
+        (folder / "q.yaml").write_text(reader)
+
+    def run(self):
+        added = [(self.draw.randrange(3), self.time, 1) for _ in range(self.draw.randrange(1, 4))]
+        self.rows += added
+        write_log(self.folder / f"in/{self.time}.parquet", added, ["k", "time", "diff"])
+        self.time += 1
+        run(self.folder / "p.yaml")
+
+    def stream(self):
+        changes = self.session.readStream.format("dd").option("readChangeFeed", "true")
+        to = changes.load(str(self.folder / "out/sums")).writeStream.format("dd")
+        to = to.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True)
+        query = to.start(str(self.folder / "copy"))
+        query.awaitTermination()
+        assert query.exception() is None
+
+    def forget(self):
+        """Let Spark forget that its last batch is done, as if it had died before it wrote that down."""
+        folder = self.folder / "checkpoint/commits"
+        last = max((path.name for path in folder.iterdir() if path.name.isdecimal()), key=int)
+        (folder / last).unlink()
+        (folder / f".{last}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("seed", range(many(2)))
+def test_a_stream_through_spark_has_each_change_once(session, tmp_path, seed):
+    chain = Chain(session, tmp_path, chance("stream", seed))
+    chain.run()
+    for _ in range(3):
+        chain.stream()
+        if chain.draw.random() < 0.7:
+            chain.forget()
+        if chain.draw.random() < 0.8:
+            chain.run()
+    chain.stream()
+    meant = dict.fromkeys(Counter(k for k, _, _ in chain.rows).items(), 1)
+    assert contents(tmp_path / "out/sums") == contents(tmp_path / "copy") == meant
+    times = pl.read_parquet(tmp_path / "copy/*.parquet")
+    assert times.sort(times.columns).equals(
+        pl.read_parquet(tmp_path / "out/sums/*.parquet").select(times.columns).sort(times.columns)
+    )
+    run(tmp_path / "q.yaml")
+    assert contents(tmp_path / "out/changes") == meant
+
+
+def test_a_frame_is_appended_once_for_each_batch(session, tmp_path):
+    frame = session.range(6).selectExpr("id % 2 as k", "cast(id as string) as s").repartition(3)
+    for batch in (0, 0, 1, 0):
+        frame.write.format("dd").mode("append").option("writer", "me").option("batch", batch).save(
+            str(tmp_path / "log")
+        )
+    frame.write.format("dd").mode("append").save(str(tmp_path / "log"))
+    assert rows(read(session, tmp_path / "log")) == Counter({(at % 2, str(at), 3): 1 for at in range(6)})
+    with pytest.raises(Exception, match="a log is only appended to"):
+        frame.write.format("dd").mode("overwrite").save(str(tmp_path / "log"))
+    assert len(list((tmp_path / "log").iterdir())) == 4, "a file a commit, and the progress"
+
+
+def test_a_task_that_fails_leaves_nothing(session, tmp_path):
+    frame = session.range(100, numPartitions=2).selectExpr("id as k", "id as time", "if(id = 99, null, 1) as diff")
+    with pytest.raises(Exception, match="the column 'diff' has a null"):
+        frame.write.format("dd").mode("append").save(str(tmp_path / "log"))
+    assert list((tmp_path / "log").glob("*")) == []
+
+
+WRITER = """
+import sys
+from pyspark.sql import SparkSession
+folder = sys.argv[1]
+settings = {"spark.ui.enabled": "false", "spark.sql.codegen.wholeStage": "false", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+rows = spark.readStream.schema("k int").option("maxFilesPerTrigger", 1).json(f"{folder}/rows")
+query = rows.writeStream.format("dd").option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(f"{folder}/log")
+query.awaitTermination()
+"""
+
+
+@pytest.mark.slow
+def test_a_stream_whose_processes_are_killed_writes_each_row_once(tmp_path):
+    """JVM and Python processes at once, at any moment; a reader meanwhile sees whole batches alone."""
+    draw, files = chance("killed"), 40
+    (tmp_path / "rows").mkdir()
+    for at in range(files):
+        (tmp_path / f"rows/{at:03}.json").write_text("".join(f'{{"k": {at}}}\n' for _ in range(3)))
+    deaths = 0
+    for _ in itertools.count():
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)],
+            env=environment(),
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        before, until = len(list(tmp_path.glob("log/*.parquet"))), None
+        while process.poll() is None:
+            found = list(tmp_path.glob("log/*.parquet"))
+            if found:
+                counts = Counter(ddcli.read_log(tmp_path / "log")["k"])
+                assert set(counts.values()) <= {3}, "a batch is whole, or not there"
+            if until is None and len(found) > before and deaths < many(4):
+                until = time.monotonic() + draw.random() * 2
+            if until is not None and time.monotonic() > until:
+                os.killpg(process.pid, signal.SIGKILL)
+                deaths += 1
+            time.sleep(0.02)
+        if process.wait() == 0:
+            break
+    assert deaths
+    assert Counter(ddcli.read_log(tmp_path / "log")["k"]) == dict.fromkeys(range(files), 3)
+    shutil.rmtree(tmp_path / "checkpoint")
