@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -21,8 +22,8 @@ import ddcli
 from ddcli.driver.run import run
 from ddcli.spark import register
 from ddcli.store.log.progress import PROGRESS, progress_bytes
-from tests.draws import chance, many, some
-from tests.harness import contents, write_log
+from tests.draws import chance, many
+from tests.harness import ROOT, contents, copy_root, write_log
 from tests.reference.values import canonical
 from tests.spark.servers import environment
 
@@ -146,11 +147,15 @@ def test_spark_finds_the_format_by_itself(session, mixed):
 
 def test_filters_that_are_pushed_down_keep_what_spark_keeps(session, mixed):
     register(session)
+    every = CONDITIONS.splitlines()
+    conditions = chance("filters").sample(every, min(len(every), many(20)))  # each is a query, which takes seconds
     for options in ({}, {"readChangeFeed": "true"}):
         frame = read(session, mixed, **options)
-        plain = session.createDataFrame(frame.toArrow(), frame.schema).cache()
-        for condition in some(CONDITIONS.splitlines()):
-            assert rows(frame.filter(condition)) == rows(plain.filter(condition)), condition
+        plain = session.createDataFrame(frame.toArrow(), frame.schema)
+        judged = plain.selectExpr("*", *(f"({each}) as c{at}" for at, each in enumerate(conditions))).toArrow()
+        for at, condition in enumerate(conditions):
+            kept = pl.from_arrow(judged).filter(pl.col(f"c{at}")).select(frame.columns)
+            assert rows(frame.filter(condition)) == Counter(map(canonical, kept.rows())), condition
 
 
 def test_errors_name_place_and_way_out(session, tmp_path):
@@ -243,6 +248,29 @@ def test_a_task_that_fails_leaves_nothing(session, tmp_path):
     with pytest.raises(Exception, match="the column 'diff' has a null"):
         frame.write.format("dd").mode("append").save(str(tmp_path / "log"))
     assert list((tmp_path / "log").glob("*")) == []
+
+
+def test_the_program_of_the_page(tmp_path):
+    (program,) = re.findall(r"```python\n(# report\.py\n.*?)```", (ROOT / "docs/spark.md").read_text(), re.DOTALL)
+    copy_root(tmp_path / "root")
+    run(tmp_path / "root/pipelines/airborne.yaml", until="600")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path / "root",
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    log = tmp_path / "root/out/airborne"
+    counts = {
+        "now": ddcli.read_log(log, as_of="latest").filter(pl.col("flights") > 30).height,
+        "at 540": ddcli.read_log(log, as_of=540).height,
+        "changes": ddcli.read_log(log, since=590, until=592).height,
+        "seats": 2,
+    }
+    assert done.stdout == "".join(f"{name} {count}\n" for name, count in counts.items()), done.stderr[-2000:]
+    assert contents(tmp_path / "root/copy") == contents(log)
 
 
 WRITER = """
