@@ -4,6 +4,7 @@ Spark finds the format by itself where `ddcli` is installed (the module `pyspark
 
 * column_types: the types of a log's columns in Spark, and in the Arrow that Spark reads
 * commits: the commits of a log that Spark writes: one file each, once for each batch
+* options: the options with which a log is read, checked
 * parts: the parts of a log that tasks read
 * predicates: Spark's filters as conditions that a log is read with
 * readers: the readers of a log: as of a time, its changes, and a stream of them

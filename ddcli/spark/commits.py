@@ -41,7 +41,7 @@ WRITERS = "writers"
 """The key of a log's progress with the last batch of each writer."""
 
 
-class Part(NamedTuple):
+class TaskFile(NamedTuple):
     """A file that a task has written, with the least and the greatest time of its rows."""
 
     path: Path
@@ -50,7 +50,7 @@ class Part(NamedTuple):
     greatest: int
 
 
-class Batch(NamedTuple):
+class WriterBatch(NamedTuple):
     """A batch of a writer: of two with the same number only the first counts. Without a number it is the only one."""
 
     writer: str
@@ -108,7 +108,7 @@ def read_state(path: Path, time: Schema, diff: str) -> LogState:
     return LogState(None if last is None else last + 1, writers, not unstated)
 
 
-def add(path: Path, parts: Sequence[Part], batch: Batch, time: Schema, diff: str) -> bool:
+def add(path: Path, parts: Sequence[TaskFile], batch: WriterBatch, time: Schema, diff: str) -> bool:
     """Add the rows of these parts to a log in one commit; return whether it is new: another attempt at the batch may have made it.
 
     The files of other attempts are removed. Raises InputError if a row has a time that is closed, perhaps by another writer meanwhile.
@@ -130,14 +130,16 @@ def add(path: Path, parts: Sequence[Part], batch: Batch, time: Schema, diff: str
     return new
 
 
-def discard(path: Path, batch: Batch) -> None:
+def discard(path: Path, batch: WriterBatch) -> None:
     """Remove the files of tasks that no commit has used."""
     with suppress(DdError):  # they are hidden, and nothing depends on them
         for each in entries(path, re.compile(re.escape(batch.prefix) + r".*" + re.escape(TEMPORARY))):
             Files().remove(each.path)
 
 
-def _commit(files: Files, path: Path, parts: Sequence[Part], batch: Batch, time: Schema, state: LogState) -> LogState:
+def _commit(
+    files: Files, path: Path, parts: Sequence[TaskFile], batch: WriterBatch, time: Schema, state: LogState
+) -> LogState:
     """Let the file of a commit appear; return the state after it, which the progress doesn't have yet."""
     (kind,) = time.values()
     least = min(part.least for part in parts)

@@ -36,13 +36,13 @@ LARGE = 128 << 20
 MANY = 64
 """Tasks that sum up a collection by default, at most: each of them reads all files."""
 TRIES = 5
-"""How often a task looks for the files that have replaced those it has to read."""
+"""The looks of a task for the files that have replaced those it has to read, at most."""
 HASHED = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "date", "string", "decimal"}
 HASHED |= {"datetime", "duration", "time", "binary"}
 """Kinds of which equal values have equal hashes: floats have two zeros."""
 
 
-class Interval(NamedTuple):
+class ChangeInterval(NamedTuple):
     """The updates at or after `lower` (None: all) and not at or after `upper`."""
 
     lower: Times | None
@@ -60,7 +60,7 @@ class Share(NamedTuple):
 class LogPart(InputPartition):
     """The rows of a log that one task reads: of its files, or of all files those records that fall to the task."""
 
-    def __init__(self, log: ChangeLog, wanted: Interval | Share, listing: Listing, *, closed: bool) -> None:
+    def __init__(self, log: ChangeLog, wanted: ChangeInterval | Share, listing: Listing, *, closed: bool) -> None:
         self.path, self.diff, self.time = str(log.path), log.diff, tuple(log.time)
         self.listing = listing
         self.schema: LogSchema = log.reader.schema
@@ -85,7 +85,7 @@ def versions() -> tuple[str, str]:
     return __version__, pl.__version__
 
 
-def parts_of_changes(log: ChangeLog, wanted: Interval, *, closed: bool, count: int | None) -> list[LogPart]:
+def parts_of_changes(log: ChangeLog, wanted: ChangeInterval, *, closed: bool, count: int | None) -> list[LogPart]:
     """Return the updates of an interval in parts of whole files, of some 128 MB each, or this many parts."""
     files = log.reader.listing.to_read
     size = max(1, sum(file.size for file in files) // count) if count else LARGE
@@ -157,7 +157,7 @@ def _query(part: LogPart, log: ChangeLog, names: Sequence[str], condition: pl.Ex
     rows = log.reader.scan()
     if condition is not None:
         rows = rows.filter(condition)
-    if isinstance(part.wanted, Interval):
+    if isinstance(part.wanted, ChangeInterval):
         return log.between(*part.wanted, rows).select(names)
     time, at, of = part.wanted
     if of > 1:

@@ -14,7 +14,7 @@ from pyspark.sql import datasource
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.spark.column_types import to_arrow
-from ddcli.spark.parts import Interval, LogPart, parts_of_changes, parts_of_contents, rows_of
+from ddcli.spark.parts import ChangeInterval, LogPart, parts_of_changes, parts_of_contents, rows_of
 from ddcli.spark.predicates import keeping
 from ddcli.store.log.progress import read_owned
 from ddcli.store.time_text import format_time, json_time, parse_time
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.spark.source import LogOptions
+    from ddcli.spark.options import LogOptions
     from ddcli.store.log.progress import Owner
 
 try:
@@ -56,7 +56,9 @@ class LogBatchReader(datasource.DataSourceReader):
         lower = options.since and (options.time_of(log, "startingTime", options.since),)
         upper = options.until and options.box_of(log, "endingTime", options.until)
         closed = log.progress is not None and bool(upper) and Frontier(upper or ()).dominates(log.progress)
-        return parts_of_changes(log, Interval(lower or None, upper or ()), closed=closed, count=options.partitions)
+        return parts_of_changes(
+            log, ChangeInterval(lower or None, upper or ()), closed=closed, count=options.partitions
+        )
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         # As of a time, records are summed up before their multiplicity can be compared.
@@ -116,7 +118,7 @@ class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
         if horizon is not None and (upper if lower is None else lower) <= horizon:
             problem = f"updates up to {self._text(horizon)} were summed up before the stream had read them"
             raise StateError(problem, place=place, hint=ANEW)
-        wanted = Interval(None if lower is None else (lower,), (upper,))
+        wanted = ChangeInterval(None if lower is None else (lower,), (upper,))
         return parts_of_changes(log, wanted, closed=True, count=self.options.partitions)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:

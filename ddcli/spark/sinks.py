@@ -16,7 +16,7 @@ from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Type
 from ddcli.named_tuple import NamedTuple
 from ddcli.spark.column_types import our_type, spark_type
-from ddcli.spark.commits import Batch, Part, add, discard, next_time, read_state
+from ddcli.spark.commits import TaskFile, WriterBatch, add, discard, next_time, read_state
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.formats.base import Updates
@@ -42,9 +42,9 @@ INT64, MOMENT = Type("int64"), Type("datetime", unit="us")
 
 
 class PartMessage(datasource.WriterCommitMessage):
-    """The message of a task to the driver: what it has written, and for which batch."""
+    """The message of a task to the driver: the file that it has written, and the batch."""
 
-    def __init__(self, part: Part | None, batch: Batch) -> None:
+    def __init__(self, part: TaskFile | None, batch: WriterBatch) -> None:
         self.part, self.batch = part, batch
 
 
@@ -83,7 +83,7 @@ class LogTarget(NamedTuple):
         at = None if timed else next_time(read_state(path, {time: kind}, diff), kind)
         return cls(path, columns, time, kind, diff, at, settings_in_use())
 
-    def write(self, batches: Iterable[pa.RecordBatch], batch: Batch) -> Part | None:
+    def write(self, batches: Iterable[pa.RecordBatch], batch: WriterBatch) -> TaskFile | None:
         """Write rows to a hidden file beside the log's; return it, None where there are no rows. Raises InputError for rows that a log can't have."""
         adopt_settings(self.settings)
         files = Files()
@@ -100,14 +100,14 @@ class LogTarget(NamedTuple):
                 joint.add(frame_bytes(frame, {self.time: self.kind}))
             if joint is None:
                 return None
-            return Part(path, joint.finish(), min(least), max(greatest))  # type: ignore[type-var, arg-type]
+            return TaskFile(path, joint.finish(), min(least), max(greatest))  # type: ignore[type-var, arg-type]
         except BaseException:
             if joint is not None:
                 joint.close()
                 files.remove(path)
             raise
 
-    def commit(self, parts: Sequence[Part], batch: Batch) -> None:
+    def commit(self, parts: Sequence[TaskFile], batch: WriterBatch) -> None:
         """Add the rows of these parts to the log at once, unless the batch is in it already."""
         adopt_settings(self.settings)
         add(self.path, parts, batch, {self.time: self.kind}, self.diff)
@@ -201,8 +201,8 @@ def _agreed(given: Schema, known: LogSchema, path: Path) -> Schema:
 class LogWriter(datasource.DataSourceArrowWriter):
     """The writer of a job."""
 
-    def __init__(self, target: LogTarget, batch: Batch | None) -> None:
-        self.target, self.batch = target, batch or Batch(uuid.uuid4().hex)
+    def __init__(self, target: LogTarget, batch: WriterBatch | None) -> None:
+        self.target, self.batch = target, batch or WriterBatch(uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartMessage:
         return PartMessage(self.target.write(iterator, self.batch), self.batch)
@@ -225,7 +225,7 @@ class LogStreamWriter(datasource.DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartMessage:
         task = TaskContext.get()
         assert task is not None, "only tasks write"
-        batch = Batch(str(task.getLocalProperty(QUERY)), int(task.getLocalProperty(BATCH)))
+        batch = WriterBatch(str(task.getLocalProperty(QUERY)), int(task.getLocalProperty(BATCH)))
         return PartMessage(self.target.write(iterator, batch), batch)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -239,5 +239,5 @@ class LogStreamWriter(datasource.DataSourceStreamArrowWriter):
             discard(self.target.path, batch)
 
 
-def _parts(messages: Iterable[PartMessage | None]) -> list[Part]:
+def _parts(messages: Iterable[PartMessage | None]) -> list[TaskFile]:
     return [each.part for each in messages if each is not None and each.part is not None]

@@ -22,7 +22,7 @@ import ddcli
 from ddcli.driver.run import run
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.spark import commits, sinks
-from ddcli.spark.commits import Batch
+from ddcli.spark.commits import WriterBatch
 from ddcli.spark.sinks import LogTarget
 from ddcli.spark.source import LogSource
 from ddcli.store.log.progress import PROGRESS
@@ -67,8 +67,8 @@ def names(path):
 
 
 def test_rows_are_inserts_at_the_time_of_their_commit(tmp_path):
-    write(tmp_path / "in", [(1, "a"), (2, None), (1, "a")], Batch("x", 0))
-    write(tmp_path / "in", [(3, "c")], Batch("x", 1))
+    write(tmp_path / "in", [(1, "a"), (2, None), (1, "a")], WriterBatch("x", 0))
+    write(tmp_path / "in", [(3, "c")], WriterBatch("x", 1))
     assert there(tmp_path / "in") == {(1, "a"): 2, (2, None): 1, (3, "c"): 1}
     log = ddcli.read_log(tmp_path / "in")
     assert log.schema["time"] == pl.Datetime("us")
@@ -77,31 +77,31 @@ def test_rows_are_inserts_at_the_time_of_their_commit(tmp_path):
 
 
 def test_times_and_diffs_are_those_of_the_rows(tmp_path):
-    write(tmp_path / "in", [(1, "a", 3, 1), (2, "b", 5, 2), (2, "b", 4, 0)], Batch("x"), TIMED)
-    write(tmp_path / "in", [(2, "b", 6, -2)], Batch("y"), TIMED)
+    write(tmp_path / "in", [(1, "a", 3, 1), (2, "b", 5, 2), (2, "b", 4, 0)], WriterBatch("x"), TIMED)
+    write(tmp_path / "in", [(2, "b", 6, -2)], WriterBatch("y"), TIMED)
     assert ddcli.read_log(tmp_path / "in").rows() == [(1, "a", 3, 1), (2, "b", 5, 2), (2, "b", 6, -2)]
     assert json.loads((tmp_path / "in" / PROGRESS).read_text()) == {"upper": [[7]], "writers": {}}
     with pytest.raises(InputError, match="a row has the time 6, and the log's times before 7 are closed"):
-        write(tmp_path / "in", [(2, "b", 8, 1), (2, "b", 6, 1)], Batch("z"), TIMED)
+        write(tmp_path / "in", [(2, "b", 8, 1), (2, "b", 6, 1)], WriterBatch("z"), TIMED)
     with pytest.raises(InputError, match="'diff' has a null"):
-        write(tmp_path / "in", [(2, "b", 8, None)], Batch("z"), TIMED)
+        write(tmp_path / "in", [(2, "b", 8, None)], WriterBatch("z"), TIMED)
     assert len(names(tmp_path / "in")) == 3, "what was refused has left nothing"
-    write(tmp_path / "in", [(4, "d")], Batch("z"))
+    write(tmp_path / "in", [(4, "d")], WriterBatch("z"))
     assert ddcli.read_log(tmp_path / "in", since=7).rows() == [(4, "d", 7, 1)], "the first open time"
 
 
 def test_a_batch_is_written_once(tmp_path):
     for batch, rows in ((0, [(1, "a")]), (0, [(1, "a")]), (1, [(2, "b")]), (0, [(1, "a")]), (1, [(2, "b")])):
-        write(tmp_path / "in", rows, Batch("orders", batch))
-    write(tmp_path / "in", [(1, "a")], Batch("others", 0))
+        write(tmp_path / "in", rows, WriterBatch("orders", batch))
+    write(tmp_path / "in", [(1, "a")], WriterBatch("others", 0))
     assert there(tmp_path / "in") == {(1, "a"): 2, (2, "b"): 1}
     (tmp_path / "in" / PROGRESS).unlink()  # what it had is in the names of files, too
-    write(tmp_path / "in", [(1, "a")], Batch("orders", 0))
+    write(tmp_path / "in", [(1, "a")], WriterBatch("orders", 0))
     assert there(tmp_path / "in") == {(1, "a"): 2, (2, "b"): 1}
 
 
 def test_a_job_without_rows_writes_nothing(tmp_path):
-    write(tmp_path / "in", [], Batch("x", 0))
+    write(tmp_path / "in", [], WriterBatch("x", 0))
     assert names(tmp_path / "in") == []
 
 
@@ -114,14 +114,14 @@ def test_a_commit_that_dies_is_whole_or_absent_and_is_there_once_when_it_is_repe
 
     def begin(path):
         path.parent.mkdir()
-        return Counter() if first or write(path, [(7, "z")], Batch("x", 0)) else Counter({(7, "z"): 1})
+        return Counter() if first or write(path, [(7, "z")], WriterBatch("x", 0)) else Counter({(7, "z"): 1})
 
     counter = Faulty()
     begin(tmp_path / "count/in")
     with monkeypatch.context() as patch:
         patch.setattr(commits, "Files", lambda: counter)
         patch.setattr(sinks, "Files", lambda: counter)
-        write(tmp_path / "count/in", [(1, "a"), (2, "b")], Batch("x", 1))
+        write(tmp_path / "count/in", [(1, "a"), (2, "b")], WriterBatch("x", 1))
     assert len(counter.log) > 10
     for at in some(range(len(counter.log))):
         path = tmp_path / f"{at}/in"
@@ -132,16 +132,16 @@ def test_a_commit_that_dies_is_whole_or_absent_and_is_there_once_when_it_is_repe
             patch.setattr(commits, "Files", lambda files=files: files)
             patch.setattr(sinks, "Files", lambda files=files: files)
             with pytest.raises(Dead):
-                write(path, [(1, "a"), (2, "b")], Batch("x", 1))
+                write(path, [(1, "a"), (2, "b")], WriterBatch("x", 1))
         (path.parent / "p.yaml").write_text("name: p\nclock: arrival\ninputs: {rows: in/}\noutputs: {rows: out/}\n")
         shown = [*path.glob("*.parquet")] if path.exists() else []
         if shown:
             assert there(path) in (before, whole)
             assert Counter(seen(path)) in (before, whole)
             run(path.parent / "p.yaml")
-        write(path, [(1, "a"), (2, "b")], Batch("x", 1))
+        write(path, [(1, "a"), (2, "b")], WriterBatch("x", 1))
         assert there(path) == whole == Counter(seen(path))
-        write(path, [(3, "c")], Batch("x", 2))
+        write(path, [(3, "c")], WriterBatch("x", 2))
         assert there(path) == whole + Counter({(3, "c"): 1})
         run(path.parent / "p.yaml")
         assert Counter(contents(path.parent / "out")) == there(path)
@@ -158,7 +158,7 @@ def seen(path):
 def test_writers_at_once_and_readers_meanwhile(tmp_path, seed):
     """Each writer's batches are there once, in order; a stream of the log has each row once; what is closed doesn't change."""
     chance = random.Random(seed)
-    write(tmp_path / "in", [(-1, "0")], Batch("begin"))
+    write(tmp_path / "in", [(-1, "0")], WriterBatch("begin"))
     errors = []
 
     def writer(name):
@@ -166,7 +166,7 @@ def test_writers_at_once_and_readers_meanwhile(tmp_path, seed):
             for _ in range(chance.choice([1, 2])):
                 while True:
                     try:
-                        write(tmp_path / "in", [(number, name)], Batch(name, number))
+                        write(tmp_path / "in", [(number, name)], WriterBatch(name, number))
                         break
                     except InputError as error:
                         if "if another writer was faster, write again" not in error.hint:
@@ -195,11 +195,11 @@ def test_logs_that_spark_may_not_write(tmp_path):
     (tmp_path / "p.yaml").write_text("name: p\ninputs: {rows: rows/}\noutputs: {rows: out/}\n")
     run(tmp_path / "p.yaml")
     with pytest.raises(StateError, match="the log is the output of a pipeline"):
-        write(tmp_path / "out", [(1, "a", 9, 1)], Batch("x"), TIMED)
-    write(tmp_path / "rows", [(1, "a", 9, 1)], Batch("x"), TIMED)
+        write(tmp_path / "out", [(1, "a", 9, 1)], WriterBatch("x"), TIMED)
+    write(tmp_path / "rows", [(1, "a", 9, 1)], WriterBatch("x"), TIMED)
     assert ddcli.read_log(tmp_path / "rows").rows() == [(1, "a", 0, 1), (1, "a", 9, 1)]
     with pytest.raises(InputError, match="before 10 are closed"):
-        write(tmp_path / "rows", [(1, "a", 9, 1)], Batch("y"), TIMED)
+        write(tmp_path / "rows", [(1, "a", 9, 1)], WriterBatch("y"), TIMED)
     few = types.StructType(TIMED.fields[1:])
     with pytest.raises(UsageError, match="the rows have the columns s string, and the log has k bigint, s string"):
         target(tmp_path / "rows", few)
@@ -251,7 +251,7 @@ def test_a_value_comes_back_as_it_was_written(tmp_path, kind):
     schema = types.StructType([types.StructField("v", kind)])
     to = target(tmp_path / "in", schema)
     batch = pa.RecordBatch.from_pydict({"v": KINDS[kind]}, pa.schema([("v", arrow_type(our_type(kind)))]))
-    to.commit([to.write([batch], Batch("x"))], Batch("x"))
+    to.commit([to.write([batch], WriterBatch("x"))], WriterBatch("x"))
     source = LogSource(CaseInsensitiveDict({"path": str(tmp_path / "in")}))
     assert source.schema()["v"].dataType == kind
     found, _ = read(tmp_path / "in")
