@@ -1,6 +1,6 @@
 """Typing of arithmetic: on numbers, and on dates, times and durations.
 
-Integers of all widths compute in `int64`, floats in `float64`, decimals exactly: `+` and `-` keep the
+Integers of all widths compute in `int64`, floats in their type (`float64` if one side has it), decimals exactly: `+` and `-` keep the
 larger scale, `*` adds the scales, `/` has at least 6 digits after the point, rounded half away from zero. A quotient of integers is a float; `//` cuts it.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import replace
 from ddcli.expressions.coerce import (
     DATE,
     DURATION,
+    FLOAT32,
     FLOAT64,
     INT64,
     MONTHS,
@@ -60,7 +61,7 @@ def arithmetic(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def numeric_arithmetic(name: str, operator: str, left: Expression, right: Expression) -> tuple[list[Expression], Type]:
-    """Convert both sides to int64, float64 or decimals."""
+    """Convert both sides to int64, floats or decimals."""
     args = (left, right)
     for arg in args:
         if not arg.type.is_numeric and arg.type.kind != "null":
@@ -75,7 +76,8 @@ def numeric_arithmetic(name: str, operator: str, left: Expression, right: Expres
     if any(type_.is_float for type_ in types):
         if operator == "%":
             raise Mismatch("`%` expects integers or decimals, got a float", hint="cast to decimal(p, s)")
-        return [convert(arg, FLOAT64) for arg in args], nullable_if_any(FLOAT64, args)
+        common = FLOAT64 if "float64" in [type_.kind for type_ in types] else FLOAT32
+        return [convert(arg, common) for arg in args], nullable_if_any(common, args)
     if any(type_.kind == "decimal" for type_ in types):
         return decimal_arithmetic(operator, left, right)
     if operator == "/":
@@ -284,8 +286,7 @@ def negate(name: str, args: Sequence[Expression]) -> Resolved:
     (arg,) = args
     type_ = arg.type
     if type_.kind in {"duration", "decimal"} or type_.is_float:
-        target = FLOAT64 if type_.is_float else type_
-        return [convert(arg, target)], nullable_if_any(target, args), name
+        return [arg], nullable_if_any(type_, args), name
     if type_.is_integer or type_.kind == "null":
         return [convert(arg, INT64)], nullable_if_any(INT64, args), name
     raise Mismatch(f"`-` expects a number, got {type_.required()}", arg)
@@ -310,7 +311,7 @@ def rounding(name: str, args: Sequence[Expression]) -> Resolved:
         scale = max(0, min(arg.type.scale, places))
         grown = arg.type.precision - arg.type.scale + scale + 1
         return [arg, *digits], nullable_if_any(decimal_type(grown, scale), [arg]), name
-    target = FLOAT64 if arg.type.is_float else INT64
+    target = arg.type if arg.type.is_float else INT64
     return [convert(arg, target), *digits], nullable_if_any(target, [arg]), name
 
 

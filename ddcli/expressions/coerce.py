@@ -1,7 +1,7 @@
 """Common types of expressions, and the casts to them.
 
 Rules. Integers of different widths meet in `int64`; `uint64` with a signed integer meets in `decimal(20, 0)`, the
-smallest type that holds both. An integer or decimal with a float meets in `float64`. A date with a timestamp meets in the
+smallest type that holds both. An integer or decimal with a float meets in that type of floats, `float32` with `float64` in `float64`. A date with a timestamp meets in the
 timestamp, a timestamp without a zone with one that has one in that zone. Nothing else converts by itself, with one convenience: a *literal* takes the type of the value beside it
 (`1.5` beside a float is a float, `'2013-01-01'` beside a date is that date), and is refused in the spec if it can't.
 """
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
 
-INT64, FLOAT64, BOOL, STRING, DATE, TIME = (Type(k) for k in ("int64", "float64", "bool", "string", "date", "time"))
+INT64, FLOAT32, FLOAT64, BOOL = (Type(k) for k in ("int64", "float32", "float64", "bool"))
+STRING, DATE, TIME = (Type(k) for k in ("string", "date", "time"))
 TIMESTAMP, DURATION, NULL = Type("datetime", unit="us"), Type("duration", unit="us"), Type("null", nullable=True)
 ZONED = Type("datetime", unit="us", zone=UTC)
 MONTHS = Type("months")  # calendar intervals have no fixed length: literals only, beside + and -
@@ -109,7 +110,7 @@ def _meet_fields(a: Type, b: Type) -> tuple[tuple[str, Type], ...]:
 
 def _meet_numbers(a: Type, b: Type) -> Type:
     if a.is_float or b.is_float:
-        return FLOAT64
+        return FLOAT64 if "float64" in (a.kind, b.kind) else FLOAT32
     if a.is_integer and b.is_integer and "uint64" not in (a.kind, b.kind):
         return INT64
     if a.is_integer and b.is_integer and not {a.kind, b.kind} & set(SIGNED):

@@ -1,7 +1,7 @@
 """Casts in polars: exact or an error. Decimals are rounded half away from zero, floats that become integers half to even.
 
 polars' own casts cut floats, round decimals half to even, and read text by their own rules; here text must have the form of
-the type (spaces around it are ignored), and a value that doesn't fit fails its row.
+the type (white space around it is ignored), and a value that doesn't fit fails its row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import polars as pl
 
 from ddcli.expressions.coerce import DIGITS, integer_range
 from ddcli.expressions.lower_number import grown, minus, scaled, shrunk, too_long, unscaled, wide
-from ddcli.expressions.types import MAX_PRECISION, Type
+from ddcli.expressions.types import MAX_PRECISION, SIGNED, Type
 from ddcli.expressions.years import outside
 from ddcli.expressions.zones import UTC, clocks, instants
 
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 INTEGER = r"^[+-]?[0-9]+$"
 DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 FLOAT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(inf|infinity|nan)$"
-DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+DAY = r"^[0-9]{4}(?:-[0-9]{1,2}-|/[0-9]{1,2}/)[0-9]{1,2}"
 TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 """The texts that are conditions, in lower case."""
-CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
+CLOCK = r"(?:[01]?[0-9]|2[0-3]):(?:[0-5]?[0-9](?::(?:[0-5]?[0-9](?:\.[0-9]*)?)?)?)?"
+"""A time on a clock, as DuckDB reads it: digits may be missing behind a colon or a point."""
 TIME = f"^{CLOCK}$"
 OFFSET = "( ?UTC|Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9](?::[0-5][0-9])?)?)$"
-TIMESTAMP = f"{DAY}([ T]{CLOCK})?$"
+TIMESTAMP = f"{DAY}(?:[ T]{CLOCK})?$"
 DATE = f"{DAY}(?:[ T]{CLOCK}(?:{OFFSET.removesuffix('$')})?)?$"
 """A day; a time behind it is ignored."""
+SPACES = " \t\n\v\f\r"
+"""The characters around a text that a cast ignores."""
 
 
 def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
@@ -41,7 +44,7 @@ def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     if source.kind in ("null", "list", "struct"):
         return value.cast(target.to_polars())
     if source.kind == "string":
-        return _from_text(low, cast, value.str.strip_chars(" "))
+        return _from_text(low, cast, value.str.strip_chars(SPACES))
     if target.kind == "string":
         return _to_text(source, value)
     if source.kind == "decimal" or target.kind == "decimal":
@@ -91,7 +94,7 @@ def _decimal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
             _fail(low, cast, number < 0)
         return number.cast(target.to_polars(), strict=False)
     if source.is_float:
-        moved = (value * float(10**target.scale)).round(0, mode="half_away_from_zero")
+        moved = (value.cast(pl.Float64) * float(10**target.scale)).round(0, mode="half_away_from_zero")
         # 2**127 is past 38 digits, so a value that does not fit 128 bits is null here and fails with the rest.
         number = moved.cast(pl.Int128, strict=False)
         _fail(low, cast, (number.is_null() & value.is_not_null()) | too_long(number, target.precision))
@@ -129,7 +132,8 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
         lowered = text.str.to_lowercase()
         result = pl.when(lowered.is_in(TRUE)).then(True).when(lowered.is_in(FALSE)).then(False)
     elif target.is_integer:
-        result = pl.when(text.str.contains(INTEGER)).then(text.cast(dtype, strict=False))
+        plain = text if target.kind in SIGNED else text.str.replace("^-(0+)$", "$1")
+        result = pl.when(text.str.contains(INTEGER)).then(plain.cast(dtype, strict=False))
     elif target.is_float:
         # "+nan" and the like: the sign of NaN has no meaning.
         plain = text.str.to_lowercase().str.replace(r"^[+-]nan$", "nan")
@@ -138,15 +142,22 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
         fits = text.str.contains(FLOAT) & (number.is_finite() | ~text.str.contains("[0-9]"))
         result = pl.when(fits).then(number)
     elif target.kind == "date":
-        day = text.str.slice(0, len("2013-01-01")).str.to_date("%Y-%m-%d", strict=False)
+        day = text.str.extract(f"({DAY})").str.replace_all("/", "-", literal=True).str.to_date("%Y-%m-%d", strict=False)
         result = _dated(pl.when(text.str.contains(DATE)).then(day), target)
     elif target.kind == "time":
-        full = pl.when(text.str.len_chars() == len("00:00")).then(text + ":00").otherwise(text)
-        result = pl.when(text.str.contains(TIME)).then(full.str.to_time("%H:%M:%S%.f", strict=False))
+        clock = _whole_clock(text).str.to_time("%H:%M:%S%.f", strict=False)
+        result = pl.when(text.str.contains(TIME)).then(clock)
     else:
         result = moment_in(text, target)
     _fail(low, cast, text.is_not_null() & result.is_null(), "is no")
     return result
+
+
+def _whole_clock(text: pl.Expr) -> pl.Expr:
+    """Return times with minutes, seconds, and at most nine digits of a second: `11:` is 11:00:00, and `11:00:00.` too."""
+    whole = text.str.replace(":$", ":00")
+    whole = pl.when(whole.str.count_matches(":", literal=True) == 1).then(whole + ":00").otherwise(whole)
+    return whole.str.replace(r"(\.[0-9]{9})[0-9]+$", "$1").str.strip_suffix(".")
 
 
 def _dated(value: pl.Expr, target: Type) -> pl.Expr:
@@ -164,11 +175,9 @@ def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
     # A date ends like an offset: `-01`.
     offset = pl.when(text.str.len_chars() > len("2013-01-01")).then(text.str.extract(OFFSET)) if target.zone else None
     bare = text if offset is None else pl.when(offset.is_null()).then(text).otherwise(text.str.replace(OFFSET, ""))
-    size = bare.str.len_chars()
-    day = pl.when(size == len("2013-01-01")).then(bare + " 00:00:00")
-    full = (
-        day.when(size == len("2013-01-01 00:00")).then(bare + ":00").otherwise(bare).str.replace("T", " ", literal=True)
-    )
+    moments = bare.str.replace("T", " ", literal=True).str.replace_all("/", "-", literal=True)
+    timed = pl.when(moments.str.contains(":", literal=True)).then(moments).otherwise(moments + " 00:")
+    full = _whole_clock(timed)
 
     def read(unit: Any) -> pl.Expr:
         local = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)
@@ -179,7 +188,10 @@ def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
         by_offset = by_offset.dt.convert_time_zone(target.zone or UTC)
         return pl.when(offset.is_null()).then(instants(local, replace(target, unit=unit))).otherwise(by_offset)
 
-    moment = read(target.unit or "us")
+    if target.unit == "ms":  # rounded, as from a timestamp of microseconds
+        moment = rounded_unit(read("us").to_physical(), 1000).cast(target.to_polars())
+    else:
+        moment = read(target.unit or "us")
     if target.unit == "ns":
         # polars wraps nanoseconds before 1677 and after 2262 around, but no microseconds in the years 1 to 9999.
         moment = pl.when(moment.to_physical() // 1000 == read("us").to_physical()).then(moment)
@@ -254,6 +266,9 @@ def _moved(low: Checks, cast: Cast, value: pl.Expr, source: Type, target: Type) 
         days = value.to_physical()
         _fail(low, cast, (days > most) | (days < -most))
         return (days.cast(pl.Int64) * (86400 * target.per_second)).cast(dtype)
+    if source.unit == "ns" and target.kind == "date":  # as in DuckDB by way of microseconds
+        source = replace(source, unit="us")
+        value = rounded_unit(value.to_physical(), 1000).cast(source.to_polars())
     if target.kind == "date":
         return (value.to_physical() // (86400 * source.per_second)).cast(pl.Int32).cast(pl.Date)
     if target.kind == "time":
@@ -266,5 +281,11 @@ def _moved(low: Checks, cast: Cast, value: pl.Expr, source: Type, target: Type) 
         _fail(low, cast, (number > most) | (number < -most))
         number = number * factor
     elif after < before:
-        number = number // (before // after)
+        number = rounded_unit(number, before // after)
     return number.cast(dtype)
+
+
+def rounded_unit(number: pl.Expr, size: int) -> pl.Expr:
+    """Return integers in a unit that is so many times as large, rounded half away from zero."""
+    whole, rest = number // size, number % size
+    return whole + ((2 * rest > size) | ((2 * rest == size) & (number > 0))).cast(pl.Int64)

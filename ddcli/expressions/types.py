@@ -34,7 +34,7 @@ OTHER_NAMES = {
     "uint16": "usmallint",
     "uint32": "uinteger",
     "uint64": "ubigint",
-    "decimal(38, 0)": "hugeint, int128, uhugeint",
+    "decimal(38, 0)": "hugeint, int128",
     "float32": "real, float4",
     "float64": "double, float, float8, double precision",
     "string": "text, str, varchar, char, bpchar, character, character varying, nvarchar",

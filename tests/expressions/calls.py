@@ -123,7 +123,7 @@ DAYS = [
         ]
     ),
 ]
-MOMENTS = [
+MOMENTS: list[dt.datetime | None] = [
     None,
     *(
         dt.datetime(*each)  # noqa: DTZ001
@@ -136,6 +136,7 @@ MOMENTS = [
             (9999, 12, 31, 23, 59, 59),
             (2024, 2, 1, 11, 1),
             (2000, 1, 3),
+            (1969, 12, 31, 23, 59, 59, 999600),
         ]
     ),
 ]
@@ -156,12 +157,17 @@ VALUES: dict[str, list[object]] = {
     "list[string?]?": [None, [], [None], [""], ["a", "b"], ["b", None, "a", "b"], ["", "a"]],
     "list[float64?]?": [None, [], [None], [math.nan, 1.0], [0.5, -0.5, None], [math.inf, 2.0]],
     "struct[i: int64?, s: string?]?": [None, {"i": 1, "s": "x"}, {"i": None, "s": None}],
+    "decimal(3, 3)?": [None, *map(Decimal, ["0.000", "0.005", "-0.500", "0.999", "0.125"])],
+    "datetime[ms]?": [None, *(each.replace(microsecond=each.microsecond // 1000 * 1000) for each in MOMENTS[1:])],
+    "datetime[ns]?": [None, *(each for each in MOMENTS[1:] if 1700 < each.year < 2200)],
+    "uint64?": [None, 0, 1, 255, 2**63 - 1, 2**63, 2**64 - 1],
 }
 """The values of a column, by its type."""
 SQL_TYPES = {
     "int64": "bigint",
     "int8": "tinyint",
     "uint8": "utinyint",
+    "uint64": "ubigint",
     "float64": "double",
     "float32": "float",
     "bool": "boolean",
@@ -169,6 +175,8 @@ SQL_TYPES = {
 SQL_TYPES |= {
     "string": "varchar",
     "datetime[us]": "timestamp",
+    "datetime[ms]": "timestamp_ms",
+    "datetime[ns]": "timestamp_ns",
     "list[int64?]": "bigint[]",
     "list[string?]": "varchar[]",
 }
@@ -383,8 +391,8 @@ def _rows() -> Iterator[dict[str, object]]:
 
 
 ROWS = list(_rows())
-NARROW = {"int8?", "uint8?", "float32?"}
-"""Types in which DuckDB computes with fewer bits than we do: only casts read their columns."""
+NARROW = {"int8?", "uint8?", "uint64?"}
+"""Types in which DuckDB computes with other bits than we do: only casts read their columns."""
 
 
 class Aggregations:

@@ -130,9 +130,15 @@ class Comparison:
             if other == FAILED or same(value, other) or (may_fail and value == FAILED):
                 continue
             used = {name: row[name] for name in re.findall(r"\b[ab]\d+\b", written)}
-            if differs is None or not differs(used, value, other):
+            if not _with_zero(value, other) and (differs is None or not differs(used, value, other)):
                 self.different.append(f"{written} over {used}: {value!r} here, {other!r} in DuckDB")
                 return
+
+
+def _with_zero(value: object, other: object) -> bool:
+    """Return whether texts differ only in a zero before a decimal's point, which DuckDB leaves out where the type has no digit there."""
+    texts = isinstance(value, str) and isinstance(other, str)
+    return texts and str(value).replace("0.", ".") == str(other).replace("0.", ".")
 
 
 def _digits(_: dict[str, object], value: object, other: object) -> bool:

@@ -210,7 +210,8 @@ def arithmetic(call: Call, args: list[Any]) -> Any:
     if call.type.is_float:
         if sign == "/" and b == 0:
             raise Fails
-        return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b}[sign]()
+        found = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b}[sign]()
+        return nearest_single(found) if call.type.kind == "float32" else found
     if call.type.is_integer:
         if sign == "//":
             return int64(truncated(a, b))
@@ -813,7 +814,7 @@ def cast(value: Any, source: Type, target: Type) -> Any:
         inner = dict(source.fields)
         return {name: cast(value[name], inner[name], kind) for name, kind in target.fields}
     if source.kind == "string":
-        return value if target.kind == "string" else from_text(value.strip(" "), target)
+        return value if target.kind == "string" else from_text(value.strip(" \t\n\v\f\r"), target)
     if target.kind == "string":
         return to_text(value)
     if target.is_float:
@@ -845,6 +846,9 @@ def cast_moment(value: Any, source: Type, target: Type) -> Any:
         return shown_at(value, target.zone)
     if target.kind == "date":
         return value.date()
+    if target.unit == "ms":
+        size, start = dt.timedelta(milliseconds=1), dt.datetime(1970, 1, 1, tzinfo=value.tzinfo)
+        return start + half_away(Fraction((value - start) // dt.timedelta(microseconds=1), 1000)) * size
     return value.time() if target.kind == "time" else value
 
 
@@ -854,6 +858,14 @@ def single(value: float) -> float:
         return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
         raise Fails from None
+
+
+def nearest_single(value: float) -> float:
+    """Return the nearest float of 32 bits, infinite beyond the largest; of a result in 64 bits that of the exact one."""
+    try:
+        return single(value)
+    except Fails:
+        return math.copysign(math.inf, value)
 
 
 def whole_number(value: int, target: Type) -> int:
@@ -877,22 +889,29 @@ def from_text(text: str, target: Type) -> Any:
         return single(found) if target.kind == "float32" else found
     if target.kind == "bool":
         return matched("(?i)true|t|yes|y|1|false|f|no|n|0", text).lower() in ("true", "t", "yes", "y", "1")
-    clock = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
+    clock = r"([01]?[0-9]|2[0-3]):([0-5]?[0-9](:([0-5]?[0-9](\.[0-9]*)?)?)?)?"
+    day = r"[0-9]{4}(-[0-9]{1,2}-|/[0-9]{1,2}/)[0-9]{1,2}"
     try:
         if target.kind == "date":
-            day = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
             offset = "(Z|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])?"
-            return dt.date.fromisoformat(matched(f"{day}([ T]{clock}{offset})?", text)[:10])
+            return day_of(matched(f"{day}([ T]{clock}{offset})?", text))
         if target.kind == "time":
-            return dt.time.fromisoformat(six_digits(matched(clock, text)))
-        return dt.datetime.fromisoformat(six_digits(matched(f"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{clock})?", text)))
+            return time_of(matched(clock, text))
+        matched(f"{day}([ T]{clock})?", text)
+        return dt.datetime.combine(day_of(text), time_of(re.split("[ T]", text)[1]) if ":" in text else dt.time())
     except ValueError:
         raise Fails from None
 
 
-def six_digits(text: str) -> str:
-    whole, point, fraction = text.partition(".")
-    return whole + point + fraction.ljust(6, "0")[:6] if point else text
+def day_of(text: str) -> dt.date:
+    """Return the day at the beginning of a text."""
+    return dt.date(*map(int, re.split("[-/]", re.split("[ T]", text)[0])))
+
+
+def time_of(text: str) -> dt.time:
+    """Return a time, whose last parts may be missing."""
+    hour, minute, second, fraction = [*re.split("[:.]", text), "", "", ""][:4]
+    return dt.time(int(hour), int(minute or 0), int(second or 0), int(fraction.ljust(6, "0")[:6]))
 
 
 def matched(pattern: str, text: str) -> str:
