@@ -9,6 +9,7 @@ timestamp, a timestamp without a zone with one that has one in that zone. Nothin
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING
@@ -32,6 +33,11 @@ TIMESTAMP, DURATION, NULL = Type("datetime", unit="us"), Type("duration", unit="
 ZONED = Type("datetime", unit="us", zone=UTC)
 MONTHS = Type("months")  # calendar intervals have no fixed length: literals only, beside + and -
 DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19, "uint8": 3, "uint16": 5, "uint32": 10, "uint64": 20}
+
+
+CLOCK = r"\d\d:\d\d(:\d\d([.,]\d+)?)?( ?Z|[+-]\d\d(:?\d\d(:\d\d)?)?)?"
+FORMS = {"date": r"\d{4}-\d\d-\d\d", "time": CLOCK, "datetime": rf"\d{{4}}-\d\d-\d\d([ T]{CLOCK})?"}
+"""The forms of constant dates and times: Python reads more, as weeks and any letter before the time."""
 
 
 class Mismatch(Exception):
@@ -213,6 +219,8 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
     """Return the date, time or timestamp that a constant text names; raises Mismatch, also for digits of a second that the type can't hold."""
     form = {"date": "2013-01-31", "time": "23:59:59", "datetime": "2013-01-31 23:59:59"}[type_.kind]
     try:
+        if not re.fullmatch(FORMS[type_.kind], text.strip()):
+            raise ValueError
         if type_.kind == "date":
             return dt.date.fromisoformat(text.strip())
         if type_.kind == "time":

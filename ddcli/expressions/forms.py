@@ -12,7 +12,7 @@ from sqlglot import exp
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
 from ddcli.expressions.coerce import BOOL, INT64, NULL, STRING, Mismatch, check_lengths, convert, has_nanoseconds, unify
-from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
+from ddcli.expressions.literals import DIFF_UNITS, TEMPORAL, interval, interval_of, number, temporal
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Case, Cast, Expression, Literal
 from ddcli.expressions.types import SQL_NAMES, parse_sql_type, parse_type
@@ -148,11 +148,17 @@ class FormReader(ABC):
         return Cast(literal, found.type, span=found.span) if has_nanoseconds(literal, found.type) else found
 
     def interval(self, node: exp.Interval) -> Expression:
-        """Read `interval '30' day`."""
+        """Read `interval '30' day`, `interval '1 day 2 hours'`, and `interval (n) day`, n times the length of one."""
         size, named = self.take(node, "this", "unit")
+        if named is None and isinstance(size, exp.Literal):
+            written, is_text = self.take(size, "this", "is_string")
+            if is_text:
+                return interval_of(str(written), self.place(node))
         if named is not None and not isinstance(named, exp.Var):
             self.fail(named, "an interval has one unit", "add two intervals: interval '1' day + interval '2' hour")
         unit = str(*self.take(named, "this")).lower().removesuffix("s") if named else ""
+        if isinstance(size, exp.Paren) and unit in DIFF_UNITS:
+            return self.resolve(node, "*", [self.read(size), interval("1", unit, self.place(node))])
         amount = str(self.take(size, "this", "is_string")[0]) if isinstance(size, exp.Literal) else ""
         return interval(amount, unit, self.place(node))
 
@@ -189,6 +195,8 @@ class FormReader(ABC):
             elif written.endswith("]") and parse_type(written[: written.rindex("[")]):
                 hint = "an element of what is cast is `(x::type)[1]`; lists of a fixed length are not supported"
             raise SpecError(f"no type is named `{written}`", span=where, hint=hint)
+        if target.kind == "duration" and isinstance(argument, Literal) and isinstance(argument.value, str):
+            return interval_of(argument.value, span)
         found = casts.cast(argument, localized(target.required(), current_zone()), span, tried=tried)
         # An `integer` has 32 bits: its values are those of int64 that these hold.
         return convert(found, INT64) if SQL_NAMES.get(written.lower()) == "int32" else found

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-STEP = re.compile(r"""\.([^\W\d][\w-]*)|\."((?:[^"\\]|\\.)*)"|\[(\d{1,9})\]|\['([^']*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
+NAME = r"""([^\s."'*$#@?()\[\]\\](?:[^."*\[\]\\]*[^\s."*\[\]\\])?)"""
+"""A name without quotes."""
+STEP = re.compile(rf"""\.{NAME}|\."((?:[^"\\]|\\.)*)"|\[((?:\#?-)?\d{{1,9}})\]|\['([^']*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 EACH = "[*]"
 """The end of a path to each element of a list."""
 DEEP = 100
@@ -40,7 +42,7 @@ class Digits(str):
 
 
 def steps_of(path: str) -> tuple[str | int, ...] | None:
-    """Return the names and positions of a path, None if it has another form.
+    """Return the names and positions of a path, those below zero counted from the end, None if it has another form.
 
     >>> steps_of('$.a[0]."b c"')
     ('a', 0, 'b c')
@@ -57,9 +59,10 @@ def steps_of(path: str) -> tuple[str | int, ...] | None:
             return None
         name, quoted, position, other, again = match.groups()
         escaped = quoted if quoted is not None else again
-        found.append(
-            int(position) if position else re.sub(r"\\(.)", r"\1", escaped) if escaped is not None else name or other
-        )
+        if position == "#-0":
+            return None
+        step = int(position.removeprefix("#")) if position else name or other
+        found.append(step if escaped is None else re.sub(r'\\(["\\])', r"\1", escaped))
         at = match.end()
     return tuple(found)
 
@@ -72,7 +75,7 @@ def part_of(text: str, steps: Sequence[str | int]) -> Any:
             named = (value for name, value in found if name == step) if isinstance(found, Members) else iter(())
             found = next(named, MISSING)
         else:
-            found = found[step] if is_array(found) and step < len(found) else MISSING
+            found = found[step] if is_array(found) and -len(found) <= step < len(found) else MISSING
     return found
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError
 from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS
@@ -38,14 +39,16 @@ LONGEST_WHOLE = 40
 
 
 def number(digits: str, span: Span) -> Literal:
-    """Return a number: whole ones are int64, `1.5` is a decimal, `1e3` a float. Raises SpecError for one that no type holds."""
+    """Return a number: whole ones are int64, beyond its range decimals, `1.5` is a decimal, `1e3` a float. Raises SpecError for one that no type holds."""
     if re.fullmatch(r"-?\d+", digits):
         value = _whole(digits)
         low, high = integer_range("int64")
-        if not low <= value <= high:
-            hint = "write it with a point: a decimal has 38 digits"
-            raise SpecError(f"{digits} is too large for int64", span=span, hint=hint)
-        return Literal(value, INT64, span=span)
+        if low <= value <= high:
+            return Literal(value, INT64, span=span)
+        size = len(str(abs(value)))
+        if size > MAX_PRECISION:
+            raise SpecError(f"{digits} has more than {MAX_PRECISION} digits", span=span)
+        return Literal(Decimal(value), decimal_type(size, 0), span=span)
     if re.fullmatch(r"-?\d*\.\d*", digits):
         exact = Decimal(digits) or Decimal(digits.lstrip("-"))  # decimals have no -0.0
         whole, _, fraction = digits.lstrip("-").partition(".")
@@ -68,6 +71,29 @@ def temporal(literal: Literal, target: Type) -> Literal:
         return Literal(temporal_value(str(literal.value), target, literal), target, span=literal.span)
     except Mismatch as mismatch:
         raise SpecError(mismatch.problem, span=literal.span, hint=mismatch.hint) from None
+
+
+PART = re.compile(r"\s*([+-]?\d+)\s*([a-z]+?)s?(?=[\s\d+-]|$)", re.IGNORECASE)
+
+
+def interval_of(text: str, span: Span) -> Literal:
+    """Return the interval that a text names, `1 day` or `1 year 6 months`. Raises SpecError for any other text, and for months beside days, which have no common length."""
+    parts, at = [], 0
+    while match := PART.match(text, at):
+        parts.append(interval(match[1], match[2].lower(), span))
+        at = match.end()
+    if not parts or text[at:].strip():
+        raise SpecError(
+            f"'{text}' is no interval", span=span, hint="as in interval '1 day' or interval '2 hours 30 minutes'"
+        )
+    first, *others = parts
+    if any(each.type != first.type for each in others):
+        hint = "add them one after the other: x + interval '1' month + interval '2' day"
+        raise SpecError("an interval of months and of days has no length", span=span, hint=hint)
+    if not others:
+        return first
+    value: Any = sum((each.value for each in others), first.value)  # type: ignore[arg-type, misc]
+    return replace(first, value=value, in_days=all(each.in_days for each in parts))
 
 
 def interval(amount: str, unit: str, span: Span) -> Literal:

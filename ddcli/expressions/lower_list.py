@@ -77,8 +77,15 @@ def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # A sum beyond 128 bits would be another number: the floats' sum shows that.
     near = values.list.eval(whole.cast(pl.Float64).sum()).list.first()
     if call.function == "list_avg":
+        count = values.list.drop_nulls().list.len()
         exact = pl.when(near.abs() > MOST).then(near).otherwise(total.cast(pl.Float64))
-        return pl.when(some).then(quotient(exact, 10.0**kind.scale) / values.list.drop_nulls().list.len())
+        found = quotient(exact, 10.0**kind.scale) / count
+        if kind.is_integer:  # a float does not hold all digits of a larger sum
+            by = pl.when(some).then(count).otherwise(1).cast(pl.Int128)
+            sign = pl.when(total < 0).then(-1.0).otherwise(1.0)
+            parts = (total.abs() // by).cast(pl.Float64) + (total.abs() % by).cast(pl.Float64) / by.cast(pl.Float64)
+            found = pl.when(total.abs() > wide(2**53)).then(sign * parts).otherwise(found)
+        return pl.when(some).then(found)
     if kind.kind == "decimal":
         failing = some & (too_long(total, MAX_PRECISION) | (near.abs() > MOST))
         fits = checked(low, call, total, failing, "the sum has more than 38 digits")

@@ -104,8 +104,10 @@ def _is_to_places(call: Expression) -> bool:
     return isinstance(digits, Literal) and call.type.is_float and isinstance(digits.value, int) and digits.value > 0
 
 
-def _is_cast_as_duckdb(node: Expression) -> bool:
-    """Return whether a cast reads more texts than before, which were null, or rounds parts of a second that it cut before."""
+def _is_exact(node: Expression) -> bool:
+    """Return whether a cast reads more texts than before, which were null, or rounds parts of a second that it cut before; or a mean of large integers."""
+    if isinstance(node, Call) and node.function == "list_avg":
+        return node.args[0].type.inner is not None and node.args[0].type.inner.is_integer
     if not isinstance(node, Cast):
         return False
     source, target = node.argument.type, node.type
@@ -113,7 +115,11 @@ def _is_cast_as_duckdb(node: Expression) -> bool:
         return node.try_ or target.kind == "time" or target.unit == "ms"
     if target.kind == "date":
         return source.unit == "ns"
-    return source.kind == target.kind and source.kind in ("datetime", "duration") and source.second_digits > target.second_digits
+    return (
+        source.kind == target.kind
+        and source.kind in ("datetime", "duration")
+        and source.second_digits > target.second_digits
+    )
 
 
 REVISIONS = {
@@ -121,6 +127,6 @@ REVISIONS = {
     "as in DuckDB": _is_like_duckdb,
     "by the calendar of zones": _is_by_calendar,
     "rounded as in binary": _is_to_places,
-    "casts as in DuckDB": _is_cast_as_duckdb,
+    "casts and means as in DuckDB": _is_exact,
 }
 """The revisions, each with the calls whose values it changed."""

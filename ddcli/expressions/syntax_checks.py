@@ -100,8 +100,13 @@ GRAMMAR |= {"at", "time", "zone", "asymmetric", "to", "materialized", "view", "b
 
 
 def check_words(tree: Tree, tokens: Sequence[Token]) -> None:
-    """Raise SpecError for a name or a constant that no node has, since sqlglot has dropped it, and for one directly behind a number, as in `1_000`."""
+    """Raise SpecError for a name or a constant that no node has, since sqlglot has dropped it, for one directly behind a number, as in `1_000`, and for nothing between commas."""
     for number, behind in pairwise(tokens):
+        if number.token_type == behind.token_type == TokenType.COMMA:
+            raise SpecError("a value is missing between these commas", span=tree.text.at(behind.start))
+        if number.token_type == TokenType.R_PAREN and behind.text.lower() == "export_state":
+            span = tree.text.at(behind.start, len(behind.text))
+            raise SpecError("`export_state` is not supported", span=span, hint="an alias of this name needs `as`")
         if (
             number.token_type == TokenType.NUMBER
             and behind.start == number.end + 1

@@ -94,9 +94,14 @@ a || 'x → 10 → never closed
 (a + 1 → 10 → expected `)`
  → 5 → missing
 a; b → 6 → `;` ends an expression
-9223372036854775808 → 5 → too large for int64
-NINES → 5 → too large for int64
--NINES → 6 → too large for int64
+NINES → 5 → has more than 38 digits
+-NINES → 6 → has more than 38 digits
+interval '1 month 2 days' → 14 → an interval of months and of days has no length
+cast('soon' as interval) → 5 → is no interval
+timestamp '2017-07-23A13:10:11' → 15 → is not a timestamp
+date '2017-W01-1' → 10 → is not a date
+time '101112' → 10 → is not a time
+cast(1 as uhugeint) → 15 → no type is named
 interval 'NINES' day → 14 → too long
 cast(a as flaot64) → 15 → no type is named `flaot64` → `float64`
 cast(day as int64) → 5 → date can't be cast to int64 → epoch
@@ -172,6 +177,7 @@ def test_substitute() -> None:
 def test_the_least_integer() -> None:
     """Unary minus belongs to the number."""
     assert value("-9223372036854775808") == -(2**63)
+    assert value("9223372036854775808") == 2**63  # a decimal
 
 
 @pytest.mark.parametrize(

@@ -134,12 +134,18 @@ select c from t right semi join u on b = c → 1:33 → `right semi join` is not
 select t.a from t left join (u cross join unnest([1]) as l(i)) on i = b → → `lateral` and `unnest` are not supported in the joins on the right side
 with recursive r as (select 1 as l union all select l + count(*) over () from r where l < 3) select * from r → → with `union all`, a recursive part is a plain `select`
 with recursive r as (select 1 as l union all select l + 1 from r where l < 3 qualify rank() over (order by l) = 1) select * from r → → with `union all`, a recursive part is a plain `select`
-select array(select c from u where u.a = t.a) as x from t → 1:8 → `array(select ...)` is not supported
+select array(select c from u where u.a = t.a) as x from t → 1:8 → `array(select ...)` needs an order
+select array(select distinct c from u order by a) as x from t → 1:8 → `array(select ...)` needs an order
+select a,, b from t → 1:10 → a value is missing between these commas
+select sum(a) export_state from t → 1:15 → `export_state` is not supported
+select grouping(AS64) as g from t group by rollup (a) → 1:8 → grouping takes at most 63 expressions
+select count(*) as n from t group by cube (a, b, s, a, b, s, a) → 1:44 → more than 64 sets of columns are grouped by
+select (select min(u.a) from u group by grouping sets (t.a, u.a)) as m from t → → grouping sets can't have a column of the query around this one
 select sum(a) over w as n from t window w as (order by a), W as (order by b) → → two windows are named
 """)
 def test_a_mistake_is_refused_at_its_place(text, place, problem):
     with pytest.raises(DdError) as found:
-        bound(text)
+        bound(text.replace("AS64", ", ".join("a" * 64)))
     assert problem in found.value.problem
     if place:
         assert str(found.value.span).partition(":")[2] == place

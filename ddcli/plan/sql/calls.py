@@ -1,4 +1,4 @@
-"""Calls of aggregates, of `grouping` and of `any` and `all` in expressions, as syntax."""
+"""Calls of aggregates, of `grouping`, of `any` and `all`, and of `array` with a query, as syntax."""
 
 from __future__ import annotations
 
@@ -54,6 +54,47 @@ def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
 def find_groupings(nodes: list[exp.Expr]) -> list[exp.Expr]:
     """Return the calls of `grouping` in expressions, without those in subqueries."""
     return outermost(nodes, is_grouping, _read_of_groups)
+
+
+def query_of_list(call: exp.Anonymous) -> tuple[exp.Select, exp.Expr] | None:
+    """Return a query with one value, the list that `array(select x from ... order by y)` is, and the order as written; None if the query has no order.
+
+    The query becomes a derived table with the keys as further columns, over which `array_agg` takes the first one in their order.
+    """
+    if (made := call.meta.get("made")) is not None:  # a tree may be read again
+        return made
+    query = call.expressions[0]
+    order = query.args.get("order")
+    if order is None or len(query.selects) != 1:
+        return None
+    if query.args.get("limit") is None and query.args.get("offset") is None:
+        query.set("order", None)
+    value, keys = query.selects[0], list[exp.Expr]()
+    plain = isinstance(query, exp.Select) and not query.args.get("distinct")
+    columns = [exp.to_identifier("value")]
+    for each in order.expressions:
+        key = exp.column("value")
+        if not _is_entry(each.this, value, by_alias=not plain):
+            if not plain:
+                return None
+            columns.append(exp.to_identifier(f"key{len(columns)}"))
+            key = exp.column(columns[-1].copy())
+            query.append("expressions", exp.alias_(each.this.copy(), f"#key{len(columns)}", quoted=True))
+        keys.append(exp.Ordered(this=key, desc=each.args.get("desc"), nulls_first=each.args.get("nulls_first")))
+    rows = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier("rows"), columns=columns))
+    listed = exp.Anonymous(this="array_agg", expressions=[exp.Order(this=exp.column("value"), expressions=keys)])
+    made = exp.Select(expressions=[exp.alias_(listed, "list")], from_=exp.From(this=rows)), order
+    call.meta["made"] = made
+    return made
+
+
+def _is_entry(key: exp.Expr, entry: exp.Expr, *, by_alias: bool) -> bool:
+    """Return whether a key of an order is the only entry of the list: by its position, as it is written, or by its alias, which a column of its name may hide."""
+    if isinstance(key, exp.Literal) and not key.is_string:
+        return bool(key.this == "1")
+    if by_alias and isinstance(key, exp.Column) and not key.table and key.name.lower() == entry.alias_or_name.lower():
+        return True
+    return bool(key == entry.unalias())
 
 
 def outermost(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Call = tuple[AggregateCall, Expression | None]
     """An aggregate, and the condition of the rows that it is of, None where it is of all."""
 
+BITS = 63
+"""The most expressions of a `grouping(...)`, whose value has a bit for each."""
 MOST = 64
 """The most grouping sets that a `group by` may expand to."""
 
@@ -132,6 +134,8 @@ def _grouping(
     if not found or any(text not in keys for text in found):
         hint = "grouping(a) is 1 in rows of a `rollup`, `cube` or `grouping sets` where `a` is not grouped by, else 0"
         raise SpecError("grouping takes expressions that are grouped by", span=statement.tree.place(node), hint=hint)
+    if len(found) > BITS:
+        raise SpecError(f"grouping takes at most {BITS} expressions", span=statement.tree.place(node))
     return found
 
 
@@ -235,8 +239,13 @@ def _sets(
         parts = [key(part) for part in inner]
         if isinstance(written, exp.Rollup):
             return [[text for part in parts[:end] for text in part] for end in range(len(parts), -1, -1)]
-        kept = list(product((True, False), repeat=min(len(parts), 7)))
+        if 2 ** len(parts) > MOST:
+            raise too_many(written)
+        kept = list(product((True, False), repeat=len(parts)))
         return [[text for part, is_in in zip(parts, each, strict=True) if is_in for text in part] for each in kept]
+
+    def too_many(at: exp.Expr) -> SpecError:
+        return SpecError(f"more than {MOST} sets of columns are grouped by", span=statement.tree.place(at))
 
     written, everything = statement.tree.take(group, "expressions", "all")
     if everything:
@@ -250,7 +259,13 @@ def _sets(
     for each in written or ():
         found = [[*one, *other] for one in found for other in sets(each)]
         if len(found) > MOST:
-            raise SpecError(f"more than {MOST} sets of columns are grouped by", span=statement.tree.place(group))
+            raise too_many(group)
+    around = block.environment.outer.node.schema if block.environment.outer is not None else {}
+    read = {name for each in keys.values() for name in each.columns() if name in around}
+    if len(found) > 1 and not all(map(block.scope.owns, read)):
+        hint = "it is the same in all rows: group by the others, and compare it in `where`"
+        problem = "grouping sets can't have a column of the query around this one"
+        raise SpecError(problem, span=statement.tree.place(group), hint=hint)
     return keys, [list(dict.fromkeys(each)) for each in found]
 
 

@@ -15,7 +15,7 @@ from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls
 from ddcli.plan.conditions import all_of, any_of
-from ddcli.plan.sql.calls import OWNED, find_aggregates, is_aggregate, quantifier
+from ddcli.plan.sql.calls import OWNED, find_aggregates, is_aggregate, quantifier, query_of_list
 from ddcli.plan.sql.names import UnknownName
 
 if TYPE_CHECKING:
@@ -99,14 +99,20 @@ class RowExpressions(ExpressionReader):
         return super().read(node)
 
     def call(self, node: exp.Anonymous) -> Expression:
-        """Read a function call; the rows of a subquery have no order, in which they would be a list."""
+        """Read a function call; the rows of a subquery are a list if it has an order."""
         if (
             str(node.this).lower() == "array"
             and len(node.expressions) == 1
             and isinstance(node.expressions[0], exp.Query)
         ):
-            hint = "write `coalesce((select array_agg(x order by x) from ...), [])`"
-            self.fail(node, "`array(select ...)` is not supported: the rows have no order", hint)
+            self.take(node, "this", "expressions")
+            found = query_of_list(node)
+            if found is None:
+                hint = "write `array(select x from ... order by x)`, with one column, which an order of distinct rows has to name"
+                self.fail(node, "`array(select ...)` needs an order: a collection has none", hint)
+            query, order = found
+            self.tree.take_all(order)
+            return self.resolve(node, "coalesce", [self.block.scalar(query), self.resolve(node, "array", [])])
         return super().call(node)
 
     def quantified(self, node: exp.Expr, word: str) -> Expression:

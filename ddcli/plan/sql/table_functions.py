@@ -16,6 +16,7 @@ from ddcli.expressions.parse import expanded
 from ddcli.expressions.scope import TableCall
 from ddcli.expressions.steps import UnnestStep
 from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.expressions.zones import UTC
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import QueryLowering
 
 SERIES = ("generate_series", "range")
+DAY = 86_400_000_000
+"""Microseconds of a day."""
 LISTS = "split(text, ',') makes a list; of a list in a JSON text write unnest(x -> '$[*]')"
 
 
@@ -100,6 +103,8 @@ def _moments(block: Block, name: str, args: Sequence[Expression], column: str) -
         count, value = f"date_sub('month', a, b) // {size}", f"add_months(a, n * {size})"
     else:
         count, value = f"(epoch_us(b) - epoch_us(a)) // {size}", "a + n * step"
+        if step.in_days and first.type.zone not in {None, UTC}:  # by the calendar, whose days may be an hour shorter
+            count, value = f"{count} + 1", f"add_days(a, n * {size // DAY})"
     (number,) = renamed(["#n"], {*block.schema, column}).values()
     first, last = (convert(end, TIMESTAMP) if end.type.kind == "date" else end for end in (first, last))
     ends = {"a": first, "b": last, "step": step}
