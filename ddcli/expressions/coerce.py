@@ -218,9 +218,11 @@ def has_nanoseconds(literal: Literal, type_: Type) -> bool:
 def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.time:
     """Return the date, time or timestamp that a constant text names; raises Mismatch, also for digits of a second that the type can't hold."""
     form = {"date": "2013-01-31", "time": "23:59:59", "datetime": "2013-01-31 23:59:59"}[type_.kind]
+    name = "timestamp" if type_.kind == "datetime" else type_.kind
+    wrong = Mismatch(f"'{text}' is not a {name}", literal, f"write it as '{form}'")
+    if not re.fullmatch(FORMS[type_.kind], text.strip()):
+        raise wrong
     try:
-        if not re.fullmatch(FORMS[type_.kind], text.strip()):
-            raise ValueError
         if type_.kind == "date":
             return dt.date.fromisoformat(text.strip())
         if type_.kind == "time":
@@ -230,8 +232,7 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
             return clock
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError:
-        name = "timestamp" if type_.kind == "datetime" else type_.kind
-        raise Mismatch(f"'{text}' is not a {name}", literal, f"write it as '{form}'") from None
+        raise wrong from None
     if fraction_of(text)[type_.second_digits :].strip("0"):
         finer = f"; cast('{text}' as {replace(type_, unit='ns')}) keeps nine" if type_.unit in {"us", "ms"} else ""
         hint = f"write at most {type_.second_digits}{finer}"

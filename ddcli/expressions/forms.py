@@ -12,7 +12,7 @@ from sqlglot import exp
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
 from ddcli.expressions.coerce import BOOL, INT64, NULL, STRING, Mismatch, check_lengths, convert, has_nanoseconds, unify
-from ddcli.expressions.literals import DIFF_UNITS, TEMPORAL, interval, interval_of, number, temporal
+from ddcli.expressions.literals import TEMPORAL, interval, interval_of, number, temporal
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Case, Cast, Expression, Literal
 from ddcli.expressions.types import SQL_NAMES, parse_sql_type, parse_type
@@ -157,7 +157,7 @@ class FormReader(ABC):
         if named is not None and not isinstance(named, exp.Var):
             self.fail(named, "an interval has one unit", "add two intervals: interval '1' day + interval '2' hour")
         unit = str(*self.take(named, "this")).lower().removesuffix("s") if named else ""
-        if isinstance(size, exp.Paren) and unit in DIFF_UNITS:
+        if isinstance(size, exp.Paren) and unit in casts.DIFF_UNITS:
             return self.resolve(node, "*", [self.read(size), interval("1", unit, self.place(node))])
         amount = str(self.take(size, "this", "is_string")[0]) if isinstance(size, exp.Literal) else ""
         return interval(amount, unit, self.place(node))

@@ -61,7 +61,8 @@ def query_of_list(call: exp.Anonymous) -> tuple[exp.Select, exp.Expr] | None:
 
     The query becomes a derived table with the keys as further columns, over which `array_agg` takes the first one in their order.
     """
-    if (made := call.meta.get("made")) is not None:  # a tree may be read again
+    made: tuple[exp.Select, exp.Expr] | None = call.meta.get("made")
+    if made is not None:  # a tree may be read again
         return made
     query = call.expressions[0]
     order = query.args.get("order")

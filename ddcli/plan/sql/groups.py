@@ -37,6 +37,7 @@ BITS = 63
 """The most expressions of a `grouping(...)`, whose value has a bit for each."""
 MOST = 64
 """The most grouping sets that a `group by` may expand to."""
+TOO_MANY = f"more than {MOST} sets of columns are grouped by"
 
 
 def is_grouped(node: exp.Select, written: list[exp.Expr]) -> bool:
@@ -236,16 +237,10 @@ def _sets(
         (inner,) = statement.tree.take(written, "expressions")
         if isinstance(written, exp.GroupingSets):
             return [each for part in inner for each in sets(part)]
-        parts = [key(part) for part in inner]
-        if isinstance(written, exp.Rollup):
-            return [[text for part in parts[:end] for text in part] for end in range(len(parts), -1, -1)]
-        if 2 ** len(parts) > MOST:
-            raise too_many(written)
-        kept = list(product((True, False), repeat=len(parts)))
-        return [[text for part, is_in in zip(parts, each, strict=True) if is_in for text in part] for each in kept]
-
-    def too_many(at: exp.Expr) -> SpecError:
-        return SpecError(f"more than {MOST} sets of columns are grouped by", span=statement.tree.place(at))
+        found = _expanded([key(part) for part in inner], rollup=isinstance(written, exp.Rollup))
+        if found is None:
+            raise SpecError(TOO_MANY, span=statement.tree.place(written))
+        return found
 
     written, everything = statement.tree.take(group, "expressions", "all")
     if everything:
@@ -259,14 +254,30 @@ def _sets(
     for each in written or ():
         found = [[*one, *other] for one in found for other in sets(each)]
         if len(found) > MOST:
-            raise too_many(group)
+            raise SpecError(TOO_MANY, span=statement.tree.place(group))
+    if len(found) > 1:
+        _refuse_outer(statement, block, group, keys)
+    return keys, [list(dict.fromkeys(each)) for each in found]
+
+
+def _expanded(parts: list[list[str]], *, rollup: bool) -> list[list[str]] | None:
+    """Return the grouping sets of a `rollup`, the beginnings of its parts, or of a `cube`, all their combinations; None if these are too many."""
+    if rollup:
+        return [[text for part in parts[:end] for text in part] for end in range(len(parts), -1, -1)]
+    if 2 ** len(parts) > MOST:
+        return None
+    kept = product((True, False), repeat=len(parts))
+    return [[text for part, is_in in zip(parts, each, strict=True) if is_in for text in part] for each in kept]
+
+
+def _refuse_outer(statement: QueryLowering, block: Block, group: exp.Expr, keys: Mapping[str, Expression]) -> None:
+    """Raise SpecError for a grouping expression of several sets that reads the query around: it would be null in some of them, and its value in others."""
     around = block.environment.outer.node.schema if block.environment.outer is not None else {}
     read = {name for each in keys.values() for name in each.columns() if name in around}
-    if len(found) > 1 and not all(map(block.scope.owns, read)):
+    if not all(map(block.scope.owns, read)):
         hint = "it is the same in all rows: group by the others, and compare it in `where`"
         problem = "grouping sets can't have a column of the query around this one"
         raise SpecError(problem, span=statement.tree.place(group), hint=hint)
-    return keys, [list(dict.fromkeys(each)) for each in found]
 
 
 def _key(statement: QueryLowering, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> Expression:
