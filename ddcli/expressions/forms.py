@@ -157,7 +157,7 @@ class FormReader(ABC):
         if named is not None and not isinstance(named, exp.Var):
             self.fail(named, "an interval has one unit", "add two intervals: interval '1' day + interval '2' hour")
         unit = str(*self.take(named, "this")).lower().removesuffix("s") if named else ""
-        if isinstance(size, exp.Paren) and unit in casts.DIFF_UNITS:
+        if isinstance(size, exp.Paren) and (unit in casts.DIFF_UNITS or unit in casts.MONTH_UNITS):
             return self.resolve(node, "*", [self.read(size), interval("1", unit, self.place(node))])
         amount = str(self.take(size, "this", "is_string")[0]) if isinstance(size, exp.Literal) else ""
         return interval(amount, unit, self.place(node))

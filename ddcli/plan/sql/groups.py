@@ -244,20 +244,24 @@ def _sets(
 
     written, everything = statement.tree.take(group, "expressions", "all")
     if everything:
-        listed = [each for each in entries if each.written is None or not find_aggregates([each.written])]
-        written = [each.written for each in listed if each.written is not None]
-        for each in listed:
-            if each.written is None:
-                plain = column(block.node, each.column)
-                keys.setdefault(plain.text(), plain)
+        written = _ungrouped(block, entries, keys)
     found = [list(keys)]
     for each in written or ():
         found = [[*one, *other] for one in found for other in sets(each)]
         if len(found) > MOST:
             raise SpecError(TOO_MANY, span=statement.tree.place(group))
-    if len(found) > 1:
-        _refuse_outer(statement, block, group, keys)
+    _refuse_outer(statement, block, group, keys if len(found) > 1 else {})
     return keys, [list(dict.fromkeys(each)) for each in found]
+
+
+def _ungrouped(block: Block, entries: Sequence[Entry], keys: dict[str, Expression]) -> list[exp.Expr]:
+    """Return the entries of a list without aggregates, of `group by all`; columns that `*` stands for become keys."""
+    listed = [each for each in entries if each.written is None or not find_aggregates([each.written])]
+    for each in listed:
+        if each.written is None:
+            plain = column(block.node, each.column)
+            keys.setdefault(plain.text(), plain)
+    return [each.written for each in listed if each.written is not None]
 
 
 def _expanded(parts: list[list[str]], *, rollup: bool) -> list[list[str]] | None:
