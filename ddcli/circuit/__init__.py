@@ -6,7 +6,6 @@
 * groups: aggregate calls as descriptions of lanes or functions of rows
 * linear: linear chains: computed columns, and lanes of the input
 * operators: the operator of each physical node
-* partition: the columns by which a collection is partitioned
 * retention: the length of the past that arrangements and logs keep
 * routes: the lanes by which rows find their shard, or the rows that they look up
 * running_windows: window calls that continue from row to row

@@ -14,7 +14,6 @@ import numpy as np
 
 from ddcli.circuit.context import CircuitContext, Traces
 from ddcli.circuit.operators import INT64, Operators, reduction
-from ddcli.circuit.partition import owned
 from ddcli.circuit.routes import is_in_order, route
 from ddcli.circuit.shards import shards_of
 from ddcli.circuit.source_places import SourcePlaces
@@ -135,7 +134,7 @@ def assemble(
             result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange | Upsert)]
         else:
             layout = result.outputs[name] = Layout(node.schema)
-            if owned(node, scope.nt) is not None:
+            if node.partition(scope.nt) is not None:
                 result.owned.add(name)
             elif parted and scope.workers.count > 1:
                 parts = [Consolidate() for _ in pools]

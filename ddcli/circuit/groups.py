@@ -38,7 +38,8 @@ from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
 from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
 from ddcli.plan import physical
-from ddcli.plan.reductions import ALL, accumulated, cells, is_gathered
+from ddcli.plan.physical import ALL
+from ddcli.plan.reductions import accumulated, cells, is_gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,9 +10,8 @@ from ddcli.job.request import read_request
 from ddcli.plan import presence
 from ddcli.plan.changes import describe
 from ddcli.plan.descriptions import OWN, by_words
-from ddcli.plan.physical import WAITING, Arrangement, Linear
+from ddcli.plan.physical import ALL, WAITING, Arrangement, Linear
 from ddcli.plan.places import places
-from ddcli.plan.reductions import ALL
 from ddcli.store.state.pipeline_file import file_of
 
 if TYPE_CHECKING:

@@ -92,13 +92,12 @@ class RunBudget:
     def check_work(self, graph: PhysicalGraph, places: Callable[[], Mapping[str, OperatorPlace]]) -> list[BudgetError]:
         """Return an error for each operator of a plan whose work is of a worse class than the file allows, at its place."""
         from ddcli.plan.descriptions import details
-        from ddcli.plan.work import work
 
         if not self.work:
             return []
         errors = []
         for node in graph.nodes:
-            found, place = work(node), places().get(node.fingerprint)
+            found, place = node.work, places().get(node.fingerprint)
             most, span = self.work.get(place.collection if place else None) or self.work.get(None) or (None, None)
             if found is None or most is None or WORK_CLASSES.index(found) <= WORK_CLASSES.index(most):
                 continue

@@ -43,5 +43,4 @@
 * test_steps: a file's tests with types
 * union: collections in one schema
 * windows: window calls as nodes, and their lowering
-* work: the class of work of physical nodes
 """

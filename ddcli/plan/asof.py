@@ -12,7 +12,8 @@ from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import logical, physical
 from ddcli.plan.join import comparable, joined_columns, match_keys
-from ddcli.plan.reductions import ALL, INT64
+from ddcli.plan.physical import ALL
+from ddcli.plan.reductions import INT64
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange, column_as, is_not_null, linear, project
 

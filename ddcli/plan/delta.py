@@ -23,8 +23,8 @@ from ddcli.expressions.types import Type
 from ddcli.plan import loops, physical
 from ddcli.plan.loops import level
 from ddcli.plan.node import Graph, below, digest
+from ddcli.plan.physical import is_constant
 from ddcli.plan.shape import conform, is_not_null, not_null_column
-from ddcli.plan.work import is_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

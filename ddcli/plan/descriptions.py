@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
 from ddcli.expressions.tree import quoted
 from ddcli.plan import loops, physical, windows
-from ddcli.plan.reductions import ALL, RECORDS, finished
-from ddcli.plan.work import in_order_of_time
+from ddcli.plan.physical import ALL, in_order_of_time
+from ddcli.plan.reductions import RECORDS, finished
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Call, Literal
 from ddcli.plan import loops, physical
 from ddcli.plan.conditions import alternatives, conjuncts
-from ddcli.plan.reductions import ALL
+from ddcli.plan.physical import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

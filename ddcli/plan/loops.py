@@ -42,6 +42,10 @@ class LoopVariable(OfLoop):
     kind: ClassVar[str] = "variable"
     index: int
 
+    @property
+    def work(self) -> None:
+        return None
+
 
 class Enter(OfLoop):
     """Each record of the input from the round `max(0, at)` on; `at` is an integer that is never null."""
@@ -71,6 +75,10 @@ class Iterate(OfLoop):
     guard: int
 
     @property
+    def work(self) -> None:
+        return None
+
+    @property
     def identity_values(self) -> tuple[Any, ...]:
         return (self.loop, self.depth, self.variables, self.bound)
 
@@ -94,6 +102,10 @@ class Leave(Node):
 
     kind: ClassVar[str] = "leave"
     which: int
+
+    @property
+    def work(self) -> None:
+        return None
 
 
 def level(node: Node) -> int:

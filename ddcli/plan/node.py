@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import Schema, Type
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
@@ -100,6 +100,8 @@ NO_KEYS: Keys = frozenset()
 
 
 Origins = dict[str, list[tuple[int, str]]]
+Partition = tuple[tuple[str, "Type"], ...] | None
+"""The columns by which a collection lies in shards, each with the type that it had at the exchange, which decided its lanes. None: nothing is known."""
 Values = dict[str, Any]
 """Values of some of a record's columns."""
 
@@ -159,6 +161,33 @@ class Node:
     def reads(self, wanted: Columns) -> list[Columns]:
         """Return the columns of each input that the node reads to compute its `wanted` columns; by default all."""
         return [frozenset(child.schema) for child in self.inputs]
+
+    @property
+    def work(self) -> str | None:
+        """The class of work, one of `WORK_CLASSES`, which bounds the rows that a physical node reads for a change, not the time that this takes.
+
+        None: it computes nothing, as inputs, loops, and the nodes at which collections enter or leave these. Only the work of a person's Python functions
+        has no bound here.
+        """
+        return "change"
+
+    def partition(self, times: int) -> Partition:
+        """Return the columns by which the records of a physical node are in shards: all of them are in the record, so equal ones are together.
+
+        Times have `times` coordinates. If equal records already share a shard, no exchange is needed.
+        """
+        return None
+
+    def partition_of_input(self, times: int) -> Partition:
+        """Return the partition of the first input, under the names that its columns have in the result; None where one is gone."""
+        columns, names = self.inputs[0].partition(times), self.decided(self.schema)[0]
+        if columns is None or any(column not in names for column, _ in columns):
+            return None
+        return tuple((names[column], kind) for column, kind in columns)
+
+    def partition_by(self, names: Iterable[str]) -> Partition:
+        """Return the partition by columns of the result itself."""
+        return tuple((name, self.schema[name]) for name in names)
 
     def column_origins(self) -> Origins:
         """Return for each column of the result the columns of inputs, each with the number of its input, that have the same value; its own comes first.

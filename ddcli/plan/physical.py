@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.expressions import stage
+from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.tree import Column, Literal
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan.loops import OfLoop
 from ddcli.plan.node import Node
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import Origins
+    from ddcli.plan.node import Origins, Partition
+
+
+ALL = "$all"
+"""The key of a collection that is one group: one constant."""
 
 
 class Scan(Node):
@@ -31,6 +37,10 @@ class Scan(Node):
     meaning: str = ""
     arranged: tuple[str, ...] = ()
     """The key by which another pipeline keeps it."""
+
+    @property
+    def work(self) -> None:
+        return None
 
 
 class UpsertTable(Node):
@@ -49,6 +59,9 @@ class UpsertTable(Node):
     def identity_values(self) -> tuple[Any, ...]:
         return (self.key, self.name, "lasting") if self.lasting else (self.key, self.name)
 
+    def partition(self, times: int) -> Partition:
+        return self.partition_by(self.key)
+
 
 class SnapshotTable(Node):
     """The current table, the columns of its key first; without a key the records are whole."""
@@ -57,8 +70,22 @@ class SnapshotTable(Node):
     key: tuple[str, ...]
     name: str
 
+    @property
+    def work(self) -> str:
+        return "everything"
 
-class WatchedRecords(Node):
+    def partition(self, times: int) -> Partition:
+        return self.partition_by(self.key or self.schema)
+
+
+class WholeRecords(Node):
+    """Records that are exchanged by all of their columns."""
+
+    def partition(self, times: int) -> Partition:
+        return self.partition_by(self.schema)
+
+
+class WatchedRecords(WholeRecords):
     """An input whose records are watched for negative multiplicities."""
 
     kind: ClassVar[str] = "watch"
@@ -76,6 +103,9 @@ class Linear(Node):
         for step in self.steps:
             names = {name: names[origin] for name, origin in step.origins(names).items() if origin in names}
         return {name: [(0, origin)] for name, origin in names.items()}
+
+    def partition(self, times: int) -> Partition:
+        return self.partition_of_input(times)
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
@@ -116,20 +146,25 @@ class SignedSum(Node):
         """The word for it by its signs."""
         return "negate" if self.signs == (-1,) else "subtract" if -1 in self.signs else "concat"
 
+    def partition(self, times: int) -> Partition:
+        """Return that of all inputs: equal records may come of different ones, so these must lie in shards by the same columns."""
+        first, *others = [child.partition(times) for child in self.inputs]
+        return first if all(other == first for other in others) else None
 
-class StandingRecord(Node):
+
+class StandingRecord(WholeRecords):
     """The input's record from the first time on at which it exists, for good."""
 
     kind: ClassVar[str] = "once"
 
 
-class Consolidated(Node):
+class Consolidated(WholeRecords):
     """At most one update for a record and time."""
 
     kind: ClassVar[str] = "consolidate"
 
 
-class Show(Node):
+class Show(WholeRecords):
     """Updates shown to a person on their way."""
 
     kind: ClassVar[str] = "inspect"
@@ -147,6 +182,9 @@ class Arrangement(Node):
         """Return the columns that are not of the key."""
         return tuple(name for name in self.schema if name not in self.key)
 
+    def partition(self, times: int) -> Partition:
+        return self.partition_by(self.key)
+
 
 def is_imported(node: Node) -> bool:
     """Return whether a node is the very arrangement that another pipeline keeps."""
@@ -162,6 +200,10 @@ class KeptArrangement(Arrangement):
     """An arrangement whose contents come from a state: its input is a `Scan` of them. It has the identity `identity`."""
 
     identity: str
+
+    @property
+    def work(self) -> None:
+        return None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -203,6 +245,20 @@ class EquiJoin(Node):
             found[name] = [(at, source), *partners]
         return found
 
+    @property
+    def work(self) -> str:
+        left, right = self.inputs
+        assert isinstance(left, Arrangement)
+        assert isinstance(right, Arrangement)
+        keys = zip(left.key, right.key, strict=True)
+        alike = all(is_constant(left, one) or is_constant(right, other) for one, other in keys)
+        return "everything" if alike else "output"
+
+    def partition(self, times: int) -> Partition:
+        if times > 1:  # its updates wait for their times, in shards by all of its columns
+            return self.partition_by(self.schema)
+        return self.partition_of_input(times)
+
 
 class RowLookup(Node):
     """New updates, the first input, that are looked up in the second, an `Arrangement`; no collection by itself.
@@ -220,6 +276,10 @@ class RowLookup(Node):
         found = self.inputs[1]
         assert isinstance(found, Arrangement)
         return found
+
+    @property
+    def work(self) -> str:
+        return "output"
 
 
 class HalfJoin(RowLookup):
@@ -252,7 +312,18 @@ class DeltaJoin(Node):
     kind: ClassVar[str] = "delta join"
 
 
-class AsofGroup(Node):
+class OfGroups(Node):
+    """An operator over the groups of an `Arrangement`. It leaves its groups in the shards in which they are arranged, and has their keys among its columns."""
+
+    @property
+    def work(self) -> str:
+        return work_of_groups(self)
+
+    def partition(self, times: int) -> Partition:
+        return self.inputs[0].partition(times)
+
+
+class AsofGroup(OfGroups):
     """The left rows of each group of an `Arrangement` input, each with the nearest right row's columns. State.
 
     The first of a row's values, `SIDE`, is 0 or 1 for its side; then come `lanes` integers, in whose order the last right row before
@@ -265,6 +336,10 @@ class AsofGroup(Node):
     inner: bool
     strict: bool
     condition: str
+
+    @property
+    def work(self) -> str:
+        return "output" if in_order_of_time(self) else work_of_groups(self)
 
 
 SIDE = "$side"
@@ -283,8 +358,11 @@ class Accumulate(Node):
     by: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
 
+    def partition(self, times: int) -> Partition:
+        return self.partition_by(self.by)
 
-class Group(Node):
+
+class Group(OfGroups):
     """A reduction that reads the rows of its groups: `Arrangement` input, one value for each call, kept beside it. State."""
 
     kind: ClassVar[str] = "reduce"
@@ -292,7 +370,7 @@ class Group(Node):
     calls: tuple[AggregateCall, ...]
 
 
-class PythonGroup(Node):
+class PythonGroup(OfGroups):
     """A reduction by a Python function over an `Arrangement` input. State."""
 
     kind: ClassVar[str] = "reduce"
@@ -301,7 +379,7 @@ class PythonGroup(Node):
     function: str
 
 
-class Multiplicity(Node):
+class Multiplicity(OfGroups):
     """Each record of an `Arrangement` input (all columns the key) as often as `function` of its count returns. State."""
 
     function: Expression | None
@@ -311,8 +389,12 @@ class Multiplicity(Node):
         """The word for it by its function."""
         return "threshold" if self.function else "distinct"
 
+    @property
+    def work(self) -> str:
+        return "change"
 
-class Top(Node):
+
+class Top(OfGroups):
     """The first `k` rows of each group of an `Arrangement` input, in the order of `order_by`. State."""
 
     kind: ClassVar[str] = "top_k"
@@ -320,7 +402,7 @@ class Top(Node):
     order_by: tuple[tuple[str, bool], ...]
 
 
-class WindowedGroup(Node):
+class WindowedGroup(OfGroups):
     """The rows of each group of an `Arrangement` input in the order of `order_by`, each with the cells of `calls`. State."""
 
     kind: ClassVar[str] = "window"
@@ -335,6 +417,11 @@ class WindowedGroup(Node):
         if not known or len(known) < len(reaches) or lane_column(0) not in self.inputs[0].schema:
             return None
         return max(before for before, _ in known) + max(after for _, after in known)
+
+    @property
+    def work(self) -> str:
+        bounded = "output" if isinstance(self, RunningGroup) else None if self.reach is None else "change"
+        return (bounded if in_order_of_time(self) else None) or work_of_groups(self, "partition")
 
 
 class RunningGroup(WindowedGroup):
@@ -361,6 +448,9 @@ class OrderLanes(Node):
 
     kind: ClassVar[str] = "order"
     lanes: tuple[tuple[str, str, bool], ...]
+
+    def partition(self, times: int) -> Partition:
+        return self.inputs[0].partition(times)
 
 
 class EnterAt(OfLoop):
@@ -392,7 +482,38 @@ WAITING = "-waiting"
 """The ending of a trace's name that keeps a node's updates until their time."""
 
 
-class Delay(Node):
+class Delay(WholeRecords):
     """The input, whose updates at future times are kept until these times are reached. State."""
 
     kind: ClassVar[str] = "delay"
+
+
+def in_order_of_time(node: Node) -> bool:
+    """Return whether the times of a node are totally ordered: one coordinate, outside of loops. Elsewhere windows and as-of joins read whole groups."""
+    if node.free:
+        return False
+    while node.inputs:
+        node = node.inputs[0]
+    return not isinstance(node, Scan) or node.nt == 1
+
+
+def work_of_groups(node: Node, groups: str = "groups") -> str:
+    """Return the class of an operator that reads `groups` of its arrangement, which may be a single one, of all rows."""
+    (arranged,) = node.inputs
+    assert isinstance(arranged, Arrangement)
+    return "everything" if all(is_constant(arranged, name) for name in arranged.key) else groups
+
+
+def is_constant(node: Node, column: str) -> bool:
+    """Return whether a column has one value only, as far as its expression shows."""
+    while isinstance(node, Linear | Arrangement | OrderLanes):
+        for step in reversed(node.steps) if isinstance(node, Linear) else ():
+            if isinstance(step, MapStep):
+                found = dict(step.columns).get(column)
+                if not isinstance(found, Column):
+                    return isinstance(found, Literal)
+                column = found.name
+            elif not isinstance(step, FilterStep) and column not in node.inputs[0].schema:
+                return False
+        (node,) = node.inputs
+    return column == ALL

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.plan.work import work
 from ddcli.spec.bounds import WORK_CLASSES
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def classes_of_work(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
     found: dict[str, str] = {}
     at = places(bound, plan)
     for node in plan.graph.nodes:
-        place, own = at.get(node.fingerprint), work(node)
+        place, own = at.get(node.fingerprint), node.work
         if place is not None and place.collection is not None and own is not None:
             found[place.collection] = worse(found.get(place.collection, own), own)
     return found
@@ -83,7 +82,7 @@ def work_regressions(
     found: dict[str, tuple[OperatorPlace, str, str]] = {}
     at = places(bound, plan)
     for node in plan.graph.nodes:
-        place, own = at.get(node.fingerprint), work(node)
+        place, own = at.get(node.fingerprint), node.work
         if place is None or own is None or place.collection is None or place.collection not in before:
             continue
         known = found[place.collection][2] if place.collection in found else before[place.collection]

@@ -16,6 +16,7 @@ from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, POOLED, Schema, Type
 from ddcli.plan import groupings, physical
+from ddcli.plan.physical import ALL
 from ddcli.plan.shape import arrange, is_not_null, linear, project
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 INT64 = Type("int64")
 WIDE = Type("decimal", precision=MAX_PRECISION)
 """The sum that a mean is taken of: it may leave the integers' type where the mean does not."""
-ALL = "$all"
-"""The key of a collection that is one group: one constant."""
 RECORDS = "$records"
 
 

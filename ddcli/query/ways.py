@@ -12,7 +12,7 @@ from ddcli.expressions.tree import Column
 from ddcli.plan import loops, physical
 from ddcli.plan.logical import PRESENT
 from ddcli.plan.node import Graph
-from ddcli.plan.reductions import ALL
+from ddcli.plan.physical import ALL
 from ddcli.plan.shape import not_null_column
 
 if TYPE_CHECKING:

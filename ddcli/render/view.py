@@ -17,7 +17,6 @@ from ddcli.plan.descriptions import columns, details
 from ddcli.plan.estimates import PastRun, estimated_rows
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.physical import WAITING
-from ddcli.plan.work import work
 from ddcli.store.state.entries import Size
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class OperatorView:
 
     `names` are those of its collection in the pipeline file, `says` describes the operator beyond its `kind`, `loop` is the innermost loop
     around it. `readers` read its collection; an arrangement with several is shared. `keeps`: it has state. `work` is the class of
-    `plan.work` that bounds its work for a change. `estimated` are the rows that the last run was expected to put out, estimated from the
+    `Node.work` that bounds its work for a change. `estimated` are the rows that the last run was expected to put out, estimated from the
     runs before.
     """
 
@@ -186,7 +185,7 @@ def view_of(
             kind=node.kind,
             names=tuple(called.get(node.fingerprint, ())),
             says=(*details(node), *exported[node.fingerprint], *_bound(node)),
-            work=work(node),
+            work=node.work,
             columns=columns(node),
             inputs=tuple(inputs[node.fingerprint]),
             readers=tuple(dict.fromkeys(readers[node.fingerprint])),
@@ -227,7 +226,7 @@ def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[Ru
 
 def _bound(node: Node) -> list[str]:
     """Return the bound of a node's work in words, if it is more than the change."""
-    found = work(node)
+    found = node.work
     return [] if found in (None, "change") else [f"work: {found}"]
 
 

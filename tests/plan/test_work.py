@@ -7,7 +7,6 @@ import pytest
 from ddcli.plan import physical
 from ddcli.plan.descriptions import details
 from ddcli.plan.lower import lower
-from ddcli.plan.work import work
 from ddcli.spec.bounds import WORK_CLASSES
 from tests.cases import cases
 from tests.plan.support import chain, logical, planned
@@ -15,7 +14,7 @@ from tests.plan.support import chain, logical, planned
 
 def classes(graph):
     """Return the classes of a graph that are more than the change, the worst last."""
-    found = {work(node) for node in graph.nodes} - {None, "change"}
+    found = {node.work for node in graph.nodes} - {None, "change"}
     return sorted(found, key=WORK_CLASSES.index)
 
 
@@ -72,5 +71,5 @@ def test_whole_groups_are_read_where_times_are_not_in_order(operator, alone, els
     ):
         graph = lower(logical(collections, time=time))
         (node,) = [node for node in graph.nodes if isinstance(node, physical.WindowedGroup | physical.AsofGroup)]
-        assert work(node) == found
+        assert node.work == found
         assert (found in ("partition", "everything")) == ("reads whole partitions" in details(node))
