@@ -23,7 +23,7 @@ from ddcli.spec import tree, values
 from ddcli.spec.model import GUARD
 from ddcli.spec.operators import OPERATORS
 from ddcli.store.files.access import LARGEST, SMALL
-from ddcli.store.files.objects import COPIED
+from ddcli.store.files.objects import PART, PARTS
 from ddcli.store.state.runs import KEPT
 from ddcli.store.tables.csv_records import LONGEST_NAME
 from tests import generated, shown
@@ -131,7 +131,7 @@ def test_limits_are_those_of_the_code():
     ]
     written = [f"{figure:,}".replace(",", " ") for figure in figures]
     assert [figure for figure in written if not re.search(rf"(?<!\d )(?<!\d){figure}(?! ?\d)", page)] == []
-    powers = [(MOST_COPIES, "2^30"), (LEAST_MEMORY, "256 MiB"), (SMALL, "1 MiB"), (COPIED, "5 GiB")]
+    powers = [(MOST_COPIES, "2^30"), (LEAST_MEMORY, "256 MiB"), (SMALL, "1 MiB"), (PART * PARTS, "144 GiB")]
     powers += [
         (LARGEST, "1 GiB"),
         (module_text.LARGEST, "1 MiB"),

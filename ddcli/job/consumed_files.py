@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import EngineError, InputError
 from ddcli.job.summary import plural
 from ddcli.store.files.access import real
+from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import PRIVATE, places_of
 from ddcli.store.tables.inventory import list_input, unmoved
@@ -103,18 +104,20 @@ def archive(spec: Spec, base: Path, manifest: Manifest, files: Files) -> None:
         if given.archive is None or name not in manifest.inputs:
             continue
         directory = real(locate(base, given.archive.value))
-        for file, place in unmoved(given.path.value, base, manifest.inputs[name].files):
-            from ddcli.store.files.move import move
-            from ddcli.store.tables.file_identity import is_file
+        found = {place: file for file, place in unmoved(given.path.value, base, manifest.inputs[name].files)}
+        targets = {place: locate(base, file.archived) for place, file in found.items()}
+        # A file may have named another archive since.
+        moved = [place for place, target in targets.items() if real(target).is_relative_to(directory)]
+        if not moved:
+            continue
+        from ddcli.store.files.move import move
+        from ddcli.store.tables.file_identity import is_file
 
-            target = locate(base, file.archived)
-            if not real(target).is_relative_to(directory):
-                continue  # the file has named another archive since
-            try:
-                move(files, place, target, partial(is_file, file))
-            except EngineError as error:
-                error.hint = "the run is committed; make room or permit it, then run again to move the file"
-                raise
+        try:
+            one_by_one(lambda place: move(files, place, targets[place], partial(is_file, found[place])), moved)  # noqa: B023 - done before the next input
+        except EngineError as error:
+            error.hint = "the run is committed; make room or permit it, then run again to move the file"
+            raise
 
 
 def refuse_shared_files(spec: Spec, listings: Mapping[str, Listing]) -> None:

@@ -146,7 +146,7 @@ class Result:
     pieces: list[Piece] = field(default_factory=list)
     kept: list[ShardFiles] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
-    batches: list[tuple[Path, Path]] = field(default_factory=list)
+    batches: list[Path] = field(default_factory=list)
     read: dict[str, InputReport] = field(default_factory=dict)
     failed: Sequence[pl.DataFrame] = ()
     lines: list[str] = field(default_factory=list)

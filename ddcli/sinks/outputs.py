@@ -184,12 +184,12 @@ class Publishing:
         self._joined(name).add(data)
         self.request.progress.wrote(rows, data.nbytes)
 
-    def _joined(self, name: str) -> JointFile:
-        """Return the file in the making of an output."""
+    def _joined(self, name: str, expected: int = 0) -> JointFile:
+        """Return the file in the making of an output, which is begun for the `expected` bytes."""
         assert self.transaction is not None, "a dry run writes nothing"
         with self._lock:
             if name not in self._joint:
-                self._joint[name] = self.transaction.join_output(self._path(name))
+                self._joint[name] = self.transaction.join_output(self._path(name), expected)
             return self._joint[name]
 
     def _finish(self, name: str) -> None:
@@ -205,6 +205,8 @@ class Publishing:
             if waiting:
                 self._write(name, self._encoded(waiting)[0])
             return
+        if elsewhere:
+            self._joined(name, sum(written.size for _, written in elsewhere))
         if waiting:
             self._add_part(name, *self._encoded(waiting))
         for place, written in elsewhere:

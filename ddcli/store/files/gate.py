@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import zlib
 from contextlib import suppress
 from errno import EACCES, EPERM, EROFS
@@ -60,9 +61,13 @@ WRITE = 2
 """Linux's SYNC_FILE_RANGE_WRITE."""
 MANY, AT_ONCE = 4, 8
 """Files that are worth threads, and how many of these: a disk flushes eight files in little more time than one."""
+REQUESTS = 64
+"""Requests that wait for an object store at one time: each takes some 20 ms there, and next to nothing here."""
+PENDING = 64 << 20
+"""Bytes of files that may be on their way to an object store while the run continues."""
 
 
-def side_by_side(action: Callable[[Path], None], paths: Sequence[Path]) -> None:
+def side_by_side(action: Callable[[Path], object], paths: Sequence[Path]) -> None:
     """Apply an action to each of some paths, several at a time if they are many; raise the first error when all are done."""
     if len(paths) < MANY:
         for path in paths:
@@ -70,9 +75,10 @@ def side_by_side(action: Callable[[Path], None], paths: Sequence[Path]) -> None:
         return
     from concurrent.futures import wait
 
-    done: list[Future[None]] = []
+    threads = _threads(REQUESTS if isinstance(paths[-1], ObjectPath) else AT_ONCE)
+    done: list[Future[object]] = []
     try:
-        done.extend(_threads().submit(action, path) for path in paths)
+        done.extend(threads.submit(action, path) for path in paths)
         wait(done)
     finally:  # also after an interrupt: no thread may still be at work when the caller continues
         for each in done:
@@ -82,12 +88,20 @@ def side_by_side(action: Callable[[Path], None], paths: Sequence[Path]) -> None:
         each.result()
 
 
+def one_by_one(action: Callable[[Path], object], paths: Sequence[Path]) -> None:
+    """Apply an action to each of some files, in their order; to objects side by side, as each is a request."""
+    for path in paths:
+        if not isinstance(path, ObjectPath):
+            action(path)
+    side_by_side(action, [path for path in paths if isinstance(path, ObjectPath)])
+
+
 @cache
-def _threads() -> ThreadPoolExecutor:
+def _threads(count: int) -> ThreadPoolExecutor:
     """Return threads that wait for work as long as the process lives: on a busy machine it takes longer to begin some than to flush files."""
     from concurrent.futures import ThreadPoolExecutor
 
-    return ThreadPoolExecutor(AT_ONCE, "flush")
+    return ThreadPoolExecutor(count, "flush")
 
 
 os.register_at_fork(after_in_child=_threads.cache_clear)
@@ -228,6 +242,46 @@ class Files:
         """Remove an empty directory; one that is gone already is no error."""
         if not isinstance(path, ObjectPath):
             self.do("remove", path, partial(_remove_directory, path))
+
+
+class PendingWrites:
+    """Writes of new files, those of objects on their way while their writer continues; `finish` waits for them.
+
+    Threads may add some at once. No more than `PENDING` bytes are on their way, but for one file that is larger.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._done: list[Future[Written]] = []
+        self._bytes = 0
+        self._room = threading.Condition()
+
+    def add(self, path: Path, data: Bytes) -> Written:
+        """Write a file, or begin to write an object; return its size and checksum."""
+        if not isinstance(path, ObjectPath):
+            return self._files.write(path, data)
+        size = memoryview(data).nbytes
+        with self._room:
+            self._room.wait_for(lambda: not self._bytes or self._bytes + size <= PENDING)
+            self._bytes += size
+            self._done.append(_threads(REQUESTS).submit(self._write, path, data, size))
+        return Written(size, checksum(data))
+
+    def finish(self) -> None:
+        """Wait for all writes; raise the first error."""
+        done, self._done = self._done, []
+        for each in done:
+            each.exception()
+        for each in done:
+            each.result()
+
+    def _write(self, path: Path, data: Bytes, size: int) -> Written:
+        try:
+            return self._files.write(path, data)
+        finally:
+            with self._room:
+                self._bytes -= size
+                self._room.notify_all()
 
 
 def _create(path: ObjectPath, data: Bytes) -> None:

@@ -40,10 +40,16 @@ OWN = frozenset(os.environ)
 """The variables that this process was started with."""
 PATIENCE = timedelta(seconds=30)
 """The time for which a request is tried again before the store counts as out of reach."""
+UPLOADS = 8
+"""Parts of an object that are on their way together."""
 COPIED = 5 << 30
 """Bytes of the largest object that a store copies by itself: S3's limit."""
 BLOCK = 16 << 20
 """Bytes that are in memory together of an object that is copied through here."""
+PART = 16 << 20
+"""Bytes of a part of an object that is written piece by piece, if no size is expected."""
+PARTS = 9 << 10
+"""Parts of such an object at most: stores take 10 000."""
 COPY_OF = "dd-copy-of"
 """The entry of a copy's metadata with the tag of its original: tags of equal objects may differ."""
 FETCHED_TOGETHER = 1 << 16
@@ -179,10 +185,17 @@ class ObjectPath(PosixPath):
         tag: str = put["e_tag"]
         return tag
 
-    def appender(self, attributes: dict[str, str] | None = None) -> Appender:
-        """Return a binary file to write the object with, piece by piece. It appears whole when that is closed."""
+    def appender(self, attributes: dict[str, str] | None = None, *, expected: int = 0) -> Appender:
+        """Return a binary file to write the object with, piece by piece. It appears whole when that is closed.
+
+        Its parts are so large that no more than `PARTS` have the `expected` number of bytes.
+        """
+        part = max(PART, -(-expected // PARTS))
         with self._errors():
-            return Appender(_obstore().open_writer(self.store, self.key, attributes=attributes), self._errors)
+            file = _obstore().open_writer(
+                self.store, self.key, attributes=attributes, buffer_size=part, max_concurrency=UPLOADS
+            )
+        return Appender(self, file, part * PARTS, self._errors)
 
     def replace(self, target: Any) -> ObjectPath:
         """Copy the object to its new name and remove it. In between there are both; done again, it ends the same."""
@@ -229,7 +242,7 @@ class ObjectPath(PosixPath):
 
     def _copy_through(self, target: ObjectPath, marked: dict[str, str] | None = None) -> None:
         """Copy an object piece by piece: one that is larger than stores copy by themselves."""
-        copy = target.appender(marked)
+        copy = target.appender(marked, expected=self.head()["size"])
         with self.reader() as file:
             while block := file.read(BLOCK):
                 copy.write(block)
@@ -260,14 +273,25 @@ class ObjectPath(PosixPath):
 
 
 class Appender:
-    """An object that is being written (see `ObjectPath.appender`)."""
+    """An object of at most `room` bytes that is being written (see `ObjectPath.appender`)."""
 
-    def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, path: ObjectPath, file: Any, room: int, errors: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._path = path
         self._file = file
+        self._room = room
         self._errors = errors
 
     def write(self, data: Any) -> None:
-        """Add some bytes."""
+        """Add some bytes. Raises EngineError if there is no room for them."""
+        self._room -= memoryview(data).nbytes
+        if self._room < 0:
+            raise EngineError(
+                "the object has more bytes than its store takes in parts of this size",
+                place=str(self._path),
+                hint="let the first run read a part of the inputs only, and the next one the rest; or write to a disk",
+            )
         with self._errors():
             self._file.write(data)
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class JointFile:
-    """A file at `path` in the making, which has no readers yet. Threads may add parts at once, in any order."""
+    """A file at `path` in the making, which has no readers yet, with the `expected` bytes or more. Threads may add parts at once, in any order."""
 
-    def __init__(self, files: Files, path: Path) -> None:
+    def __init__(self, files: Files, path: Path, expected: int = 0) -> None:
         self.path = path
         self.footer = ""
         """The checksum of the footer, when the file is finished."""
@@ -33,7 +33,7 @@ class JointFile:
         self._groups = RowGroups()
         self._size = 0
         self._checksum = checksum(b"")
-        self._object: Any = path.appender() if isinstance(path, ObjectPath) else None
+        self._object: Any = path.appender(expected=2 * expected) if isinstance(path, ObjectPath) else None
         self._lock = threading.Lock()
 
     def add(self, data: bytes | memoryview) -> None:

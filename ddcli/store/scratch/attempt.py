@@ -1,7 +1,7 @@
-"""The files of one attempt at a task, for a transaction that is open elsewhere: they have names of their own until it adopts them.
+"""The files of one attempt at a task, for a transaction that is open elsewhere.
 
-No reader opens files that the transaction doesn't adopt, because the attempt failed or another was quicker: the next
-sweep removes them.
+Batches have their own names at once, as no manifest names them yet; the parts of outputs have temporary ones. No reader opens files that
+the transaction doesn't adopt, because the attempt failed or another was quicker: the next sweep removes them.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ class Attempt:
     number: int
     name: str
     files: Files = field(default_factory=Files)
-    batches: list[tuple[Path, Path]] = field(default_factory=list)
-    """The temporary paths of the batch files, and their final ones."""
+    batches: list[Path] = field(default_factory=list)
+    """The paths of the batch files."""
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement's shard; return its name, and its size and checksum."""
         path = batch_directory(self.directory, arrangement, shard) / f"{self._next()}.parquet"
-        waiting, written = self._write(path, data)
-        self.batches.append((waiting, path))
-        return path.name, written
+        self.batches.append(path)
+        return path.name, self._write(path, data)
 
     def add_output(self, directory: Path, data: bytes | memoryview) -> tuple[Path, Written]:
         """Write a file of an output; return its temporary path, and its size and checksum."""
-        return self._write(directory / f"{self._next()}.parquet", data)
+        waiting = temporary(directory / f"{self._next()}.parquet", self.number)
+        return waiting, self._write(waiting, data)
 
     def _next(self) -> str:
         with self._lock:
             self._count += 1
             return f"{self.number:09d}-{self.name}-{self._count:04d}"
 
-    def _write(self, path: Path, data: bytes | memoryview) -> tuple[Path, Written]:
-        waiting = temporary(path, self.number)
+    def _write(self, path: Path, data: bytes | memoryview) -> Written:
         self.files.make_directory(path.parent)
-        written = self.files.write(waiting, data)
-        self.files.sync(waiting)  # here: the machine that commits may have no part in these bytes
-        return waiting, written
+        written = self.files.write(path, data)
+        self.files.sync(path)  # here: the machine that commits may have no part in these bytes
+        return written

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_directory, is_there, read_bytes
-from ddcli.store.files.gate import side_by_side
+from ddcli.store.files.gate import TEMPORARY, one_by_one, side_by_side
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock_holder import is_signed
 from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.bundles import BUNDLES
 from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
 from ddcli.store.state.names import (
@@ -103,22 +105,15 @@ def remove_unnamed(
 ) -> None:
     """Remove files that neither the manifest in force names nor one that is `held`, and those that wait in directories of outputs for a commit."""
     number = manifest.number if manifest else 0
-    for path in ours(directory / "manifest", HALF_MANIFEST):
-        files.remove(path)
+    one_by_one(files.remove, ours(directory / "manifest", HALF_MANIFEST))
     older = [each for each in manifest_numbers(directory) if each < number]
-    for each in older:
-        if each not in held:
-            files.remove(manifest_path(directory, each))
+    one_by_one(files.remove, [manifest_path(directory, each) for each in older if each not in held])
     kept = [read_manifest(manifest_path(directory, each)) for each in older if each in held]
     if manifest is not None:
         kept.append(manifest)
     named = {path for each in kept for path, _ in batch_files(directory, each)}
-    arrangements = {
-        arrangement: ours(arrangement, SHARD, directories=True)
-        for arrangement in ours(directory / "arrangements", ARRANGEMENT, directories=True)
-    }
-    shards = [shard for found in arrangements.values() for shard in found]
-    batches = [path for shard in shards for path in ours(shard, BATCH, WAITING)]
+    arrangements = _directories_in(directory)
+    batches = _batches_in(directory, [shard for found in arrangements.values() for shard in found])
     bundles = ours(directory / BUNDLES, BUNDLE, WAITING)
     side_by_side(files.remove, [path for path in (*batches, *bundles) if path not in named])
     full = {path.parent for path in named}
@@ -129,39 +124,67 @@ def remove_unnamed(
         if not full.intersection(found) and not entries(arrangement):
             files.remove_directory(arrangement)
     segments = {name for each in kept for name in each.segments()}
-    for path in ours(directory / SEGMENTS, SEGMENT, WAITING):
-        if path.name not in segments:
-            files.remove(path)
+    one_by_one(
+        files.remove, [path for path in ours(directory / SEGMENTS, SEGMENT, WAITING) if path.name not in segments]
+    )
     _remove_outputs(files, directory, kept, outputs)
+
+
+def _directories_in(directory: Path) -> dict[Path, list[Path]]:
+    """Return the directories of arrangements in a state's directory, with those of their shards; none in an object store."""
+    if isinstance(directory, ObjectPath):
+        return {}
+    return {
+        arrangement: ours(arrangement, SHARD, directories=True)
+        for arrangement in ours(directory / "arrangements", ARRANGEMENT, directories=True)
+    }
+
+
+def _batches_in(directory: Path, shards: Iterable[Path]) -> list[Path]:
+    """Return the batch files in the directories of shards, whether they are named or not; one listing has all objects."""
+    if not isinstance(directory, ObjectPath):
+        return [path for shard in shards for path in ours(shard, BATCH, WAITING)]
+    place = directory / "arrangements"
+    return [path for path, _ in place.below() if _is_batch(path.parts[len(place.parts) :])]
+
+
+def _is_batch(parts: Sequence[str]) -> bool:
+    """Return whether the parts of a path below the arrangements are those of a batch file, or of one that waited for its name."""
+    forms = ((ARRANGEMENT,), (SHARD,), (BATCH, WAITING))
+    return len(parts) == len(forms) and all(
+        any(form.fullmatch(part) for form in some) for some, part in zip(forms, parts, strict=True)
+    )
 
 
 def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], outputs: Iterable[Path]) -> None:
     """Remove files that wait in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
     for output in set(outputs):
-        for path in ours(output, WAITING):
-            files.remove(path)
+        one_by_one(files.remove, ours(output, WAITING))
     logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
     for log in ours(directory / LOGS, NAMED, directories=True):
         if log not in logs:  # no other state reads a log in this one: an output that comes back begins anew
-            for path in ours(log, OF_OUTPUT, WAITING):
-                files.remove(path)
+            one_by_one(files.remove, ours(log, OF_OUTPUT, WAITING))
 
 
 def clear_scratch(directory: Path, files: Files) -> None:
     """Remove a scratch directory with the files in it that have names of ours; it stays where there are others."""
-    for path in ours(directory, SCRATCH):
-        files.remove(path)
+    one_by_one(files.remove, ours(directory, SCRATCH))
     if is_directory(directory) and not entries(directory):
         files.remove_directory(directory)
 
 
 def publish(files: Files, directory: Path, manifest: Manifest) -> None:
     """Give the outputs of a commit their final names. Done again, it does nothing: a renamed file has no temporary name left."""
-    waiting = unpublished(directory, manifest)
-    for source, target in waiting:
-        files.rename(source, target)
-    for parent in sorted({target.parent for _, target in waiting}):
+    waiting = dict(unpublished(directory, manifest))
+    for _, sources in groupby(waiting, lambda source: _phase(source, waiting[source])):
+        one_by_one(lambda source: files.rename(source, waiting[source]), list(sources))
+    for parent in sorted({target.parent for target in waiting.values()}):
         files.sync_directory(parent)
+
+
+def _phase(source: Path, target: Path) -> tuple[bool, bool]:
+    """Return the phase of a rename: in an object store those of one phase may end in any order, but come after those of the phase before."""
+    return TEMPORARY in source.name, target.name == PROGRESS
 
 
 def check_renamings(directory: Path, manifest: Manifest, written: Collection[Path]) -> None:
@@ -178,7 +201,9 @@ def check_renamings(directory: Path, manifest: Manifest, written: Collection[Pat
 def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
     """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
     pairs = [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
-    return [(source, target) for source, target in pairs if _is_waiting(source)]
+    there: dict[Path, bool] = {}
+    one_by_one(lambda path: there.update({path: _is_waiting(path)}), [source for source, _ in pairs])
+    return [(source, target) for source, target in pairs if there[source]]
 
 
 def _is_waiting(path: Path) -> bool:

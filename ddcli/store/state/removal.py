@@ -7,12 +7,13 @@ Outputs are removed first, and the manifest after all files that it names: an in
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_directory, real
-from ddcli.store.files.gate import Files
+from ddcli.store.files.gate import Files, one_by_one
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.lock import take_lock
@@ -87,9 +88,9 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
         # Progress is removed last: it names the owner of the other files.
         mine.sort(key=lambda path: (path.name == PROGRESS, path))
         if mine:
-            found[name] = (place, [(path, _size_of(path)) for path in mine])
+            found[name] = (place, _with_sizes(mine))
             left += others
-    files = [(path, _size_of(path)) for path in find_own(directory) if path != directory / LOCK]
+    files = _with_sizes([path for path in find_own(directory) if path != directory / LOCK])
     readers = [*(hold.reader for hold in read_holds(directory)), *(each.name for each in read_consumers(directory))]
     return Removal(directory, files, found, left, readers)
 
@@ -111,11 +112,11 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
                 place=str(shown.state),
                 hint="run the command again to see its present files",
             )
-        for _, mine in shown.outputs.values():
-            for file, _ in mine:
-                files.remove(file)
-        for file, _ in sorted(shown.files, key=_order):
-            files.remove(file)
+        outputs = [file for _, mine in shown.outputs.values() for file, _ in mine]
+        for last in (False, True):
+            one_by_one(files.remove, [file for file in outputs if (file.name == PROGRESS) == last])
+        for _, some in groupby(sorted((file for file, _ in shown.files), key=_order), lambda file: _order(file)[0]):
+            one_by_one(files.remove, list(some))
         if not isinstance(shown.state, ObjectPath):  # where a lock is an object, its release removes it
             files.remove(shown.state / LOCK)
     for path, _ in shown.outputs.values():
@@ -126,9 +127,8 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
             files.remove_directory(folder)
 
 
-def _order(entry: tuple[Path, int]) -> tuple[bool, str]:
+def _order(path: Path) -> tuple[bool, str]:
     """Return the place of a file in the order of removal: manifests come before the files that they name."""
-    path = entry[0]
     return path.parent.name != "manifest", str(path)
 
 
@@ -149,6 +149,12 @@ def _is_own(name: str, directory: Path, path: Path, manifest: Manifest | None) -
         place=str(path),
         hint="leave out --outputs, or reset the pipeline whose output it is",
     )
+
+
+def _with_sizes(paths: Sequence[Path]) -> list[tuple[Path, int]]:
+    sizes: dict[Path, int] = {}
+    one_by_one(lambda path: sizes.update({path: _size_of(path)}), paths)
+    return [(path, sizes[path]) for path in paths]
 
 
 def _size_of(path: Path) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.errors import EngineError, LockedError
 from ddcli.store.files.access import is_there, real
-from ddcli.store.files.gate import Written, checksum, side_by_side, temporary
+from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
 from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
@@ -64,7 +64,7 @@ class Transaction:
         self._files = state.files
         self._batches: list[Path] = []
         """The files of the state: no manifest names them, so they have their own names at once."""
-        self._adopted: list[tuple[Path, Path]] = []
+        self._pending = PendingWrites(self._files)
         self._outputs: list[tuple[Path, Path]] = []
         self._first: list[tuple[Path, Path]] = []
         self._retired: list[tuple[Path, Path]] = []
@@ -147,10 +147,10 @@ class Transaction:
         """
         return self._add(self._first if first else self._outputs, real(path.parent) / path.name, data)
 
-    def join_output(self, path: Path) -> JointFile:
-        """Return a file to add parts to, which appears as `path` with the commit."""
+    def join_output(self, path: Path, expected: int = 0) -> JointFile:
+        """Return a file to add parts to, of the `expected` bytes at least, which appears as `path` with the commit."""
         waiting = self._wait(self._outputs, real(path.parent) / path.name)
-        joint = JointFile(self._files, waiting)
+        joint = JointFile(self._files, waiting, expected)
         self._joint.append(joint)
         return joint
 
@@ -172,10 +172,10 @@ class Transaction:
         """
         self._elsewhere = tuple(map(real, outputs))
 
-    def adopt(self, batches: Iterable[tuple[Path, Path]], outputs: Iterable[tuple[Path, Path]]) -> None:
-        """Add files that others have written: the path of each, and its final path."""
+    def adopt(self, batches: Iterable[Path], outputs: Iterable[tuple[Path, Path]]) -> None:
+        """Add files that others have written: batches, and the path of each file of an output with its final path."""
         assert self._open, "the transaction has ended"
-        self._adopted += batches
+        self._batches += batches
         self._outputs += outputs
 
     def commit(self, manifest: Manifest) -> Manifest:
@@ -226,13 +226,9 @@ class Transaction:
         waiting = temporary(manifest_path(self.state.directory, self.number), self.number)
         for joint in self._joint:
             try_to(joint.close)
-        for path in [
-            waiting,
-            *self._batches,
-            *(path for pair in self._adopted for path in pair),
-            *(source for source, _ in (*self._first, *self._outputs)),
-        ]:
-            try_to(partial(self._files.remove, path))
+        try_to(self._pending.finish)  # else a file might appear after its removal
+        written = [*self._batches, *(source for source, _ in (*self._first, *self._outputs)), waiting]
+        one_by_one(lambda path: try_to(partial(self._files.remove, path)), written)
         for directory in reversed(self._made):
             try_to(partial(self._files.remove_directory, directory))
         if self._elsewhere is not None:
@@ -252,10 +248,10 @@ class Transaction:
         with self._adding:
             self._begin(path)
             self._batches.append(path)
-        return self._files.write(path, data)
+        return self._pending.add(path, data)
 
     def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
-        return self._files.write(self._wait(pairs, path), data)
+        return self._pending.add(self._wait(pairs, path), data)
 
     def _wait(self, pairs: list[tuple[Path, Path]], path: Path) -> Path:
         """Return the path under which a file's content waits for the commit."""
@@ -276,17 +272,14 @@ class Transaction:
     def _prepare(self, data: bytes, final: Path, waiting: Path) -> None:
         """Put every file and its name on the disk, then the manifest `data`.
 
-        Files that others have written get their names first. Then everything is flushed at the same time, contents and names alike: each
-        file has been made, and none of it counts before the manifest has its name, which comes last. So the flushes may end in any order,
-        and the power may fail at any time.
+        Everything is flushed at the same time, contents and names alike: each file has been made, and none of it counts before the manifest
+        has its name, which comes last. So the flushes may end in any order, and the power may fail at any time.
         """
         alone = isinstance(final, ObjectPath)
-        side_by_side(self._files.sync, [source for source, _ in self._adopted])
-        for source, target in self._adopted:
-            self._files.rename(source, target)
+        self._pending.finish()
         outputs = self._first + self._outputs
         written = [*self._batches, *(source for source, _ in outputs)]
-        named = [*self._batches, *(target for _, target in self._adopted + outputs), *self._made]
+        named = [*self._batches, *(target for _, target in outputs), *self._made]
         directories = {path.parent for path in named}
         if not alone:
             self._files.write(waiting, data)

@@ -1,0 +1,212 @@
+"""Commits of many files in an object store: their requests go side by side, in phases, and may end in any order within one."""
+
+import random
+import threading
+import time
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+
+import pytest
+
+import ddcli.store.files.objects
+from ddcli.errors import EngineError
+from ddcli.store.files import gate
+from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.log.writer import write_progress
+from ddcli.store.scratch.attempt import Attempt
+from ddcli.store.state.contents import batch_files
+from ddcli.store.state.directory import State
+from ddcli.store.state.entries import ArrangementEntry, FileEntry, OutputEntry
+from ddcli.store.state.manifest import Manifest, read_newest
+from ddcli.store.state.outputs import relative_output
+from ddcli.store.state.verify import verify_state
+from tests.draws import many
+from tests.store.support import Dead
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def place(monkeypatch):
+    """Return a path in an object store in this process's memory, in which requests go side by side."""
+    from obstore.store import MemoryStore
+
+    monkeypatch.setattr(gate, "MANY", 4)
+    monkeypatch.setattr(ddcli.store.files.objects, "_bucket", cache(lambda _name: MemoryStore()))
+    return ObjectPath.parse(f"s3://memory{next(NUMBERS)}/shop")
+
+
+class Delayed:
+    """A delay of each request, and a count of the requests, also of those on their way together."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.requests = self.together = self.most = 0
+        self._lock = threading.Lock()
+
+    def errors(self):
+        """Return the replacement of `ObjectPath._errors`, through which each request passes."""
+        errors = ObjectPath._errors
+
+        @contextmanager
+        def delayed(path):
+            with self._lock:
+                self.requests += 1
+                self.together += 1
+                self.most = max(self.most, self.together)
+            time.sleep(self.seconds)
+            try:
+                with errors(path):
+                    yield
+            finally:
+                with self._lock:
+                    self.together -= 1
+
+        return delayed
+
+
+def commit(place, batches, step, files=None, *, keep=(), elsewhere=False):
+    """Commit `batches` new batches, one for each shard, beside the files of the shards to `keep`, and a file of each of two outputs."""
+    outputs = {name: place / "out" / name for name in ("a", "b")}
+    with State.open(place / "state", outputs, files=files or Files()) as state, state.begin() as transaction:
+        before = state.manifest
+        adding = Attempt(place / "state", transaction.number, f"abcdef01-{step}") if elsewhere else transaction
+        if elsewhere:
+            adding.files = state.files
+            transaction.expect(outputs.values())
+        bounds = ((step,),), ((step + 1,),)
+        shards = []
+        for shard in range(batches):
+            name, written = adding.add_batch("people", shard, b"batch %d %d" % (shard, step))
+            entry = FileEntry(name, 1, written.size, written.checksum, *bounds, ((0,),), run=step)
+            old = before.arrangements["people"].shards[shard] if before and shard in keep else ()
+            shards.append((*old, entry))
+        if elsewhere:
+            transaction.adopt(adding.batches, ())
+        found = {}
+        for name, path in outputs.items():
+            file = path / f"updates-{step}-{step + 1}.parquet"
+            written = transaction.add_output(file, b"updates %d" % step)
+            write_progress(transaction, path, ((step + 1,),))
+            known = before.outputs[name].files if before else ()
+            new = FileEntry(file.name, 1, written.size, written.checksum, *bounds)
+            found[name] = OutputEntry(relative_output(state.directory, path), {"a": "int64"}, (*known, new))
+        upper = ((step + 1,),)
+        people = ArrangementEntry("f1", ((0,),), upper, ("a",), {"a": "int64"}, tuple(shards))
+        return transaction.commit(Manifest("p", upper, arrangements={"people": people}, outputs=found))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "by tasks"])
+def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch, elsewhere):
+    """Each file costs one request to write it, and one to remove it later: none to give it a name, none to look for it."""
+    commit(place, 1000, 0, elsewhere=elsewhere)
+    delayed = Delayed(0.02)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectPath, "_errors", delayed.errors())
+        if elsewhere:  # an executor waits for each of its own files: only the driver's requests count here
+            patch.setattr(Attempt, "_write", lambda _, _path, data: gate.Written(len(data), gate.checksum(data)))
+        began = time.monotonic()
+        commit(place, 1000, 1, elsewhere=elsewhere)
+        spent = time.monotonic() - began
+    assert delayed.requests < (1100 if elsewhere else 2100)
+    assert delayed.most > gate.REQUESTS / 2
+    assert spent < delayed.requests * delayed.seconds / 4
+    if not elsewhere:
+        assert not list(verify_state(place / "state", read_newest(place / "state")))
+
+
+def test_an_error_of_one_request_is_reported_with_its_path_when_the_others_are_done(place):
+    commit(place, 40, 0)
+
+    class Refusing(Files):
+        def do(self, operation, path, action):
+            if operation == "write" and "/people/7/" in str(path):
+                raise EngineError("the object store refuses", place=str(path))
+            time.sleep(0.01)
+            return super().do(operation, path, action)
+
+    with pytest.raises(EngineError, match="refuses") as caught:
+        commit(place, 40, 1, Refusing())
+    assert "/people/7/" in caught.value.place
+    state = place / "state"
+    assert read_newest(state).number == 1
+    assert {path for path, _ in (state / "arrangements").below()} == set(paths(state))
+
+
+def paths(state):
+    return [path for path, _ in batch_files(state, read_newest(state))]
+
+
+class Overlapping(Files):
+    """Operations of one phase are on their way together; at the death some of them have happened, and others have not."""
+
+    def __init__(self, at, draw):
+        self.at, self.draw = at, draw
+        self.count = 0
+        self.dead = threading.Event()
+        self.lock = threading.Lock()
+
+    def do(self, operation, path, action):
+        with self.lock:
+            if self.dead.is_set():
+                raise Dead
+            self.count += 1
+            if self.count == self.at:
+                self.dead.set()
+            happens, late = self.draw.random() < 0.5, self.draw.random() < 0.5
+        if late:  # it is still on its way when others begin
+            self.dead.wait(0.002)
+        if self.dead.is_set() and not happens:
+            raise Dead
+        result = super().do(operation, path, action)
+        if self.dead.is_set():
+            raise Dead
+        return result
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "by tasks"])
+def test_a_run_dies_with_requests_on_their_way(place, elsewhere):
+    """The next run finds the state before or after the commit, whole, and removes all that no manifest names."""
+    draw, ends = random.Random(7), set()
+    for trial in range(max(many(60), 12)):
+        shop = place / str(trial)
+        commit(shop, 12, 0)
+        commit(shop, 12, 1, keep=range(0, 12, 2))
+        before = {path: path.read_bytes() for path in paths(shop / "state")}
+        files = Overlapping(draw.randrange(2, 52), draw)
+        try:
+            commit(shop, 12, 2, files, keep=range(0, 12, 3), elsewhere=elsewhere)
+        except Dead:
+            ends.add(read_newest(shop / "state").number)
+        state, manifest = shop / "state", read_newest(shop / "state")
+        if manifest.number == 2:
+            assert {path: path.read_bytes() for path in paths(state)} == before
+        outputs = {name: shop / "out" / name for name in ("a", "b")}
+        State.open(state, outputs).close()
+        assert not list(verify_state(state, read_newest(state))), trial
+        assert {path for path, _ in (state / "arrangements").below()} == set(paths(state))
+        assert not [path for path, _ in shop.below() if path.name.endswith(gate.TEMPORARY)]
+        assert [path.name for path in (state / "manifest").iterdir()] == [f"{manifest.number:09d}.json"]
+        last = commit(shop, 12, manifest.number)
+        assert last.number == manifest.number + 1
+        assert not list(verify_state(state, last))
+    assert ends == {2, 3}
+
+
+def test_a_large_object_is_written_in_few_parts(bucket, monkeypatch):
+    """A store takes 10 000 parts of an object."""
+    monkeypatch.setattr(ddcli.store.files.objects, "COPIED", 100)
+    monkeypatch.setattr(ddcli.store.files.objects, "PART", 5 << 20)
+    monkeypatch.setattr(ddcli.store.files.objects, "PARTS", 2)
+    data = bytes(range(251)) * (13 << 12)
+    (bucket / "from").put(data)
+    (bucket / "from").replace(bucket / "to")
+    assert (bucket / "to").read_bytes() == data
+    assert (bucket / "to").head()["e_tag"].strip('"').endswith("-2")
+    appender = (bucket / "more").appender()
+    appender.write(data[: 10 << 20])
+    with pytest.raises(EngineError, match="more bytes than its store takes") as caught:
+        appender.write(b".")
+    assert caught.value.place == f"{bucket}/more"
