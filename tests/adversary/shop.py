@@ -129,12 +129,14 @@ def open_shop(around: Path) -> Shop:
 
 
 CALL = """
+import ddcli.store.state.batch_lists
 import ddcli.store.state.register
 ddcli.store.state.register.LATELY = 0
+ddcli.store.state.batch_lists.LATELY = 0
 from ddcli.cli.main import main
 main()
 """
-"""Has registers lie in segments from the first entry on."""
+"""Has registers lie in segments, and batches in lists, from the first entry on."""
 
 
 def call(shop: Shop, *arguments: str) -> None:

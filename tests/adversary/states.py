@@ -245,11 +245,11 @@ def said(shop: Shop) -> Iterator[Case]:
 
 
 def _with_segment(tree: Any, name: str, data: bytes) -> Any:
-    """Return a manifest that says of a segment what is now so."""
+    """Return a manifest that says of a segment or a list what is now so."""
     if isinstance(tree, dict):
         return {key: _with_segment(value, name, data) for key, value in tree.items()}
     if isinstance(tree, list) and tree[:1] == [name]:
-        return [name, len(data), checksum(data), tree[3]]
+        return [name, len(data), checksum(data), *tree[3:]]
     return [_with_segment(value, name, data) for value in tree] if isinstance(tree, list) else tree
 
 

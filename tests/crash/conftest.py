@@ -3,11 +3,12 @@
 import pytest
 
 import ddcli.sources.arrangement_input
+import ddcli.store.state.batch_lists
 import ddcli.store.state.bundles
 import ddcli.store.state.directory
 import ddcli.store.state.register
 from ddcli.store.files import gate
-from tests.crash.nursery import BUNDLES, IDENTITY, LATELY, Nursery
+from tests.crash.nursery import BUNDLES, IDENTITY, LATELY, LISTS, Nursery
 from tests.crash.shop import Shop, stages
 from tests.secret import SECRET
 
@@ -17,7 +18,7 @@ MANY = gate.MANY
 
 @pytest.fixture(scope="package", autouse=True)
 def one_identity():
-    """Have all states be one, and have one secret, so that what they write can be compared byte by byte; have segments and bundles early,
+    """Have all states be one, and have one secret, so that what they write can be compared byte by byte; have segments, lists and bundles early,
     and threads.
 
     In this package only: tests of others come after these in one process.
@@ -26,6 +27,8 @@ def one_identity():
         patch.setattr(ddcli.sources.arrangement_input, "new_secret", lambda: SECRET)
         patch.setattr(ddcli.store.state.register, "LATELY", LATELY)
         patch.setattr(gate, "MANY", MANY)
+        for name, value in LISTS.items():
+            patch.setattr(ddcli.store.state.batch_lists, name, value)
         for name, value in BUNDLES.items():
             patch.setattr(ddcli.store.state.bundles, name, value)
         patch.setattr(ddcli.store.state.directory, "new_identity", lambda: IDENTITY)

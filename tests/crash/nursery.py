@@ -23,6 +23,8 @@ IDENTITY = "0" * 32
 """Of the states of all shops, where what they write is compared byte by byte."""
 LATELY = 1
 """Entries of a register that stand in a manifest: a shop's runs make segments."""
+LISTS = {"LATELY": 1, "MOST": 3}
+"""Batches that stand in a manifest, and in a list: a shop's runs make lists, and write them again."""
 BUNDLES = {"FEW": 0, "SMALL": 1200, "MOST": 0}
 """Limits of bundles: of a shop's batches most go into one, some are too large, and each commit moves what is left of the one before."""
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -107,6 +109,7 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     """Do a run as the command does, and return its exit code and message."""
     import ddcli.sinks.outputs
     import ddcli.sources.arrangement_input
+    import ddcli.store.state.batch_lists
     import ddcli.store.state.directory
     import ddcli.store.state.register
     from ddcli.driver.run import run as pipeline
@@ -129,6 +132,8 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     ddcli.store.state.register.LATELY = LATELY
     for name, value in BUNDLES.items():
         setattr(ddcli.store.state.bundles, name, value)
+    for name, value in LISTS.items():
+        setattr(ddcli.store.state.batch_lists, name, value)
     if "identity" in run:
         ddcli.store.state.directory.new_identity = lambda: run["identity"]
         ddcli.sources.arrangement_input.new_secret = lambda: SECRET

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ddcli.sources.arrangement_input
+import ddcli.store.state.batch_lists
 import ddcli.store.state.directory
 import ddcli.store.state.register
 from ddcli.driver.run import run
@@ -172,6 +173,7 @@ def alike(seed):
         patch.setattr(ddcli.sources.arrangement_input, "new_secret", lambda: SECRET)
         patch.setattr(ddcli.store.state.directory, "new_identity", lambda: "0" * 32)
         patch.setattr(ddcli.store.state.register, "LATELY", lately)
+        patch.setattr(ddcli.store.state.batch_lists, "LATELY", lately)
         patch.setattr(placement, "sizes", sizes)
         if kept < 0.3:
             patch.setattr(keeping, "SHARE", 10**9)

@@ -241,15 +241,25 @@ class ArrangementEntry:
     shards: tuple[tuple[FileEntry, ...], ...]
 
     @classmethod
-    def from_json(cls, tree: dict[str, Any]) -> Self:
-        """Return the entry that a manifest holds as `tree`."""
+    def from_whole_json(cls, tree: dict[str, Any]) -> Self:
+        """Return the entry that a manifest holds as `tree` which names all batches itself."""
         shards = tuple(tuple(FileEntry.from_json(file, BATCH) for file in shard) for shard in tree["shards"])
+        return cls.from_json(tree, shards)
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any], shards: tuple[tuple[FileEntry, ...], ...]) -> Self:
+        """Return the entry that a manifest holds as `tree`, with the batches of its shards."""
         bounds = {"since": times(tree["since"]), "upper": mandatory(times(tree["upper"]))}
         found = cls(**{**tree, **bounds, "key": tuple(tree["key"]), "shards": shards})
         text_of(found.fingerprint)
         if not shards or not set(found.key) <= columns_of(found.schema).keys():
             raise ValueError("no shards, or a key that is no column")
         return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that a manifest holds of it: its batches are elsewhere (see `batch_lists`)."""
+        plain = {name: getattr(self, name) for name in ("fingerprint", "since", "upper", "key", "schema")}
+        return plain | {"shards": len(self.shards)}
 
     @property
     def files(self) -> list[FileEntry]:

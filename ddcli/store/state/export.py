@@ -120,7 +120,7 @@ class _Copy:
     def _moved(self, manifest: Manifest) -> Manifest:
         """Return the manifest for the copy: its relative paths lead to the same places.
 
-        Its registers are whole in it; their segments stay behind. Batches of bundles have files of their own. The copy belongs to the pipeline
+        Its registers are whole in it; their segments and the lists of batches stay behind. Batches of bundles have files of their own. The copy belongs to the pipeline
         file that is first run on it.
         """
         paths = output_paths(self._directory, manifest)

@@ -1,6 +1,6 @@
 """The manifest: everything that a state consists of, in one JSON file that is replaced as a whole.
 
-The manifest with the highest number is the truth. A file that it doesn't name is not part of the state.
+The manifest with the highest number is the truth. A file that neither it nor a list or segment of it names (see `batch_lists` and `register`) is not part of the state.
 Only the newest is kept: the files that an older one named are removed with it, so a state could not return to it anyway.
 A manifest gets its name by a rename after its bytes are on the disk, so a crash leaves no torn one; a damaged one (its
 checksum is its first field) is damage to the disk or by hand, and is never skipped in favour of an older one.
@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import field, fields, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_there, read_bytes
-from ddcli.store.files.gate import checksum
+from ddcli.store.files.gate import checksum, one_by_one
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.state.batch_lists import BatchRegister
 from ddcli.store.state.entries import (
     ArrangementEntry,
     FileEntry,
@@ -34,6 +35,7 @@ from ddcli.store.state.entries import (
 from ddcli.store.state.names import (
     ARRANGEMENT,
     IDENTITY,
+    SEGMENT,
     columns_of,
     count_of,
     integer_of,
@@ -47,17 +49,20 @@ from ddcli.store.state.names import (
 from ddcli.store.state.register import SEGMENTS, Register, RegisterEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.files.gate import Written
+    from ddcli.store.state.batch_lists import BatchList
 
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
 
-FORMAT = 8
+FORMAT = 9
+WHOLE = 8
+"""The format up to which a manifest names all batches itself: it is read, and the next commit writes the newer one."""
 BEFORE = 7
-"""The format whose batches need a library of Parquet for decimals of more than 18 digits: it is read, and the next commit writes the newer one."""
+"""The format whose batches need a library of Parquet for decimals of more than 18 digits: so is this one."""
 SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
@@ -101,6 +106,8 @@ class Manifest:
     identity: str = ""
     file: str = ""
     bundles: dict[str, int] = field(default_factory=dict)
+    batches: BatchRegister | None = field(default=None, compare=False, repr=False)
+    """The register of the batches, as the file has it; None before it is written. Another manifest made of this one may have other arrangements: see `named`."""
 
     @property
     def files(self) -> list[FileEntry]:
@@ -117,7 +124,7 @@ class Manifest:
         return replace(self, number=number, publish=publish, identity=identity)
 
     def settled(self, before: Manifest | None, write: Callable[[bytes], tuple[str, Written]]) -> Manifest:
-        """Return the manifest with registers that go on from those of the one before; `write` makes segments of them."""
+        """Return the manifest with registers that go on from those of the one before; `write` makes segments and lists of them."""
 
         def settle(kind: type[T], files: Sequence[T], known: Sequence[T]) -> Register[T]:
             return register_of(kind, known).become(files).settled(write)
@@ -130,29 +137,41 @@ class Manifest:
         for name, made in self.outputs.items():
             wrote = old.outputs[name].files if name in old.outputs else ()
             outputs[name] = replace(made, files=settle(FileEntry, made.files, wrote))
-        return replace(self, inputs=inputs, outputs=outputs)
+        batches = old.named().become(self.arrangements).settled(write)
+        return replace(self, inputs=inputs, outputs=outputs, batches=batches)
 
     def read_anew(self) -> Manifest:
         """Return the manifest for reading inputs from the beginning: without the newest tables so far."""
         schemas = {name: {k: v for k, v in each.schema.items() if k != "newest"} for name, each in self.inputs.items()}
         return replace(self, inputs={name: replace(each, schema=schemas[name]) for name, each in self.inputs.items()})
 
+    def named(self) -> BatchRegister:
+        """Return the register of the batches of its arrangements."""
+        if self.batches is not None and self.batches.arrangements is self.arrangements:
+            return self.batches
+        return BatchRegister.of(self.arrangements)
+
     def segments(self) -> Iterator[str]:
-        """Yield the names of the segments that its registers have."""
+        """Yield the names of the segments that its registers have, and of the lists of its batches."""
         inputs, outputs = ([entry.files for entry in entries.values()] for entries in (self.inputs, self.outputs))
         for files in (*inputs, *outputs):
             if isinstance(files, Register):
                 yield from (segment.name for segment in files.segments)
+        yield from (each.file.name for each, _ in self.named().lists)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as the JSON text that `read_manifest` reads; the first field is the checksum of all after it."""
         tree = {"format": FORMAT} | {name: getattr(self, name) for name in FIELDS}
+        tree["batches"] = self.named().to_json()
         rest = json.dumps(tree, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()[1:] + b"\n"
         return _head(rest) + rest
 
     @classmethod
-    def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
-        """Return the manifest of a JSON tree; `read` returns the content of a register's segment. Raises KeyError, TypeError or ValueError for content that `dd` never writes."""
+    def from_json(cls, tree: dict[str, Any], read: Read, known: Collection[BatchList] = ()) -> Self:
+        """Return the manifest of a JSON tree; `read` returns the content of a segment, or of a list that is not `known`.
+
+        Raises KeyError, TypeError or ValueError for content that `dd` never writes.
+        """
 
         def each(name: str, from_json: Callable[..., Any], *more: Any) -> dict[str, Any]:
             return {key: from_json(entry, *more) for key, entry in mapping_of(tree[name]).items()}
@@ -170,7 +189,15 @@ class Manifest:
         plain["upper"] = mandatory(times(tree["upper"]))
         plain["publish"] = tuple(renaming(source, target) for source, target in tree["publish"])
         plain["inputs"] = each("inputs", InputEntry.from_json, read)
-        plain["arrangements"] = each("arrangements", ArrangementEntry.from_json)
+        if tree["format"] > WHOLE:
+            plain["batches"] = BatchRegister.from_json(mapping_of(tree["batches"]), read, known)
+            counts = {name: count_of(entry["shards"]) for name, entry in mapping_of(tree["arrangements"]).items()}
+            shards = plain["batches"].shards(counts)
+            plain["arrangements"] = plain["batches"].arrangements = {
+                name: ArrangementEntry.from_json(entry, shards[name]) for name, entry in tree["arrangements"].items()
+            }
+        else:
+            plain["arrangements"] = each("arrangements", ArrangementEntry.from_whole_json)
         plain["outputs"] = each("outputs", OutputEntry.from_json, read)
         for identity, entry in plain["arrangements"].items():
             named(ARRANGEMENT, identity)
@@ -231,11 +258,7 @@ def _check_plan(plan: Mapping[str, Any]) -> None:
         texts_of([kind, words]), texts_of(inputs)
 
 
-FIELDS = tuple(entry.name for entry in fields(Manifest))
-
-
-COMMITS = ("first", "commit")
-"""The fields of a file that a batch doesn't have."""
+FIELDS = tuple(entry.name for entry in fields(Manifest) if entry.name != "batches")
 
 
 def check_number(number: Any, path: Path) -> None:
@@ -245,15 +268,8 @@ def check_number(number: Any, path: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, InputEntry | OutputEntry):
-        return value.to_json()
-    return {name: getattr(value, name) for name in _names(value.__class__)}
-
-
-@cache
-def _names(kind: type) -> tuple[str, ...]:
-    """Return the fields of an entry of this type that a manifest has: it has hundreds of one type."""
-    return tuple(each.name for each in fields(kind) if each.name not in COMMITS)
+    assert isinstance(value, InputEntry | OutputEntry | ArrangementEntry)
+    return value.to_json()
 
 
 def _head(rest: bytes) -> bytes:
@@ -310,13 +326,16 @@ def read_manifest(path: Path) -> Manifest:
         raise damaged
     if version < BEFORE:
         raise StateError(
-            f"the state was written by an older version: its format is {version}, this version reads {BEFORE} and {FORMAT}",
+            f"the state was written by an older version: its format is {version}, this version reads {BEFORE} to {FORMAT}",
             place=str(path),
             hint="run that version, or begin anew: `dd reset PIPELINE --outputs`",
         )
     state = path.parent.parent
+    fetched: dict[str, bytes] = {}
 
     def read(name: str) -> bytes:
+        if name in fetched:
+            return fetched[name]
         try:
             return read_bytes(state / SEGMENTS / name)
         except FileNotFoundError:
@@ -329,13 +348,31 @@ def read_manifest(path: Path) -> Manifest:
             text_of(tree["engine"])
             tree["engine"] = ""  # this version may plan differently, so that a run with nothing new must plan again
         check_number(tree["number"], path)
-        manifest = Manifest.from_json(tree, read)
+        lists = _known_lists(path)
+        if isinstance(path, ObjectPath):  # a request each: they go side by side
+            places = [state / SEGMENTS / name for name in _segments_of(tree) - {each.file.name for each in lists}]
+            one_by_one(lambda place: fetched.update({place.name: read(place.name)}), places)
+        manifest = Manifest.from_json(tree, read, lists)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(
             f"the manifest of the state has content that `dd` never writes: {error}", place=str(path), hint=RESTORE
         ) from None
     remember(path, data, manifest)
     return manifest
+
+
+def _known_lists(path: Path) -> list[BatchList]:
+    """Return the lists of the manifest that was read or written last, if it is of the same state: most of them are in the next one, too."""
+    known = [manifest.batches for other, (_, manifest) in _LATELY.items() if other.parent == path.parent]
+    return [each for batches in known if batches is not None for each, _ in batches.lists]
+
+
+def _segments_of(tree: dict[str, Any]) -> set[str]:
+    """Return the names of the segments and lists that a manifest's JSON has."""
+    registers = (*mapping_of(tree["inputs"]).values(), *mapping_of(tree["outputs"]).values())
+    rows = [row for each in registers for row in each["segments"]]
+    rows += tree["batches"]["lists"] if "batches" in tree else ()
+    return {named(SEGMENT, row[0]) for row in rows}
 
 
 def remember(path: Path, data: bytes, manifest: Manifest) -> None:

@@ -1,0 +1,254 @@
+"""The batch files that a manifest names: the latest in the manifest itself, those of large states in immutable lists.
+
+A manifest is written whole by each commit, so it names only some hundred batches itself. When there are more than `LATELY`, they move into lists,
+files of the state that never change, as the segments of registers do. A merge removes batches: the manifest has, for each list, the positions of those
+that are in the state no more. A list is written anew, with what is left of it, when half of it is gone, or when as many new batches
+come as it has. So a commit writes in proportion to the batches that it adds and removes, however many the state has: in all an entry
+is written again some three times, and no commit writes more than `MOST` others again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import frozen
+from ddcli.store.state.entries import FileEntry, Times, mandatory, times
+from ddcli.store.state.names import BATCH, BEYOND, BUNDLE, CHECKSUM, integer_of, mapping_of, named, text_of
+from ddcli.store.state.register import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from ddcli.store.files.gate import Written
+    from ddcli.store.state.entries import ArrangementEntry
+
+    Listed = tuple[str, int, FileEntry]
+    Key = tuple[str, int, str]
+    Shards = tuple[tuple[FileEntry, ...], ...]
+
+LATELY = 512
+"""Batches that are named in the manifest itself: 80 kB."""
+MOST = 2048
+"""Batches of a list, and those of older lists that a commit writes again."""
+SHARDS = 1 << 24
+"""Shards of all arrangements at most."""
+HEX = 16
+WIDTH = 12
+"""Values in the row of a batch that is in a bundle."""
+
+
+@frozen
+class BatchList:
+    """A list: its file, and its batches, each with its arrangement and its shard."""
+
+    file: Segment
+    batches: tuple[Listed, ...]
+
+    def left(self, gone: int) -> list[Listed]:
+        """Return the batches that are in the state, all but those at positions whose bit is set in `gone`."""
+        return [each for at, each in enumerate(self.batches) if not gone >> at & 1] if gone else list(self.batches)
+
+
+class BatchRegister:
+    """The batches of some `arrangements`: `lists`, each with the bits of the batches that are gone from it, and the `latest`, by arrangement, shard and name."""
+
+    def __init__(
+        self,
+        lists: Iterable[tuple[BatchList, int]] = (),
+        latest: Iterable[Listed] = (),
+        arrangements: Mapping[str, ArrangementEntry] | None = None,
+    ) -> None:
+        self.lists = tuple(lists)
+        self.latest = {(name, shard, file.name): file for name, shard, file in latest}
+        self.arrangements = arrangements or {}
+
+    @classmethod
+    def of(cls, arrangements: Mapping[str, ArrangementEntry]) -> BatchRegister:
+        """Return the register that names all batches of some arrangements in the manifest itself."""
+        return cls((), _all(arrangements), arrangements)
+
+    def shards(self, counts: Mapping[str, int]) -> dict[str, Shards]:
+        """Return the batches of each shard of the arrangements that have these numbers of shards, in order. Raises ValueError or KeyError for others."""
+        shards: dict[str, Shards] = {}
+        if sum(counts.values()) > SHARDS:
+            raise ValueError("too many shards")
+        found: dict[str, dict[int, list[FileEntry]]] = {name: {} for name in counts}
+        every = (each.left(gone) for each, gone in self.lists)
+        for name, shard, file in chain(_listed(self.latest), *every):
+            if shard >= counts[name]:
+                raise ValueError(f"a batch of shard {shard} of {counts[name]}")
+            found[name].setdefault(shard, []).append(file)
+        for name, count in counts.items():
+            full = {at: tuple(sorted(files, key=_order)) for at, files in found[name].items()}
+            shards[name] = tuple([full.get(at, ()) for at in range(count)])
+        return shards
+
+    def become(self, arrangements: Mapping[str, ArrangementEntry]) -> BatchRegister:
+        """Return the register of these arrangements."""
+        gone, new = _changes(self.arrangements, arrangements)
+        latest, inside = dict(self.latest), set()
+        for key in gone:
+            if latest.pop(key, None) is None:
+                inside.add(key)
+        lists = []
+        for each, bits in self.lists:
+            if inside:
+                for at, (name, shard, file) in enumerate(each.batches):
+                    if (name, shard, file.name) in inside and not bits >> at & 1:
+                        bits |= 1 << at
+                        inside.discard((name, shard, file.name))
+            lists.append((each, bits))
+        assert not inside, "each batch of a state is in a list or in the manifest"
+        return BatchRegister(lists, _listed(latest | new), arrangements)
+
+    def settled(self, write: Callable[[bytes], tuple[str, Written]]) -> BatchRegister:
+        """Return the register as a manifest may name it, with few batches that are in no list; `write` makes the file of a list."""
+        lists = [(each, gone) for each, gone in self.lists if gone.bit_count() < each.file.count]
+        latest = list(_listed(self.latest))
+        if len(latest) <= LATELY:
+            return BatchRegister(lists, latest, self.arrangements)
+        rewritten = due([(each.file.count, each.file.count - gone.bit_count()) for each, gone in lists], len(latest))
+        moved = [*latest, *(batch for at in rewritten for batch in lists[at][0].left(lists[at][1]))]
+        moved.sort(key=lambda batch: (*batch[:2], batch[2].name))
+        kept = [each for at, each in enumerate(lists) if at not in rewritten]
+        count = -(-len(moved) // MOST)
+        for at in range(count):
+            part = tuple(moved[at * len(moved) // count : (at + 1) * len(moved) // count])
+            name, written = write(list_bytes(part))
+            kept.append((BatchList(Segment(name, written.size, written.checksum, len(part)), part), 0))
+        return BatchRegister(kept, (), self.arrangements)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that a manifest holds of it."""
+        lists = [[*each.file.to_row(), f"{gone:x}"] for each, gone in self.lists]
+        return {"lists": lists, "latest": _tree(_listed(self.latest))}
+
+    @classmethod
+    def from_json(
+        cls, tree: dict[str, Any], read: Callable[[str], bytes], known: Collection[BatchList] = ()
+    ) -> BatchRegister:
+        """Return the register of which a manifest holds this; `read` returns the content of a list that is not `known`.
+
+        Raises as `Manifest.from_json` does.
+        """
+        parsed = {tuple(each.file.to_row()): each for each in known}
+        lists = []
+        for *row, bits in tree["lists"]:
+            gone = int(text_of(bits), HEX)
+            each = parsed.get(tuple(row)) or _read_list(row, read)
+            if not 0 <= gone < 1 << each.file.count:
+                raise ValueError("more batches gone than a list has")
+            lists.append((each, gone))
+        return cls(lists, _batches(tree["latest"]))
+
+
+def due(lists: Sequence[tuple[int, int]], fresh: int) -> list[int]:
+    """Return which lists, of (batches, batches left), to write anew together with `fresh` batches, those with the fewest left first.
+
+    Lists half of which is gone, and small ones that have no more than come; no more than `MOST` batches in all.
+
+    >>> due([(2048, 1000), (2048, 1100), (600, 600), (900, 900)], 700)
+    [2, 0]
+    """
+    found, room = [], MOST
+    for at in sorted(range(len(lists)), key=lambda at: lists[at][1]):
+        count, left = lists[at]
+        room -= left
+        if room < 0:
+            break
+        if 2 * left <= count or left <= min(fresh, MOST // 2):
+            found.append(at)
+        else:
+            room += left
+    return found
+
+
+def list_bytes(batches: Iterable[Listed]) -> bytes:
+    """Return the content of a list: JSON, a batch a line."""
+    parts = []
+    for name, rows in _tree(batches).items():
+        lines = ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
+        parts.append(f"{json.dumps(name)}:[\n{lines}]")
+    return ("{" + ",\n".join(parts) + "}\n").encode()
+
+
+def _read_list(row: list[Any], read: Callable[[str], bytes]) -> BatchList:
+    """Return the list that a manifest describes by `row`."""
+    file = Segment.from_row(row, read)
+    batches = tuple(_batches(json.loads(file.data)))
+    if len(batches) != file.count:
+        raise ValueError(f"a list of {len(batches)} batches, not {file.count}")
+    return BatchList(Segment(file.name, file.size, file.checksum, file.count), batches)
+
+
+def _changes(
+    before: Mapping[str, ArrangementEntry], now: Mapping[str, ArrangementEntry]
+) -> tuple[set[Key], dict[Key, FileEntry]]:
+    """Return the keys of the batches that are gone or differ, and the batches that are new or differ, by their keys."""
+    gone: set[Key] = set()
+    new: dict[Key, FileEntry] = {}
+    for name in {**before, **now}:
+        old, young = (each[name].shards if name in each else () for each in (before, now))
+        for shard in range(max(len(old), len(young))):
+            had, has = (each[shard] if shard < len(each) else () for each in (old, young))
+            if had is has or had == has:
+                continue
+            left, right = ({file.name: file for file in files} for files in (had, has))
+            gone |= {(name, shard, one) for one, file in left.items() if right.get(one) != file}
+            new |= {(name, shard, one): file for one, file in right.items() if left.get(one) != file}
+    return gone, new
+
+
+def _all(arrangements: Mapping[str, ArrangementEntry]) -> Iterator[Listed]:
+    for name, entry in arrangements.items():
+        for shard, files in enumerate(entry.shards):
+            yield from ((name, shard, file) for file in files)
+
+
+def _listed(batches: Mapping[Key, FileEntry]) -> Iterator[Listed]:
+    return ((name, shard, file) for (name, shard, _), file in batches.items())
+
+
+def _order(file: FileEntry) -> tuple[int, str]:
+    """Return the place of a file in its shard: see `compaction.in_order`."""
+    return file.run, file.name
+
+
+def _tree(batches: Iterable[Listed]) -> dict[str, list[list[Any]]]:
+    """Return batches as JSON has them: rows by arrangement."""
+    found: dict[str, list[list[Any]]] = defaultdict(list)
+    for name, shard, file in batches:
+        row = [shard, file.name, file.rows, file.size, file.checksum, file.lower, file.upper, file.since]
+        row += [file.footer, file.run, *((file.bundle, file.at) if file.bundle else ())]
+        found[name].append(row)
+    return found
+
+
+def _batches(tree: Any) -> Iterator[Listed]:
+    """Yield the batches that `_tree` wrote. Raises ValueError, TypeError or KeyError for rows that it can't have written."""
+    frontiers: dict[Any, Times] = {}
+
+    def frontier(tree: Any) -> Any:
+        """Return a frontier; nearly all are one time of one coordinate, and many are equal."""
+        if type(tree) is list and len(tree) == 1 and type(tree[0]) is list and len(tree[0]) == 1:
+            (value,) = tree[0]
+            if type(value) is int and value in frontiers:
+                return frontiers[value]
+            return frontiers.setdefault(integer_of(value), ((value,),))
+        return times(tree)
+
+    for arrangement, rows in mapping_of(tree).items():
+        for row in rows:
+            shard, name, count, size, sum_, lower, upper, since, footer, run, *bundled = row
+            if len(row) not in (WIDTH - 2, WIDTH):
+                raise ValueError(f"a batch of {len(row)} values")
+            bundle, at = bundled or ("", 0)
+            numbers = shard, count, size, run, at
+            if {*map(type, numbers)} != {int} or min(numbers) < 0 or max(numbers) >= BEYOND:
+                raise ValueError(f"no numbers of a batch: {numbers!r:.80}")
+            named(BATCH, name), named(CHECKSUM, sum_), text_of(footer), bundle == "" or named(BUNDLE, bundle)
+            bounds = frontier(lower), mandatory(frontier(upper)), frontier(since)
+            yield arrangement, shard, FileEntry(name, count, size, sum_, *bounds, footer, run, bundle, at)

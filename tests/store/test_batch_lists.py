@@ -1,0 +1,366 @@
+"""Lists of batches: a manifest and its lists name what one manifest would, whatever was merged when, and a commit writes little of them."""
+
+import json
+import random
+import tarfile
+import threading
+from dataclasses import replace
+
+import pytest
+
+from ddcli.errors import StateError
+from ddcli.store.files.gate import Files, Written, checksum
+from ddcli.store.state import batch_lists, manifest
+from ddcli.store.state.batch_lists import LATELY, MOST, BatchRegister
+from ddcli.store.state.directory import State
+from ddcli.store.state.entries import ArrangementEntry, FileEntry
+from ddcli.store.state.export import export_state
+from ddcli.store.state.holds import Hold, holding, write_hold
+from ddcli.store.state.manifest import FORMAT, WHOLE, Manifest, manifest_path, read_manifest, read_newest
+from ddcli.store.state.names import ARRANGEMENT
+from ddcli.store.state.register import SEGMENTS
+from ddcli.store.state.upkeep import compact_state, reshard_state, verify
+from tests.crash.shop import Shop
+from tests.draws import many
+from tests.harness import ROOT
+from tests.store.support import Dead, Faulty, names
+
+OLD = ROOT / "tests/store/format8.tar.xz"
+"""The shop of the crash tests after two runs of commit 3f2df451, which wrote format 8, with bundles and segments."""
+
+
+@pytest.fixture
+def early(monkeypatch):
+    """Have lists early, and small ones."""
+    monkeypatch.setattr(batch_lists, "LATELY", 6)
+    monkeypatch.setattr(batch_lists, "MOST", 16)
+
+
+def batch(commit, number, run=0):
+    return FileEntry(
+        f"{commit:09d}-{number:04d}.parquet",
+        7,
+        100,
+        f"{number:08x}",
+        ((commit,),),
+        ((commit + 1,),),
+        ((0,),),
+        "0badcafe",
+        run,
+    )
+
+
+def arrangement(shards):
+    return ArrangementEntry("f1", ((0,),), ((9,),), ("a",), {"a": "int64"}, tuple(map(tuple, shards)))
+
+
+def changed(draw, shards, commit, most):
+    """Return the shards after a commit: in some of them a batch came, or the youngest batches were merged, or one moved to a bundle."""
+    found = list(shards)
+    for number, at in enumerate(draw.sample(range(len(found)), draw.randint(0, min(most, len(found))))):
+        files = found[at]
+        new = batch(commit, number, max((file.run for file in files), default=-1) + 1)
+        match draw.choice(["add", "add", "merge", "move", "drop"]):
+            case "add":
+                found[at] = (*files, new)
+            case "merge":
+                kept = files[: draw.randint(0, len(files))]
+                found[at] = (*kept, replace(new, run=files[len(kept)].run if len(kept) < len(files) else new.run))
+            case "move" if files:
+                bundle = f"{commit:09d}.tar"
+                found[at] = (*files[:-1], replace(files[-1], bundle=bundle, at=512 * number))
+            case "drop":
+                found[at] = ()
+    return tuple(found)
+
+
+@pytest.mark.parametrize("seed", range(many(10)))
+def test_lists_name_what_one_manifest_would(early, seed):
+    """Thousands of commits with merges, moves, and arrangements that come and go; some are read anew."""
+    draw, there, written = random.Random(seed), {}, 0
+    now, register = {}, BatchRegister()
+    most = draw.choice([3, 40])
+
+    def write(data):
+        nonlocal written
+        name = f"{commit:09d}-{len(there) % 10_000:04d}.json"
+        there[name] = data
+        written += 1
+        return name, Written(len(data), checksum(data))
+
+    for commit in range(1, 600):
+        now = {name: entry for name, entry in now.items() if draw.random() > 0.01}
+        for name in ("a1", "b2"):
+            count = 30 if name in now and draw.random() < 0.99 else draw.choice([1, 30])
+            old = now[name].shards if name in now else ()
+            shards = (*old[:count], *[()] * (count - len(old)))
+            now[name] = arrangement(changed(draw, shards, commit, most))
+        before = {each.file.name for each, _ in register.lists}
+        register = register.become(now).settled(write)
+        tree = json.loads(json.dumps(register.to_json()))
+        known = [each for each, _ in register.lists] if draw.random() < 0.5 else []
+        found = BatchRegister.from_json(tree, there.__getitem__, known)
+        assert found.shards({name: len(entry.shards) for name, entry in now.items()}) == {
+            name: entry.shards for name, entry in now.items()
+        }
+        assert len(register.latest) <= 6
+        total = sum(len(entry.files) for entry in now.values())
+        after = {each.file.name for each, _ in register.lists}
+        assert len(after) <= 2 + total / 2, "each list has batches that are left"
+        for name in before - after:
+            del there[name]
+        assert there.keys() == after
+        if draw.random() < 0.2:  # another process continues
+            register = found
+            register.arrangements = now
+    assert written
+
+
+def test_a_commit_writes_as_much_as_it_changes():
+    """With 100 000 batches, and 1 000 of them changed: less than 1 MB, on the average and at the most."""
+    draw, sizes, names = random.Random(3), [], iter(range(10**9))
+
+    def write(data):
+        sizes[-1] += len(data)
+        return f"000000001-{next(names) % 10_000:04d}.json", Written(len(data), checksum(data))
+
+    shards = [[batch(1, 3 * at + run, run) for run in range(4)] for at in range(25_000)]
+    now = {"a1": arrangement(shards)}
+    sizes.append(0)
+    register = BatchRegister().become(now).settled(write)
+    whole = sizes.pop()
+    assert len(register.lists) == -(-100_000 // MOST)
+    for commit in range(2, 2 + many(200)):
+        shards = list(now["a1"].shards)
+        for number, at in enumerate(draw.sample(range(len(shards)), 1000)):
+            kept = shards[at][: draw.choice([0, 1, 2, 3, 3, 3, 3])]
+            run = shards[at][len(kept)].run if len(kept) < len(shards[at]) else len(kept)
+            shards[at] = (*kept, batch(commit, number, run))
+        now = {"a1": arrangement(shards)}
+        sizes.append(0)
+        register = register.become(now).settled(write)
+        sizes[-1] += len(json.dumps(register.to_json(), separators=(",", ":")))
+    assert whole > 8_000_000
+    assert max(sizes) < 1_000_000
+    assert sum(sizes) / len(sizes) < 600_000
+    assert register.shards({"a1": len(shards)})["a1"] == tuple(shards)
+
+
+def commit(directory, shards, files=None):
+    """Commit an arrangement of these batches, each with a file."""
+    with State.open(directory, {}, files=files) as state, state.begin() as transaction:
+        made = []
+        for at, batches in enumerate(shards):
+            there = []
+            for file in batches:
+                if isinstance(file, FileEntry):
+                    there.append(file)
+                    continue
+                name, written = transaction.add_batch("a1", at, file)
+                run = max((each.run for each in there), default=-1) + 1
+                there.append(replace(batch(1, 1, run), name=name, size=written.size, checksum=written.checksum))
+            made.append(there)
+        upper = ((transaction.number,),)
+        return transaction.commit(Manifest("p", upper, arrangements={"a1": arrangement(made)}))
+
+
+def stepped(draw, shards):
+    """Return shards of the next commit: to some a batch is added, in some all are merged into one."""
+    found = []
+    for files in shards:
+        data = b"%d" % draw.randrange(10**6)
+        found.append(draw.choice([files, files, (*files, data), (data,)]))
+    return found
+
+
+def test_deaths_at_any_operation(early, tmp_path):
+    """The next commit finds the state before or after the one that died, and removes all that neither names."""
+    draw, state, ends = random.Random(5), tmp_path / "state", set()
+    whole = commit(state, [(b"first",)] * 12)
+    for _ in range(many(240)):
+        before = read_newest(state)
+        assert before == whole
+        shards = stepped(draw, before.arrangements["a1"].shards)
+        died = draw.random() < 0.7
+        files = Faulty(draw.randrange(90) if died else None, after=draw.random() < 0.5)
+        try:
+            whole = commit(state, shards, files)
+        except Dead:
+            manifest._LATELY.clear()  # another process opens it
+            after = read_newest(state)
+            ends.add(after.number - before.number)
+            if after.number == before.number:
+                assert after == before
+            State.open(state, {}).close()
+            whole = read_newest(state)
+        assert verify(state)[2] == []
+        named = {f"{SEGMENTS}/{name}" for name in whole.segments()}
+        assert named == {name for name in names(state) if name.startswith(SEGMENTS)}
+        there = {name for name in names(state) if name.startswith("arrangements")}
+        assert there == {
+            f"arrangements/a1/{at}/{file.name}"
+            for at, files in enumerate(whole.arrangements["a1"].shards)
+            for file in files
+        }
+    assert ends == {0, 1}
+    assert named
+
+
+def test_readers_see_one_commit_or_the_next(early, tmp_path):
+    """A reader may find that a commit has removed a list which it was about to read: then it reads the next manifest."""
+    draw, state = random.Random(11), tmp_path / "state"
+    said, seen, ended = {}, set(), threading.Event()
+    wrong = []
+
+    def read():
+        while not ended.is_set():
+            manifest._LATELY.clear()
+            found = read_newest(state)
+            if found is not None:
+                seen.add(found.number)
+                wrong.extend([found] if found.number in said and said[found.number] != found.arrangements else [])
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    shards = [(b"first",)] * 12
+    first = commit(state, shards)
+    for reader in readers:
+        reader.start()
+    try:
+        last = first
+        for _ in range(many(120)):
+            last = commit(state, stepped(draw, last.arrangements["a1"].shards))
+            said[last.number] = last.arrangements
+    finally:
+        ended.set()
+        for reader in readers:
+            reader.join()
+    assert not wrong
+    assert len(seen) > 3
+
+
+def test_a_manifest_that_somebody_reads_by_keeps_its_lists(early, tmp_path):
+    draw, state = random.Random(2), tmp_path / "state"
+    first = commit(state, [(b"first",)] * 20)
+    assert {*first.segments()}
+    with holding(state, Files()):
+        write_hold(state, Hold("reader-01234567", "elsewhere", (), ((1,),), ((1,),), manifest=1), Files())
+    last = first
+    for _ in range(30):
+        last = commit(state, stepped(draw, last.arrangements["a1"].shards))
+    manifest._LATELY.clear()
+    assert read_manifest(manifest_path(state, 1)).arrangements == first.arrangements
+    with holding(state, Files()):
+        write_hold(state, Hold("reader-01234567", "elsewhere", (), ((1,),), ((1,),), manifest=None), Files())
+    last = commit(state, last.arrangements["a1"].shards)
+    assert {name for name in names(state) if name.startswith(SEGMENTS)} == {f"{SEGMENTS}/{n}" for n in last.segments()}
+
+
+def test_a_small_state_is_one_file(tmp_path):
+    files = Faulty()
+    commit(tmp_path / "state", [(b"first",)] * LATELY, files=files)
+    assert not [path for _, path in files.log if path.parent.name == SEGMENTS]
+    commit(tmp_path / "state", [(b"first",)] * (LATELY + 1), files=files)
+    assert [path for _, path in files.log if path.parent.name == SEGMENTS]
+
+
+def test_a_state_of_format_8_is_read_and_goes_on(tmp_path):
+    """The version before named all batches in the manifest."""
+    with tarfile.open(OLD) as archive:
+        archive.extractall(tmp_path, filter="data")
+    shop = Shop(tmp_path)
+    (path,) = (shop.state / "manifest").iterdir()
+    assert b'"format":%d' % WHOLE in path.read_bytes()
+    assert verify(shop.state)[2] == []
+    for step in (2, 3):
+        shop.supply(step)
+        shop.run()
+        assert shop.rows() == shop.meant(step + 1)
+        (path,) = (shop.state / "manifest").iterdir()
+        assert b'"format":%d' % FORMAT in path.read_bytes()
+    assert verify(shop.state)[2] == []
+
+
+def test_upkeep_of_a_state_with_lists(early, monkeypatch, tmp_path):
+    monkeypatch.setattr(batch_lists, "LATELY", 0)
+    shop = Shop.make(tmp_path / "shop")
+    for step in range(3):
+        shop.supply(step)
+        shop.run()
+    assert {*read_newest(shop.state).named().lists}
+    reshard_state(shop.state, 5)
+    compact_state(shop.state)
+    export_state(shop.state, tmp_path / "copy")
+    assert read_newest(tmp_path / "copy").arrangements == read_newest(shop.state).arrangements
+    assert not (tmp_path / "copy" / SEGMENTS).exists()
+    manifest._LATELY.clear()
+    shop.supply(3)
+    shop.run()
+    assert shop.rows() == shop.meant(4)
+    assert verify(shop.state)[2] == []
+
+
+def test_a_damaged_or_missing_list_is_named(early, tmp_path):
+    made = commit(tmp_path / "state", [(b"first",)] * 20)
+    path = tmp_path / "state" / SEGMENTS / next(made.segments())
+    data = path.read_bytes()
+    for at in range(0, len(data), 7):
+        manifest._LATELY.clear()  # another process reads it
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(StateError, match="damaged") as caught:
+            read_newest(tmp_path / "state")
+        assert path.name in caught.value.place
+    path.unlink()
+    with pytest.raises(StateError, match="is gone") as caught:
+        read_newest(tmp_path / "state")
+    assert caught.value.place == str(path)
+
+
+ROW = json.dumps([0, "000000001-0000.parquet", 1, 1, "00000000", [[0]], [[1]], [[0]], "", 0]).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[]",
+        b"{}",
+        b"x",
+        b"[" * 10_000,
+        b'{"a1":5}',
+        b'{"a1":[5]}',
+        b'{"a1":[[]]}',
+        b'{"zz":[' + ROW + b"]}",
+        b'{"a1":[' + ROW.replace(b"000000001-0000.parquet", b"../../x.parquet") + b"]}",
+        b'{"a1":[' + ROW.replace(b"[0,", b"[1,", 1).replace(b"[0, ", b"[1, ", 1) + b"]}",
+        b'{"a1":[' + ROW.replace(b"[0,", b"[-1,", 1) + b"]}",
+        b'{"a1":[' + ROW.replace(b"[[1]]", b"null") + b"]}",
+        b'{"a1":[' + ROW.replace(b'"", 0', b'"", 0, "../x.tar", 1') + b"]}",
+        b'{"a1":[' + ROW.replace(b'"", 0', b'"", 0, "000000001.tar", -1') + b"]}",
+        b'{"a1":[' + ROW.replace(b'"", 0', b'"", 0, 1') + b"]}",
+        b'{"a1":[' + ROW + b"," + ROW + b"]}",
+    ],
+)
+def test_a_list_that_says_nonsense_is_refused(tmp_path, data):
+    """Its checksum is right: whoever changes a file may compute another."""
+    name = "000000001-0000.json"
+    assert ARRANGEMENT.fullmatch("a1")
+    (tmp_path / "manifest").mkdir()
+    (tmp_path / SEGMENTS).mkdir()
+    given = replace(Manifest("p", ((1,),), arrangements={"a1": arrangement([()])}), number=1).to_bytes()
+
+    def say(content, bits="0"):
+        (tmp_path / SEGMENTS / name).write_bytes(content)
+        tree = json.loads(given)
+        del tree["crc32"]
+        tree["batches"]["lists"] = [[name, len(content), checksum(content), 1, bits]]
+        rest = json.dumps(tree, separators=(",", ":")).encode()[1:]
+        manifest_path(tmp_path, 1).write_bytes(b'{"crc32":"%s",' % checksum(rest).encode() + rest)
+
+    say(b'{"a1":[' + ROW + b"]}")
+    assert len(read_newest(tmp_path).arrangements["a1"].files) == 1
+    say(data)
+    with pytest.raises(StateError):
+        read_newest(tmp_path)
+    for bits in ("2", "-1", "x", ""):
+        say(b'{"a1":[' + ROW + b"]}", bits)
+        with pytest.raises(StateError):
+            read_newest(tmp_path)
