@@ -247,7 +247,7 @@ class _Doing:
         for name, count in (*apart, *self.traces.counts()):
             self.result.counts.note(name, count)
         if self.attempt is not None:
-            self.result.batches = self.attempt.batches
+            self.result.batches = self.attempt.finish()
         self.result.read = {name: facts.report() for name, facts in self.facts.items()}
         self.result.failed = self.errors.frames
         return self.result

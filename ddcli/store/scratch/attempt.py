@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.store.files.gate import Files, Written, temporary
+from ddcli.store.files.gate import Files, PendingWrites, Written, temporary
 from ddcli.store.state.contents import batch_directory
 
 if TYPE_CHECKING:
@@ -20,21 +20,32 @@ if TYPE_CHECKING:
 
 @dataclass
 class Attempt:
-    """Writes files for the commit with a number into a state's directory and those of outputs; `name` is no other attempt's."""
+    """Writes files for the commit with a number into a state's directory and those of outputs; `name` is no other attempt's.
+
+    Objects are on their way while the task continues: it has to `finish` the attempt before it hands over their names.
+    """
 
     directory: Path
     number: int
     name: str
     files: Files = field(default_factory=Files)
-    batches: list[Path] = field(default_factory=list)
-    """The paths of the batch files."""
+    _batches: list[Path] = field(default_factory=list)
+    _pending: PendingWrites = field(init=False)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._pending = PendingWrites(self.files)
+
+    def finish(self) -> list[Path]:
+        """Wait for all writes, and raise the first error; return the paths of the batch files."""
+        self._pending.finish()
+        return self._batches
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement's shard; return its name, and its size and checksum."""
         path = batch_directory(self.directory, arrangement, shard) / f"{self._next()}.parquet"
-        self.batches.append(path)
+        self._batches.append(path)
         return path.name, self._write(path, data)
 
     def add_output(self, directory: Path, data: bytes | memoryview) -> tuple[Path, Written]:
@@ -49,6 +60,6 @@ class Attempt:
 
     def _write(self, path: Path, data: bytes | memoryview) -> Written:
         self.files.make_directory(path.parent)
-        written = self.files.write(path, data)
+        written = self._pending.add(path, data)
         self.files.sync(path)  # here: the machine that commits may have no part in these bytes
         return written
