@@ -1,0 +1,59 @@
+"""The format `dd` over logs in an object store: as in files, each batch is there once, also where its commit dies."""
+
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import ddcli
+from ddcli.driver.run import run
+from ddcli.spark import commits, sinks
+from ddcli.spark.commits import WriterBatch
+from tests.draws import some
+from tests.spark.formats import added, read, stream
+from tests.spark.test_commits import there, write
+from tests.store.support import Dead, Faulty
+
+
+def test_a_log_is_written_streamed_and_read(bucket, tmp_path):
+    log = bucket / "in"
+    for number in (0, 0, 1):
+        write(log, [(number, "a"), (number, "a"), (7, None)], WriterBatch("x", number))
+    meant = Counter({(0, "a"): 2, (1, "a"): 2, (7, None): 2})
+    s3a = str(log).replace("s3://", "s3a://")
+    assert added(read(s3a, partitions="2")[0]) == added(read(s3a, readChangeFeed="true")[0]) == meant
+    rows, _, offset = stream(s3a)
+    assert added(rows) == meant
+    write(log, [(7, None)], WriterBatch("x", 2))
+    assert added(stream(s3a, offset)[0]) == {(7, None): 1}
+    (tmp_path / "p.yaml").write_text(
+        f"name: p\nclock: arrival\ninputs: {{rows: {log}/}}\noutputs: {{rows: {bucket}/out/}}\n"
+    )
+    run(tmp_path / "p.yaml")
+    assert added(read(bucket / "out")[0]) == meant + Counter({(7, None): 1})
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_commit_that_dies_is_there_once_when_it_is_repeated(bucket, monkeypatch, after):
+    counter = Faulty()
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "Files", lambda: counter)
+        patch.setattr(sinks, "Files", lambda: counter)
+        write(bucket / "count", [(1, "a"), (2, "b")], WriterBatch("x", 0))
+    for at in some(range(len(counter.log))):
+        log = bucket / f"{at}/in"
+        files = Faulty(at, after=after)
+        with monkeypatch.context() as patch:
+            patch.setattr(commits, "Files", lambda files=files: files)
+            patch.setattr(sinks, "Files", lambda files=files: files)
+            with pytest.raises(Dead):
+                write(log, [(1, "a"), (2, "b")], WriterBatch("x", 0))
+        whole = Counter({(1, "a"): 1, (2, "b"): 1})
+        if any(path.name.endswith(".parquet") for path, _ in log.below()):
+            assert there(log) == whole
+        write(log, [(1, "a"), (2, "b")], WriterBatch("x", 0))
+        assert there(log) == whole
+        write(log, [(3, "c")], WriterBatch("x", 1))
+        assert Counter(dict.fromkeys(ddcli.read_log(log).select("k", "s").rows(), 1)) == whole + Counter({(3, "c"): 1})
+        assert {path.name[:1] for path, _ in log.below()} == {"_", "u"}, "nothing is left over"
