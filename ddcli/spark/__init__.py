@@ -9,7 +9,8 @@ Spark finds the format by itself where `ddcli` is installed (the module `pyspark
 * predicates: Spark's filters as conditions that a log is read with
 * readers: the readers of a log: as of a time, its changes, and a stream of them
 * sinks: the writers of a log: the rows of a task, the commit of a job or of a stream's batch
-* source: the format `dd` and its options
+* source: the format `dd`
+* tables: tables of Spark's catalogs, and other frames, as logs that pipelines read
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """The setting without which Spark refuses a source in Python that takes filters. It is off by default."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used."""
+    if name == "write_difference":
+        from ddcli.spark.tables import write_difference
+
+        return write_difference
+    message = f"module 'ddcli.spark' has no attribute '{name}'"
+    raise AttributeError(message)
 
 
 def register(spark: SparkSession | Any) -> None:

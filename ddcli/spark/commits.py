@@ -14,7 +14,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import DdError, InputError, StateError
+from ddcli.errors import DdError, InputError, LockedError, StateError
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import entries, read_given
 from ddcli.store.files.gate import TEMPORARY, Files, Written
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 BATCH = re.compile(r".*-spark([0-9a-f]{16})b([0-9]+)\.parquet", re.ASCII)
 """The end of a commit's name: writer and batch."""
+BEGINNING = "start"
+"""The upper of a log without updates, as a writer names it that counts on it."""
 WRITERS = "writers"
 """The key of a log's progress with the last batch of each writer."""
 
@@ -108,10 +110,12 @@ def read_state(path: Path, time: Schema, diff: str) -> LogState:
     return LogState(None if last is None else last + 1, writers, not unstated)
 
 
-def add(path: Path, parts: Sequence[TaskFile], batch: WriterBatch, time: Schema, diff: str) -> bool:
+def add(
+    path: Path, parts: Sequence[TaskFile], batch: WriterBatch, time: Schema, diff: str, after: str | None = None
+) -> bool:
     """Add the rows of these parts to a log in one commit; return whether it is new: another attempt at the batch may have made it.
 
-    The files of other attempts are removed. Raises InputError if a row has a time that is closed, perhaps by another writer meanwhile.
+    A commit `after` an upper counts only if the log still has that (LockedError). The files of other attempts are removed. Raises InputError if a row has a time that is closed, perhaps by another writer meanwhile.
     """
     files = Files()
     files.make_directory(path)
@@ -120,6 +124,9 @@ def add(path: Path, parts: Sequence[TaskFile], batch: WriterBatch, time: Schema,
         state = read_state(path, time, diff)
         new = bool(parts) and not batch.is_in(state)
         if new:
+            if after is not None and after != (BEGINNING if state.upper is None else str(state.upper)):
+                problem = "another writer has changed the log since its contents were compared"
+                raise LockedError(problem, place=str(path), hint="run again")
             state = _commit(files, path, parts, batch, time, state)
         if not state.stated and state.upper is not None:
             progress = json.loads(progress_bytes(((state.upper,),))) | {WRITERS: state.writers}

@@ -58,9 +58,11 @@ class LogTarget(NamedTuple):
     diff: str
     at: int | None
     settings: dict[str, str]
+    after: str | None = None
+    """The upper that the log must still have at the commit; None: any."""
 
     @classmethod
-    def open(cls, path: Path, time: str, diff: str, schema: StructType) -> LogTarget:
+    def open(cls, path: Path, time: str, diff: str, schema: StructType, after: str | None = None) -> LogTarget:
         """Return the log at a path for rows of a schema. Raises DdError where the log has other columns, or belongs to a pipeline."""
         given: Schema = {}
         for field in schema.fields:
@@ -81,7 +83,7 @@ class LogTarget(NamedTuple):
             )
         columns = given if known is None else _agreed(given, known, path)
         at = None if timed else next_time(read_state(path, {time: kind}, diff), kind)
-        return cls(path, columns, time, kind, diff, at, settings_in_use())
+        return cls(path, columns, time, kind, diff, at, settings_in_use(), after)
 
     def write(self, batches: Iterable[pa.RecordBatch], batch: WriterBatch) -> TaskFile | None:
         """Write rows to a hidden file beside the log's; return it, None where there are no rows. Raises InputError for rows that a log can't have."""
@@ -110,7 +112,7 @@ class LogTarget(NamedTuple):
     def commit(self, parts: Sequence[TaskFile], batch: WriterBatch) -> None:
         """Add the rows of these parts to the log at once, unless the batch is in it already."""
         adopt_settings(self.settings)
-        add(self.path, parts, batch, {self.time: self.kind}, self.diff)
+        add(self.path, parts, batch, {self.time: self.kind}, self.diff, self.after)
 
     def _updates(self, batch: pa.RecordBatch) -> pl.DataFrame:
         """Return rows as updates of the log, in its types. Those whose diff is zero are none."""

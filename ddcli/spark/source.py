@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
 
-WRITTEN = {name.lower(): name for name in ("path", "time", "diff", "writer", "batch")}
+WRITTEN = {name.lower(): name for name in ("path", "time", "diff", "writer", "batch", "after")}
 """The options of a writer."""
 SPARKS = {"checkpointlocation", "queryname"}
 """Options of Spark's own that it passes on."""
@@ -71,7 +71,7 @@ class LogSource(datasource.DataSource):
                 place=str(path),
                 hint="write with `.mode('append')`, or `.outputMode('append')`; rows with a negative `diff` retract others",
             )
-        return LogTarget.open(path, options.get("time", TIME), options.get("diff", DIFF), schema)
+        return LogTarget.open(path, options.get("time", TIME), options.get("diff", DIFF), schema, options.get("after"))
 
     def _options(self, *, stream: bool = False) -> LogOptions:
         return LogOptions.parse({**self.options}, stream=stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 import os
 import random
 import re
@@ -20,7 +21,8 @@ import pytest
 
 import ddcli
 from ddcli.driver.run import run
-from ddcli.spark import register
+from ddcli.errors import UsageError
+from ddcli.spark import register, write_difference
 from ddcli.store.log.progress import PROGRESS, progress_bytes
 from tests.draws import chance, many
 from tests.harness import ROOT, contents, copy_root, write_log
@@ -241,6 +243,59 @@ def test_a_frame_is_appended_once_for_each_batch(session, tmp_path):
     with pytest.raises(Exception, match="a log is only appended to"):
         frame.write.format("dd").mode("overwrite").save(str(tmp_path / "log"))
     assert len(list((tmp_path / "log").iterdir())) == 4, "a file a commit, and the progress"
+
+
+@pytest.mark.parametrize("seed", range(many(2)))
+def test_a_frame_becomes_the_contents_of_a_log(session, tmp_path, seed):
+    """Whatever frame follows another, of every kind of value; a commit in between, or a death, is noticed."""
+    draw, path = chance("frames", seed), tmp_path / "in"
+    types = {name: kind for name, kind in TYPES.items() if name != "u"}
+    schema = "i int, x double, d decimal(9,2), s string, b boolean, day date, at timestamp, naive timestamp_ntz, n struct<i: bigint, s: string>, l array<bigint>"
+    for at in range(3):
+        drawn = [tuple(draw.choice(VALUES[name][:3]) for name in types) for _ in range(draw.randrange(30))]
+        drawn += drawn[:2]
+        rows_ = pl.DataFrame(drawn, types, orient="row").cast({"at": pl.Datetime("us", "UTC")})
+        frame = session.createDataFrame(rows_.to_arrow(compat_level=pl.CompatLevel.oldest()), schema)
+        write_difference(frame, str(path))
+        if at == 1:
+            (path / PROGRESS).unlink()  # it died just before
+            write_difference(frame, str(path))
+        meant = Counter(map(canonical, rows_.rows()))
+        found = ddcli.read_log(path, as_of="latest") if drawn or path.exists() else None
+        assert found is None or Counter({canonical(row[:-1]): row[-1] for row in found.rows()}) == meant
+        before = sorted(path.glob("*"))
+        write_difference(frame, str(path))
+        assert sorted(path.glob("*")) == before, "the same rows are no commit"
+    (tmp_path / "p.yaml").write_text("name: p\ninputs: {rows: in/}\noutputs: {rows: out/}\n")
+    run(tmp_path / "p.yaml")
+    assert ddcli.read_log(tmp_path / "out", as_of="latest")["diff"].sum() == meant.total()
+
+
+def test_a_table_of_a_catalog_feeds_a_pipeline(session, tmp_path):
+    session.sql(f"create table orders (id int, region string) using parquet location '{tmp_path / 'table'}'")
+    try:
+        session.sql("insert into orders values (1, 'north'), (2, 'south'), (2, 'south')")
+        (tmp_path / "p.yaml").write_text(PIPELINE.replace("by: [k]", "by: [region]"))
+        for regions in (["north", "south", "south"], ["north"]):
+            write_difference(session.table("orders"), str(tmp_path / "in"))
+            run(tmp_path / "p.yaml")
+            assert contents(tmp_path / "out/sums") == dict.fromkeys(Counter(regions).items(), 1)
+            session.sql("insert overwrite orders values (1, 'north')")
+        with pytest.raises(UsageError, match="the frame has the columns id, and the log has id, region"):
+            write_difference(session.table("orders").select("id"), str(tmp_path / "in"))
+        with pytest.raises(UsageError, match="the frame has a column 'Time'"):
+            write_difference(session.sql("select 1 as Time"), str(tmp_path / "other"))
+    finally:
+        session.sql("drop table orders")
+
+
+def test_a_difference_from_contents_that_have_changed_is_refused(session, tmp_path):
+    frame = session.range(3).selectExpr("id as k")
+    write_difference(frame, str(tmp_path / "in"))
+    upper = json.loads((tmp_path / "in" / PROGRESS).read_text())["upper"][0][0]
+    frame.write.format("dd").mode("append").option("after", upper).save(str(tmp_path / "in"))
+    with pytest.raises(Exception, match="another writer has changed the log"):
+        frame.write.format("dd").mode("append").option("after", upper).save(str(tmp_path / "in"))
 
 
 def test_a_task_that_fails_leaves_nothing(session, tmp_path):
