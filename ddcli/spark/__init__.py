@@ -6,6 +6,7 @@ Spark finds the format by itself where `ddcli` is installed (the module `pyspark
 * commits: the commits of a log that Spark writes: one file each, once for each batch
 * options: the options with which a log is read, checked
 * parts: the parts of a log that tasks read
+* pipelines: a pipeline between frames of Spark
 * predicates: Spark's filters as conditions that a log is read with
 * readers: the readers of a log: as of a time, its changes, and a stream of them
 * sinks: the writers of a log: the rows of a task, the commit of a job or of a stream's batch
@@ -15,6 +16,7 @@ Spark finds the format by itself where `ddcli` is installed (the module `pyspark
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,12 +26,14 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """The setting without which Spark refuses a source in Python that takes filters. It is off by default."""
 
 
+PUBLIC = {"run": "ddcli.spark.pipelines", "write_difference": "ddcli.spark.tables"}
+"""The modules of public names that are imported when they are first used."""
+
+
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
-    if name == "write_difference":
-        from ddcli.spark.tables import write_difference
-
-        return write_difference
+    if name in PUBLIC:
+        return getattr(import_module(PUBLIC[name]), name)
     message = f"module 'ddcli.spark' has no attribute '{name}'"
     raise AttributeError(message)
 

@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 
 import ddcli
+import ddcli.spark
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
 from ddcli.spark import register, write_difference
@@ -287,6 +288,21 @@ def test_a_table_of_a_catalog_feeds_a_pipeline(session, tmp_path):
             write_difference(session.sql("select 1 as Time"), str(tmp_path / "other"))
     finally:
         session.sql("drop table orders")
+
+
+def test_a_pipeline_between_frames(session, tmp_path):
+    (tmp_path / "p.yaml").write_text(PIPELINE)
+    for values in ([1, 1, 2], [1], [1]):
+        frame = session.createDataFrame([(value,) for value in values], "k long")
+        done = ddcli.spark.run(tmp_path / "p.yaml", session, {"rows": frame}, engine="local")
+        assert rows(done.outputs["sums"]) == Counter({(k, n, 1): 1 for k, n in Counter(values).items()})
+    assert [*done.outputs] == ["sums"]
+    with pytest.raises(UsageError, match="no input 'row'"):
+        ddcli.spark.run(tmp_path / "p.yaml", session, {"row": frame})
+    keyed = PIPELINE.replace("{rows: in/}", "{rows: {path: in/, format: upsert, key: [k], columns: {k: int64}}}")
+    (tmp_path / "p.yaml").write_text(keyed)
+    with pytest.raises(UsageError, match="the input 'rows' is no log of changes"):
+        ddcli.spark.run(tmp_path / "p.yaml", session, {"rows": frame})
 
 
 def test_a_difference_from_contents_that_have_changed_is_refused(session, tmp_path):
