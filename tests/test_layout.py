@@ -3,7 +3,6 @@
 import ast
 import importlib
 import re
-from collections import defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -41,34 +40,12 @@ def test_no_two_modules_import_each_other():
     assert "ddcli.errors" in graph["ddcli.driver.run"]
 
 
-OPERATOR = re.compile(
-    r"ddcli\.(spec)\.(?:operator_)?model|ddcli\.(plan)\.(?:groupings|logical|loops|physical)|ddcli\.(engine)\.operators\.\w+"
-)
-"""The modules in which an operator has a class of its name: one in each package."""
-
-
-def test_a_class_name_is_used_once_but_for_an_operator():
-    found = defaultdict(list)
-    for name, nodes in _modules().items():
-        for node in nodes:
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(name)
-    assert len(found) > 500
-    for name, modules in found.items():
-        rooms = [match and match[match.lastindex] for match in map(OPERATOR.fullmatch, modules)]
-        if len(modules) > 1:
-            assert None not in rooms, f"{name} in {modules}"
-            assert len(set(rooms)) == len(rooms), f"{name} in {modules}"
-
-
 @cache
 def _modules() -> dict[str, list[ast.AST]]:
-    """Return the package's modules, each with its classes and imports."""
+    """Return the package's modules, each with its imports."""
     return {
         ".".join(["ddcli", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): [
-            node
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.ClassDef | ast.Import | ast.ImportFrom)
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
         ]
         for path in ROOT.rglob("*.py")
     }

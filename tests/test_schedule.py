@@ -43,7 +43,7 @@ def mixed(*parts) -> int:
 
 
 @dataclass
-class World:
+class EvaluatedPlan:
     """A random nest, and what its toys do: all of it depends on nothing but what they are given."""
 
     chance: random.Random
@@ -132,7 +132,7 @@ def lowered(number: int, fuel: int) -> int:
 class Truth:
     """What happens, found token by token: which token is given where in which rounds, and who is called."""
 
-    world: World
+    world: EvaluatedPlan
     given: Counter = field(default_factory=Counter)
     called: set = field(default_factory=set)
     left: list = field(default_factory=list)
@@ -210,7 +210,7 @@ def entered(world, path, index, token):
 class Doing:
     """The legs of a schedule, done with tokens: as tasks, or in memory where `resident`."""
 
-    world: World
+    world: EvaluatedPlan
     resident: bool
     little: object = None
     given: Counter = field(default_factory=Counter)
@@ -436,7 +436,7 @@ class Doing:
 def test_all_that_has_to_happen_does_once(way, seed):
     """In memory, round by round as tasks, and where some loops, or the rest of some, are done in memory."""
     chance = random.Random(seed)
-    world = World(chance, 1 if way == "memory" else chance.randint(2, 3))
+    world = EvaluatedPlan(chance, 1 if way == "memory" else chance.randint(2, 3))
     truth = Truth(world)
     doing = Doing(world, way == "memory", lambda *_: way == "mixed" and chance.random() < 0.3)
     doing.run()

@@ -32,7 +32,7 @@ from ddcli.plan import logical
 from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
-from ddcli.plan.operators import Surroundings
+from ddcli.plan.operators import BindContext
 from ddcli.plan.physical_graph import PhysicalGraph
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange
@@ -90,7 +90,7 @@ class Dataflow:
         self.clock = Clock(time)
         self.pool = Pool(SECRET)
         self.frontier = Frontier([self.clock.start])
-        self.surroundings = Surroundings(self.clock.kinds, inputs=self._inputs)
+        self.surroundings = BindContext(self.clock.kinds, inputs=self._inputs)
         self.written_loop: Loop | None = None
         self.workers = workers
         self._workers = Workers(SHARDS * workers if workers > 1 else 1, workers)

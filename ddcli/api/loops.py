@@ -117,7 +117,7 @@ class Variable(Collection):
         self.result = result.relation
 
 
-class Leaving(Collection):
+class LeaveScope(Collection):
     """A collection that leaves a loop, and can be read when the loop is closed."""
 
     def __init__(self, dataflow: Program, inside: Collection):
@@ -146,7 +146,7 @@ class Loop:
         self._around = dataflow.surroundings.loop
         self.name = opened(self._around)
         self._variables: list[Variable] = []
-        self._leaving: list[Leaving] = []
+        self._leaving: list[LeaveScope] = []
 
     def variable(
         self, initial: Collection, columns: Mapping[str, str | Type] | None = None, name: str | None = None
@@ -178,7 +178,7 @@ class Loop:
 
     def leave(self, collection: Collection) -> Collection:
         """Return a collection of the body as it is in the last round, to be read outside; for a variable the collection to which it is set then."""
-        left = Leaving(self.dataflow, collection)
+        left = LeaveScope(self.dataflow, collection)
         self._leaving.append(left)
         return left
 

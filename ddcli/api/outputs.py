@@ -8,7 +8,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, decode_records
-from ddcli.engine.operators.base import Delta, is_sole
+from ddcli.engine.operators.base import Delta, is_uniquely_referenced
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Output:
             while deltas:
                 updates, distinct, *_ = deltas.pop(0)
                 if not distinct:
-                    sole = is_sole(updates)
+                    sole = is_uniquely_referenced(updates)
                     updates = kernels.consolidate(updates, owned=sole)
                 parts.append(updates)
         return parts

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.plan.node import LoopName
-    from ddcli.plan.operators import Surroundings
+    from ddcli.plan.operators import BindContext
     from ddcli.plan.relation import Relation
 
 
@@ -22,7 +22,7 @@ class Program(Protocol):
     clock: Clock
     pool: Pool
     frontier: Frontier
-    surroundings: Surroundings
+    surroundings: BindContext
     workers: int
     torn: bool
     timezone: str

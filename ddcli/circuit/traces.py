@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.state.transaction import Adding, Transaction
+    from ddcli.store.state.transaction import FileSink, Transaction
 
 
 @dataclass
@@ -225,7 +225,7 @@ class StateTraces:
             self.progress.wrote(*kept.fresh(transaction.number))
 
     def store(
-        self, trace: Trace, transaction: Adding, upper: Frontier, shared: frozenset[int] | None = None
+        self, trace: Trace, transaction: FileSink, upper: Frontier, shared: frozenset[int] | None = None
     ) -> list[ShardFiles]:
         """Write a trace's new updates and return their files, shard by shard; none if another pipeline keeps the arrangement. See `write`.
 
@@ -280,7 +280,7 @@ class StateTraces:
         fresh: Fresh | None,
         since: Frontier,
         through: Frontier,
-        transaction: Adding,
+        transaction: FileSink,
     ) -> tuple[FileEntry, ...]:
         """Write the new updates of a shard, with the merges that are due; return the files that the shard has now, for one of several passes only its own."""
         layout = self._arrangements[given.identity].layout
@@ -313,7 +313,7 @@ class StateTraces:
                 return None
             return Rest(kept.identity, shard, kept.layout, arrangement.inserted[shard])
 
-    def merge(self, rest: Rest, transaction: Adding, upper: Frontier) -> Merged:
+    def merge(self, rest: Rest, transaction: FileSink, upper: Frontier) -> Merged:
         """Merge those of a shard's files from before that are due."""
         since, through = self._since(rest.identity, upper), self.claims.through(rest.identity)
         entry = self.manifest.arrangements.get(rest.identity) if self.manifest else None

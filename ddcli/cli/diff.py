@@ -164,7 +164,7 @@ def command(
     from ddcli.compare.diff import compare_named
     from ddcli.compare.output import show
     from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
-    from ddcli.compare.sides import Reading
+    from ddcli.compare.sides import SideReader
 
     tolerances = parse_tolerances(tolerance)
     allowed = None if max_changed is None else parse_max_changed(max_changed)
@@ -191,7 +191,7 @@ def command(
         from ddcli.expressions.csv_dialect import DEFAULT
 
         dialect = parse_csv(csv) if csv else DEFAULT
-        read = Reading(tuple(",".join(time).split(",")) if time else None, diff, plain=plain, dialect=dialect)
+        read = SideReader(tuple(",".join(time).split(",")) if time else None, diff, plain=plain, dialect=dialect)
         left = (a, replace(read, as_of=as_of or from_time))
         right = (a if b is None else b, replace(read, as_of=as_of or to_time))
         found = compare_named(left, right, settings(None), memory)

@@ -28,7 +28,7 @@ BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
 
 
 @dataclass(frozen=True)
-class Speaker:
+class MessagePrinter:
     """The printer of messages on stderr: text or JSON, all or errors only. `line` writes any text as one line."""
 
     form: Literal["text", "json"]

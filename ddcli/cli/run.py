@@ -30,10 +30,10 @@ from ddcli.screen import columns, json_text, near, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ddcli.cli.messages import Records, Speaker
+    from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.errors import DdError
     from ddcli.job.options import Engine
-    from ddcli.job.standby import Standby
+    from ddcli.job.standby import WatchCache
     from ddcli.job.summary import RunSummary
     from ddcli.render.profile import Profile
     from ddcli.store.files.lock_holder import IfLocked
@@ -216,7 +216,7 @@ def command(
       dd run pipelines/airborne.yaml --if-locked skip --log-format json --summary run.json
       dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
     """
-    from ddcli.cli.messages import Records, Speaker, put_file
+    from ddcli.cli.messages import MessagePrinter, Records, put_file
     from ddcli.cli.startup.memory import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.engine.progress import SILENT
@@ -246,7 +246,7 @@ def command(
         from ddcli.render.live import LiveProgress
 
         live = LiveProgress()
-    speaker = Speaker(log_format, quiet, live.say if live else partial(say, err=True))
+    speaker = MessagePrinter(log_format, quiet, live.say if live else partial(say, err=True))
     state_directory = None if state is None else locate(Path.cwd(), state)
     rewritten = frozenset(rewrite)
     run_one = partial(
@@ -281,9 +281,9 @@ def command(
 
     standby = None
     if watch:
-        from ddcli.job.standby import Standby
+        from ddcli.job.standby import WatchCache
 
-        standby = Standby()
+        standby = WatchCache()
 
     def once(ready: Callable[[Path], bool] | None = None) -> RunSummary:
         nonlocal refreshed, rewritten
@@ -319,7 +319,7 @@ def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profi
 
 
 @contextmanager
-def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]:
+def ending(speaker: MessagePrinter, records: Records, *, skips: bool) -> Iterator[None]:
     """Report and record the end of the run in the block."""
     from ddcli.cli.messages import BUG, INTERRUPTED
     from ddcli.errors import DdError, LockedError
@@ -345,13 +345,13 @@ def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]
         raise
 
 
-def skipped(speaker: Speaker, records: Records, error: DdError) -> None:
+def skipped(speaker: MessagePrinter, records: Records, error: DdError) -> None:
     """Record and report that the run was skipped, as another holds the state."""
     records.skipped(error.problem)
     speaker.say(f"skipped: {error.problem}", "skipped")
 
 
-def ended(speaker: Speaker, records: Records, error: BaseException, code: int) -> None:
+def ended(speaker: MessagePrinter, records: Records, error: BaseException, code: int) -> None:
     """Record the failure of a run; with JSON on stderr, report it and exit. Else the command line reports it as text."""
     records.failed(error, code)
     speaker.annotate(error)
@@ -363,17 +363,17 @@ def ended(speaker: Speaker, records: Records, error: BaseException, code: int) -
 def stand(
     pipeline: Path,
     state: Path | None,
-    standby: Standby,
+    standby: WatchCache,
     once: Callable[[Callable[[Path], bool]], RunSummary],
     tell: Callable[[RunSummary], None],
-    speaker: Speaker,
+    speaker: MessagePrinter,
     records: Records,
     *,
     skips: bool,
 ) -> None:
     """Run whenever inputs change, until a signal or an error ends the watch."""
     from ddcli.cli.messages import SIGNALLED
-    from ddcli.driver.watch import Standing, Stopped
+    from ddcli.driver.watch import Stopped, WatchLoop
     from ddcli.errors import LockedError
 
     def refused(error: DdError) -> None:
@@ -389,7 +389,7 @@ def stand(
 
     speaker.say(f"watching the inputs of {pipeline}; Ctrl-C ends it", "watching")
     try:
-        Standing(pipeline, state, once, tell, refused, incomplete, standby).run()
+        WatchLoop(pipeline, state, once, tell, refused, incomplete, standby).run()
     except Stopped as stopped:
         code = SIGNALLED + stopped.signal
         records.failed(stopped, code)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ddcli.cli.messages import Speaker
+    from ddcli.cli.messages import MessagePrinter
     from ddcli.commands.pipelines import Pipeline
     from ddcli.job.summary import RunSummary
 
@@ -25,7 +25,7 @@ def run_several(
     paths: Sequence[Path],
     wanted: Sequence[str],
     once: Callable[[Path], RunSummary],
-    speaker: Speaker,
+    speaker: MessagePrinter,
     summary_file: Path | None,
     *,
     json: bool,

@@ -10,10 +10,10 @@ import polars as pl
 from ddcli.compare.buckets import Bucket, Buckets, Scratch
 from ddcli.compare.columns import compare_columns
 from ddcli.compare.difference import ChangedRows, Difference, Tally
-from ddcli.compare.pairs import Matching
+from ddcli.compare.pairs import RecordMatcher
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.side import WEIGHT, Side
-from ddcli.compare.sides import Reading, named_side, open_sides
+from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.compare.tolerance import bound
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
@@ -81,7 +81,7 @@ def diff(
         parse_tolerances(texts),
         None if max_changed is None else parse_max_changed(str(max_changed)),
     )
-    reading = Reading(None if time is None else tuple(time))
+    reading = SideReader(None if time is None else tuple(time))
     sides = [
         (side, replace(reading, as_of=at if as_of is None else as_of)) for side, at in ((a, from_time), (b, to_time))
     ]
@@ -89,7 +89,7 @@ def diff(
 
 
 def compare_named(
-    a: tuple[Named, Reading], b: tuple[Named, Reading], settings: Settings, memory: int | None = None
+    a: tuple[Named, SideReader], b: tuple[Named, SideReader], settings: Settings, memory: int | None = None
 ) -> Difference:
     """Compare two named sides, each read with its own options. See `diff`."""
     sides = open_sides(named_side(*a, "A"), named_side(*b, "B"), settings.ignore)
@@ -126,7 +126,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
         for name, one in settings.tolerances.items()
         if name in compared.types
     }
-    matching = Matching(compared, bounds, exactly=a.is_log or b.is_log)
+    matching = RecordMatcher(compared, bounds, exactly=a.is_log or b.is_log)
     if not a.is_log and not b.is_log and _same_bytes(a.files, b.files):
         found.a.rows = found.b.rows = a.count()
         found.compared = replace(compared, differences=tuple(each for each in compared.differences if each.a != each.b))
@@ -164,7 +164,7 @@ def _pairs(a: Buckets, b: Buckets) -> Iterator[_Pair]:
     yield from map(_Pair, a.buckets, b.buckets)
 
 
-def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
+def _compare_bucket(pair: _Pair, matching: RecordMatcher, found: Difference) -> None:
     sides = [list(bucket.frames()) or [_no_rows(matching.compared.types)] for bucket in (pair.a, pair.b)]
     pair.a.clear()
     pair.b.clear()

@@ -29,7 +29,7 @@ CHANGES = pl.Enum([REMOVED, CHANGED, ADDED])
 
 
 @dataclass(frozen=True)
-class Matching:
+class RecordMatcher:
     """The comparison of rows `[compared columns, WEIGHT]` of both sides. `bounds` are the tolerances, by column. `exactly`: weights may be
     so large that sums need 128 bits.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.compare.diff import compare
-from ddcli.compare.sides import Reading, named_side, open_sides
+from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, UsageError, did_you_mean
 from ddcli.job.consumed_files import not_taken_in
@@ -110,7 +110,8 @@ def compare_pipelines(
         found.notes += _regressions(committed[0], requests[1], committed[1])
         for name in both:
             given = [
-                named_side(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders
+                named_side(str(_output(folder, name)), SideReader(_times(left), as_of=as_of), name)
+                for folder in folders
             ]
             sides = [
                 replace(side, label=f"{request.spec.path}: {name}")

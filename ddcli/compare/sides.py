@@ -62,7 +62,7 @@ class SideArgument(Protocol):
 
 
 @dataclass(frozen=True)
-class Reading:
+class SideReader:
     """The options by which a path is read: the `time` columns of a log (None: those that it states), the time `as_of` which it is read (None:
     with all updates), `plain` to read a log as rows, the `dialect` of CSV.
     """
@@ -101,7 +101,7 @@ class FilesGiven:
     label: str
     whole: Path
     listing: Listing
-    reading: Reading
+    reading: SideReader
     names: Mapping[str, pl.DataType]
     text: pl.LazyFrame | None
 
@@ -213,7 +213,7 @@ class EmptyLog:
         return Side(self.label, "change log without updates", None, (), is_log=True)
 
 
-def named_side(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label: str) -> SideArgument:
+def named_side(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: SideReader, label: str) -> SideArgument:
     """Return the side that a caller named: a frame, or a path relative to the current directory. Raises InputError."""
     if isinstance(side, pl.DataFrame | pl.LazyFrame):
         return FrameGiven(label, side.lazy(), held=isinstance(side, pl.DataFrame))

@@ -13,7 +13,7 @@ from ddcli.driver.run import open_state, say_committed
 from ddcli.driver.tables import errors_at_tables, update_followers
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
-from ddcli.job.forgotten_rows import Forgetting, ForgettingSummary
+from ddcli.job.forgotten_rows import ErasureRequest, ForgettingSummary
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
 from ddcli.store.log.condition import RowCondition
@@ -152,7 +152,7 @@ def with_forgotten_rows(request: Request, manifest: Manifest | None, where: str,
         refresh=frozenset(),
         apply=True,
         rewrite=frozenset(request.outputs),
-        forgetting=Forgetting(conditions, frozenset(request.spec.tables)),
+        forgetting=ErasureRequest(conditions, frozenset(request.spec.tables)),
         closes=False,
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.lanes import Columns
-from ddcli.sources.slices import Fed
+from ddcli.sources.slices import InputSlice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Watching:
+class ProgressMeter:
     """Reports to `progress` which input is read, and sums up by input the time that takes, over all threads (`seconds`)."""
 
     progress: Progress
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def watched(self, taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, Fed]:
+    def watched(self, taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, InputSlice]:
         """Return the input of each source, with its reading watched."""
         widths = widths_of(taken, readers)
         return {
-            name: Fed([WatchedSlice(part, name, widths[name], self) for part in given.slices], given.rows)
+            name: InputSlice([WatchedSlice(part, name, widths[name], self) for part in given.slices], given.rows)
             for name, given in taken.items()
         }
 
@@ -60,7 +60,7 @@ class WatchedSlice:
     part: Slice
     name: str
     width: float
-    watching: Watching
+    watching: ProgressMeter
 
     def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         began = clock.perf_counter()

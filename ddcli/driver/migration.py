@@ -30,7 +30,7 @@ from ddcli.driver.requested_changes import (
     refuse_rewriting,
     refuse_taking_back,
 )
-from ddcli.driver.step import Stepping, pools_for
+from ddcli.driver.step import StepExecutor, pools_for
 from ddcli.engine.counts import Counts
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
@@ -43,7 +43,7 @@ from ddcli.job.reopened_times import reopenings
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.archives import replace_archived
-from ddcli.sinks.outputs import Publishing
+from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import ErrorLog, replace_side_logs
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import (
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ddcli.driver.run_plan import RunPlan
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgotten_rows import Forgetting
+    from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.job.summary import OutputSummary, SparkSummary
     from ddcli.runtime.placement import Choosing
@@ -181,7 +181,7 @@ class _Migration:
                 moved = None if forgetting else rebuild.opened
                 listings = {name: given.listing for name, given in rebuild.found.items()}
                 begun = horizons_of(rebuild.request, rebuild.changes.plan.graph, listings)
-                publishing = Publishing(
+                publishing = OutputWriter(
                     rebuild.request,
                     rebuild.time,
                     *interval_,
@@ -193,7 +193,7 @@ class _Migration:
                     begun,
                     orders=rebuild.changes.plan.graph.orders,
                 )
-                step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
+                step = StepExecutor(assembled, sources, cut, pools, traces, publishing, transaction, interval)
                 if rebuild.request.budget is not None:
                     scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
                 where: SparkSummary | None = None
@@ -266,7 +266,7 @@ class _Migration:
         ((first,),) = rebuild.upper.elements
         return (first - 1,) if left is None else join(left, (first - 1,))
 
-    def _forgotten(self, forgetting: Forgetting, number: int, listings: dict[str, Listing]) -> dict[str, Any]:
+    def _forgotten(self, forgetting: ErasureRequest, number: int, listings: dict[str, Listing]) -> dict[str, Any]:
         """Return the state's notes on forgotten rows: the files that still have them, and the times from which on inputs have their updates."""
         rebuild = self.rebuild
         return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": input_horizons(rebuild.request, listings)}

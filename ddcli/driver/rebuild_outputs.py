@@ -16,7 +16,7 @@ from ddcli.store.files.access import is_there
 
 if TYPE_CHECKING:
     from ddcli.driver.rebuild import Rebuild
-    from ddcli.sinks.outputs import Publishing
+    from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.readers import Reader
     from ddcli.store.state.entries import OutputEntry
     from ddcli.store.state.transaction import Transaction
@@ -69,7 +69,7 @@ def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], transaction: Tr
             correction.of_late(name, reader)
 
 
-def corrected_outputs(rebuild: Rebuild, publishing: Publishing) -> dict[str, OutputEntry]:
+def corrected_outputs(rebuild: Rebuild, publishing: OutputWriter) -> dict[str, OutputEntry]:
     """Return the outputs with their differences. One that is no longer in the plan is dropped; its files stay."""
     entries = {}
     for name, meaning in rebuild.changes.plan.meanings.items():

@@ -15,7 +15,7 @@ from ddcli.sources.readers import (
     open_logs,
     refuse_unclean,
 )
-from ddcli.sources.slices import ArrangementFile, Fed, LoggedRows, Settled
+from ddcli.sources.slices import ArrangementFile, InputSlice, LoggedRows, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import InputEntry
@@ -100,14 +100,14 @@ def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader
 
 def sources_of(
     rebuild: Rebuild, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
-) -> tuple[dict[str, InputEntry], dict[str, Fed]]:
+) -> tuple[dict[str, InputEntry], dict[str, InputSlice]]:
     """Return the inputs as the next manifest has them, and the sources of the graph: rows before the frontier, collections' contents.
 
     Rows that set a key's values from their time on keep their times; for others only the sum matters.
     """
     times = rebuild.upper.elements
     inputs = {name: replace(rebuild.manifest.inputs[name], upper=times) for name in rebuild.found if name in known}
-    sources: dict[str, Fed] = {}
+    sources: dict[str, InputSlice] = {}
     scans = graph.scans()
     timed = _timed(graph)
     for name, reader in readers.items():
@@ -121,7 +121,7 @@ def sources_of(
                 part if name in timed or rebuild.request.forgetting is not None else _settled(rebuild, part)
                 for part in taken.slices
             ]
-            sources[name] = Fed(tuple(slices), taken.rows)
+            sources[name] = InputSlice(tuple(slices), taken.rows)
     for name in scans:
         if name.startswith(CONTENTS):
             sources[name] = _contents(rebuild, name.removeprefix(CONTENTS))
@@ -130,7 +130,7 @@ def sources_of(
     return {name: inputs[name] for name in rebuild.found}, sources
 
 
-def _contents(rebuild: Rebuild, identity: str) -> Fed:
+def _contents(rebuild: Rebuild, identity: str) -> InputSlice:
     """Return the contents of an arrangement in the state, as of the frontier, a file at a time."""
     entry = rebuild.manifest.arrangements[identity]
     layout, place = BatchLayout.of(entry, rebuild.nt), rebuild.request.state
@@ -138,10 +138,10 @@ def _contents(rebuild: Rebuild, identity: str) -> Fed:
     slices = [
         _settled(rebuild, ArrangementFile(batch_path(place, identity, at, file), file, layout)) for at, file in files
     ]
-    return Fed(tuple(slices), sum(file.rows for _, file in files))
+    return InputSlice(tuple(slices), sum(file.rows for _, file in files))
 
 
-def _written(rebuild: Rebuild, name: str, most: int) -> Fed:
+def _written(rebuild: Rebuild, name: str, most: int) -> InputSlice:
     """Return all updates of an output so far, from its own files."""
     entry = rebuild.known(name)
     assert entry is not None, "an output that changed has a log"
@@ -149,7 +149,7 @@ def _written(rebuild: Rebuild, name: str, most: int) -> Fed:
     for file in entry.files:
         path = rebuild.request.outputs[name] / file.name
         slices += [LoggedRows(path, at, most, tuple(rebuild.time)) for at in range(0, file.rows, most)]
-    return Fed(tuple(slices), sum(file.rows for file in entry.files))
+    return InputSlice(tuple(slices), sum(file.rows for file in entry.files))
 
 
 def _settled(rebuild: Rebuild, part: Slice) -> Settled:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from ddcli.job.options import Engine
     from ddcli.job.request import Request
-    from ddcli.job.standby import Standby
+    from ddcli.job.standby import WatchCache
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.state.manifest import Manifest
@@ -76,7 +76,7 @@ def run(
     say: Callable[[str], None] | None = None,
     ready: Callable[[Path], bool] | None = None,
     progress: Progress = SILENT,
-    standby: Standby | None = None,
+    standby: WatchCache | None = None,
     now: str | None = None,
     withdraw: Sequence[Path] = (),
     reopen: str | None = None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.places import OperatorPlace
-    from ddcli.sinks.outputs import Publishing
+    from ddcli.sinks.outputs import OutputWriter
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
@@ -99,7 +99,7 @@ class RunPlan:
         transaction: Transaction,
         counts: Counts,
         arrangements: Mapping[str, ArrangementEntry],
-        publishing: Publishing,
+        publishing: OutputWriter,
     ) -> None:
         """Raise BudgetError if a run is about to commit more than its budget: these `arrangements`, as it leaves them, and outputs."""
         from ddcli.job.budget import written_bytes

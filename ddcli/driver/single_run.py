@@ -10,9 +10,9 @@ from ddcli.circuit.graph import assemble
 from ddcli.circuit.retention import check_lengths, kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
-from ddcli.driver.meter import Watching, widths_of
+from ddcli.driver.meter import ProgressMeter, widths_of
 from ddcli.driver.prepare import horizons_of, input_horizons
-from ddcli.driver.step import Stepping, pools_for
+from ddcli.driver.step import StepExecutor, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Layout
 from ddcli.engine.rounds import Interval
@@ -27,7 +27,7 @@ from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import Sizes, rows_together
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.sinks.inspect import seen
-from ddcli.sinks.outputs import Publishing
+from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import ErrorLog, put_aside
 from ddcli.sources.arrangement_input import imported
 from ddcli.sources.input_format import InputFacts, facts_of
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.runtime.placement import Choosing
     from ddcli.sources.readers import Reader
-    from ddcli.store.log.pieces import Taken
+    from ddcli.store.log.pieces import ConsumedRange
     from ddcli.store.state.directory import State
     from ddcli.store.tables.listing import Listing
 
@@ -146,7 +146,7 @@ class SingleRun:
                 if self.state is None
                 else self.state.begin(batches=traces.files, often=held is not None) as transaction
             ):
-                publishing = Publishing(
+                publishing = OutputWriter(
                     self.request,
                     self.time,
                     before,
@@ -158,10 +158,10 @@ class SingleRun:
                     known=self.manifest.outputs if self.manifest else {},
                     orders=self.graph.orders,
                 )
-                watching = Watching(self.request.progress)
+                watching = ProgressMeter(self.request.progress)
                 # Tasks report the rows that they read themselves.
                 given = taken if spread else watching.watched(taken, self.readers)
-                step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
+                step = StepExecutor(assembled, given, cut, pools, traces, publishing, transaction, interval)
                 if self.request.budget is not None:
                     scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
                 if spread:
@@ -201,7 +201,7 @@ class SingleRun:
             self.planning.keep(committed.cache["plan"]["generations"])
         return self._summary(read, publishing.summaries(), committed, errors)
 
-    def _counted(self, scope: Scope, watching: Watching, traces: StateTraces, publishing: Publishing) -> Counts:
+    def _counted(self, scope: Scope, watching: ProgressMeter, traces: StateTraces, publishing: OutputWriter) -> Counts:
         """Return the counts of a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
         scans = self.graph.scans()
         seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
@@ -209,7 +209,7 @@ class SingleRun:
         apart = ((name, RowCounts(seconds=spent)) for name, spent in seconds.items())
         return Counts.of([*scope.counts(), *apart, *traces.counts()])
 
-    def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes, bool]:
+    def _take(self, before: Times | None) -> tuple[dict[str, ConsumedRange], Sizes, bool]:
         """Find the updates of each input, the cut of the run, and whether each stage gets an engine of its own.
 
         An input that no output reads is only checked.
@@ -229,7 +229,7 @@ class SingleRun:
                 taken[name] = reader.take(columns[name], before, upper, most)
         return taken, cut, spread
 
-    def _read(self, taken: dict[str, Taken], facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
+    def _read(self, taken: dict[str, ConsumedRange], facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
         return {
             name: InputSummary(
                 taken[name].rows,
@@ -246,7 +246,7 @@ class SingleRun:
             for name, reader in self.readers.items()
         }
 
-    def _manifest(self, taken: dict[str, Taken], traces: StateTraces, publishing: Publishing) -> Manifest:
+    def _manifest(self, taken: dict[str, ConsumedRange], traces: StateTraces, publishing: OutputWriter) -> Manifest:
         """Return the manifest that the run commits."""
         times = self.upper.elements
         return Manifest(
@@ -278,7 +278,7 @@ class SingleRun:
             },
         )
 
-    def _output(self, name: str, publishing: Publishing) -> OutputEntry:
+    def _output(self, name: str, publishing: OutputWriter) -> OutputEntry:
         known = self.manifest.outputs[name] if self.manifest else None
         return publishing.entry(name, known, known.fingerprint if known else self.planning.plan.meanings[name])
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.runtime.placement import Choosing
-    from ddcli.sinks.outputs import Publishing
+    from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
     from ddcli.sources.slices import Feed, Slice
@@ -52,7 +52,7 @@ def pools_for(cut: Sizes, secret: bytes) -> list[Pool]:
 
 
 @dataclass
-class Stepping:
+class StepExecutor:
     """The step of a run, from slices of inputs to files of outputs and state."""
 
     assembled: Assembled
@@ -60,7 +60,7 @@ class Stepping:
     cut: Sizes
     pools: Sequence[Pool]
     traces: StateTraces
-    publishing: Publishing
+    publishing: OutputWriter
     transaction: Transaction | None
     interval: Interval
 

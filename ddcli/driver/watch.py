@@ -19,7 +19,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
 from ddcli.job.clock import time_now
 from ddcli.job.request import imports, read_request
-from ddcli.job.standby import Standby
+from ddcli.job.standby import WatchCache
 from ddcli.spec import included_files
 from ddcli.store.files.access import entries
 from ddcli.store.files.changes import Waker
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
     from ddcli.spec.model import InputSpec
-    from ddcli.store.tables.inventory import Glimpse
+    from ddcli.store.tables.inventory import ListingSnapshot
 
 PATIENCE = 2.0
 """Seconds between two looks, notified or not; five times that for object stores: each look is a request."""
@@ -63,7 +63,7 @@ class Stopped(BaseException):
 
 
 @dataclass
-class Standing:
+class WatchLoop:
     """Runs `round` again and again. `round` receives the judge of whether files are whole, and raises errors; `done` receives its
     result, once a signal can't interrupt the round any more.
 
@@ -77,7 +77,7 @@ class Standing:
     done: Callable[[RunSummary], None]
     refused: Callable[[DdError], None]
     waiting: Callable[[Path], None]
-    standby: Standby = field(default_factory=Standby)
+    standby: WatchCache = field(default_factory=WatchCache)
     _stop: threading.Event = field(default_factory=threading.Event)
     _at_work: bool = False
     _refused_before: str = ""
@@ -233,7 +233,7 @@ def watched(request: Request) -> list[Path]:
     return [*(path if path.is_dir() else path.parent for path in (*tables, *files)), *states]
 
 
-def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], Glimpse] | None = None) -> Look:
+def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], ListingSnapshot] | None = None) -> Look:
     """Return a look at the inputs, the pipeline file and the imported states; it differs from the one before if one of them has changed.
 
     `glimpses` receives the listing of each input in files.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels, loop_tasks
-from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.engine.rooms import Rooms
 from ddcli.engine.schedule import WITHIN
 from ddcli.engine.scope_tree import BROUGHT, HERE, LATE, Address, Path, Wake
@@ -165,7 +165,7 @@ class SpilledStep(Transit):
             if index in stage.exports and (index not in fed or (*path, index) in self.nest.origins):
                 self.send((*path, index), shard, kernels.matrix(delta.updates), rounds)
             for operator in self.operator((*path, index), shard):
-                if operator.shared and isinstance(operator, Keeping) and index not in stage.seals:
+                if operator.shared and isinstance(operator, StatefulOperator) and index not in stage.seals:
                     operator.drop()
         for index, when, delta in result.later:
             at = Address((*path, index), LATE, shard, when)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
-from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.engine.operators.join import Entered
 from ddcli.engine.scope_tree import BROUGHT, CALLED, HERE, KEPT, Address, Memos, Nest, Path, Wake
 
@@ -71,7 +71,7 @@ class Transit:
         """Return stored updates unchanged: an arrangement's batch are the updates that its trace will take in."""
         for operator in self.operator(place, shard):
             if operator.shared:
-                if isinstance(operator, Keeping):
+                if isinstance(operator, StatefulOperator):
                     operator.batch = updates
                 return Delta(updates, distinct=True)
         return Delta(updates)

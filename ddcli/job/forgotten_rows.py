@@ -36,7 +36,7 @@ class RewrittenFile:
 
 
 @dataclass
-class Forgetting:
+class ErasureRequest:
     """The conditions of a request to forget, by input, and its results: the inputs' rows, the files that were replaced and kept, and the places that still have such rows."""
 
     conditions: Mapping[str, RowCondition]

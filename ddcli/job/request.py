@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Frontier
     from ddcli.job.budget import RunBudget
-    from ddcli.job.forgotten_rows import Forgetting
+    from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.input_files import InputFiles
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import Engine
-    from ddcli.job.standby import Standby
+    from ddcli.job.standby import WatchCache
     from ddcli.spec.model import Spec
     from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import InputFile
@@ -72,7 +72,7 @@ class Request:
     """The imported arrangements, by input, which are held while the run reads them."""
     progress: Progress = SILENT
     """The receiver of the run's progress."""
-    standby: Standby | None = None
+    standby: WatchCache | None = None
     """The memory of a watch from the last round, and for the next."""
     kept: KeptPlan | None = None
     """The file's meaning as an earlier run kept it, if one did."""
@@ -85,7 +85,7 @@ class Request:
     """The archived, forgotten or withdrawn files of an input that other states know, for a state that has taken in none of it."""
     reopened: Frontier | None = None
     """The frontier to which the state is taken back."""
-    forgetting: Forgetting | None = None
+    forgetting: ErasureRequest | None = None
     """The rows that are forgotten: everything is taken in anew without them."""
     budget: RunBudget | None = None
     """The bounds on the run's cost, if there are any."""

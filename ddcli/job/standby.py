@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.tables.inventory import Glimpse
+    from ddcli.store.tables.inventory import ListingSnapshot
 
     Mark = tuple[Path, str, int, str]
 
 
 @dataclass
-class Standby:
+class WatchCache:
     """The open batches that the last round left, with the state and the commit that they belong to; nothing at first."""
 
-    glimpses: dict[tuple[str, Path], Glimpse] = field(default_factory=dict)
+    glimpses: dict[tuple[str, Path], ListingSnapshot] = field(default_factory=dict)
     """The look at each input that found the round worth while, by its path and the directory that this is relative to."""
     _kept: OpenBatches | None = None
     _mark: Mark | None = None
@@ -34,7 +34,7 @@ class Standby:
         """Return the part of a round's memory that kept batches don't take."""
         return memory - memory // SHARE
 
-    def glimpsed(self, path: str, base: Path) -> Glimpse | None:
+    def glimpsed(self, path: str, base: Path) -> ListingSnapshot | None:
         """Return the look at an input, once: a second caller wants the files as they are by then."""
         return self.glimpses.pop((path, base), None)
 

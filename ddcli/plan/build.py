@@ -19,7 +19,7 @@ from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.plan.iteration import iterate
 from ddcli.plan.named_times import named_times
 from ddcli.plan.node import Graph
-from ddcli.plan.operators import HERE, Surroundings, apply_operators
+from ddcli.plan.operators import HERE, BindContext, apply_operators
 from ddcli.plan.relation import Relation
 from ddcli.plan.targets import refused_columns
 from ddcli.plan.union import concat
@@ -116,7 +116,7 @@ def _built_with(
         return [relation.node for name in spec.inputs if (relation := source(name)) is not None]
 
     arrives = spec.clock == "arrival"
-    around = Surroundings(
+    around = BindContext(
         tuple(time), arrives=arrives, folder=str(spec.path.absolute().parent), inputs=inputs, places=places
     )
     section = _Section(spec.collections, source, around, errors, {})
@@ -135,7 +135,7 @@ class _Section:
 
     collections: Mapping[str, model.CollectionSpec]
     outer: Callable[[str], Relation | None]
-    around: Surroundings
+    around: BindContext
     errors: list[DdError]
     engines: Engines
     variables: Mapping[str, Relation] = field(default_factory=dict)

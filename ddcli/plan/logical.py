@@ -87,7 +87,7 @@ EXPORT = "export:"
 """The prefix of a graph's outputs that are arrangements for other pipelines."""
 
 
-class Passing(Node):
+class Passthrough(Node):
     """The input itself."""
 
     def column_origins(self) -> Origins:
@@ -98,7 +98,7 @@ class Passing(Node):
         return self.inputs[0].unique
 
 
-class Watched(Passing):
+class Watched(Passthrough):
     """An input whose records are watched: no multiplicity should be negative."""
 
 
@@ -193,14 +193,14 @@ class Concat(Node):
         return [wanted for _ in self.inputs]
 
 
-class Consolidate(Passing):
+class Consolidate(Passthrough):
     """The input itself, with at most one update for a record and time."""
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted]
 
 
-class Arrange(Passing):
+class Arrange(Passthrough):
     """The input itself, indexed by key for every join or reduction by it."""
 
     by: tuple[str, ...]
@@ -213,7 +213,7 @@ class Arrange(Passing):
         return [wanted | set(self.by)]
 
 
-class Inspect(Passing):
+class Inspect(Passthrough):
     """The input itself, whose updates are shown to a person under a label."""
 
     label: str
@@ -231,7 +231,7 @@ class Once(Node):
         return frozenset({frozenset()})
 
 
-class Pairing(Node):
+class BinaryNode(Node):
     """Pairs of a left and a right record, one from each of two inputs."""
 
     @property
@@ -243,7 +243,7 @@ class Pairing(Node):
         return self.inputs[1]
 
 
-class Join(Pairing):
+class Join(BinaryNode):
     """Pairs of records with equal, non-null keys; `how`: which records without a partner stay, with nulls.
 
     `on` pairs a left column with a right one. `columns` has where each column of the result comes from: its name,
@@ -306,7 +306,7 @@ class Join(Pairing):
         return left, right
 
 
-class AsofJoin(Pairing):
+class AsofJoin(BinaryNode):
     """Each left record with the right record of its key that is nearest: of those at or before its value, one with the greatest.
 
     `on` pairs columns that are equal, `at` is the pair that is compared. With `forward` it is the least value at or after, and `strict` leaves

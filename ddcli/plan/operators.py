@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class BindContext:
     """The context of operators: the types of the coordinates of time, the loop in whose body they are, if any, and the file's folder."""
 
     time: tuple[Type, ...] = (Type("int64"),)
@@ -51,7 +51,7 @@ class Surroundings:
     """The place of each node in the file, by fingerprint: the path of the operator and its span. Equal nodes are one: the first counts."""
 
 
-HERE = Surroundings()
+HERE = BindContext()
 KEEPING = (
     *(
         operator_model.Filter,
@@ -69,7 +69,7 @@ def apply_operators(
     relation: Relation,
     operators: Iterable[operator_model.Operator],
     source: Callable[[operator_model.Source], Relation],
-    around: Surroundings = HERE,
+    around: BindContext = HERE,
 ) -> Relation:
     """Return `relation` with the operators applied in order; `source` returns the relation that a name means.
 
@@ -97,7 +97,7 @@ class _Apply:
     """One method for each operator of the spec: a relation in, a relation out."""
 
     source: Callable[[operator_model.Source], Relation]
-    around: Surroundings
+    around: BindContext
 
     @singledispatchmethod
     def operator(self, operator: operator_model.Operator, relation: Relation) -> Relation:

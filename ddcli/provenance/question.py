@@ -20,7 +20,7 @@ from ddcli.provenance.contents import Contents, Values
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import Restrictions
 from ddcli.provenance.trace import Tracer
-from ddcli.provenance.worlds import ROUND, Opaque, World, advanced, raw_sources
+from ddcli.provenance.worlds import ROUND, EvaluatedPlan, Opaque, advanced, raw_sources
 from ddcli.sources.input_format import InputFacts
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ class Question:
         self.named = frozenset(relation.node.fingerprint for relation in inputs.relations.values())
 
     @cached_property
-    def world(self) -> World:
+    def world(self) -> EvaluatedPlan:
         """All collections as of the time."""
-        return World(self.graph.nodes(), self.fed, self.time, self.inputs.kinds, self.known, self.facts)
+        return EvaluatedPlan(self.graph.nodes(), self.fed, self.time, self.inputs.kinds, self.known, self.facts)
 
     def at(self, time: Time) -> Question:
         """Return the same question about an earlier time."""
@@ -107,7 +107,7 @@ class Question:
         alone = self.count_in(self.fed, self.facts, record) == count
         return Explained(record, count, reason, "everything", alone, sum(map(len, self.fed.values())))
 
-    def _traced(self, world: World, record: Record, count: int, *, witnesses: bool) -> Reason:
+    def _traced(self, world: EvaluatedPlan, record: Record, count: int, *, witnesses: bool) -> Reason:
         try:
             return Tracer(world, self.limit, self.named, witnesses).reason(world, self.node, record)
         except Opaque as error:
@@ -128,7 +128,9 @@ class Question:
         if len(left) == len(reason.leaves):
             return reason
         alone = {name: self._neutralized(name, left) for name in self.fed}
-        world = World(self.graph.nodes(), alone, self.time, self.inputs.kinds, self.known, self._facts_of(alone))
+        world = EvaluatedPlan(
+            self.graph.nodes(), alone, self.time, self.inputs.kinds, self.known, self._facts_of(alone)
+        )
         found = self._traced(world, record, count, witnesses=True)
         return found if self.reproduces(found, record, count) else reason
 

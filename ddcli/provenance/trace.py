@@ -30,7 +30,7 @@ from ddcli.provenance.frames import in_reach
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
 from ddcli.provenance.updates import SourceRows
-from ddcli.provenance.worlds import Place, Round, World, entered
+from ddcli.provenance.worlds import EvaluatedPlan, Place, Round, entered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class Tracer:
     records that a reason keeps of a group; `named` are the fingerprints of the nodes that have a name, and so reasons of their own.
     """
 
-    world: World
+    world: EvaluatedPlan
     shown: int
     named: frozenset[str]
     witnesses: bool = True
@@ -97,7 +97,7 @@ class Tracer:
     @singledispatchmethod
     def _below(self, node: Node, place: Place, record: Record, exact: bool) -> Reason:
         """Return the reason of a record of this kind of node."""
-        assert isinstance(node, logical.Passing), type(node)
+        assert isinstance(node, logical.Passthrough), type(node)
         return self._simplified(node, place, record, "", [self.reason(place, node.inputs[0], record, exact=exact)])
 
     def _simplified(self, node: Node, place: Place, record: Record, says: str, reasons: list[Reason]) -> Reason:
@@ -433,7 +433,7 @@ def computes(step: Step) -> bool:
     return not isinstance(step, FilterStep)
 
 
-def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: World) -> Numbers:
+def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: EvaluatedPlan) -> Numbers:
     """Return the rows of a stage's input that produce a record: the stage returned `frame`, from its input's `rows`."""
     values = dict(zip(node.schema, record, strict=True))
     same = Contents(np.empty((0, 0), np.int64), dict(node.schema), world.values).same(frame, values)

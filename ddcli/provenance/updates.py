@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from ddcli.plan import logical
     from ddcli.provenance.contents import Numbers, Record
-    from ddcli.provenance.worlds import World
+    from ddcli.provenance.worlds import EvaluatedPlan
 
 
 class SourceRows:
     """The updates of an input, found by their records; each is known by its row number in `matrix`."""
 
-    def __init__(self, source: logical.Source, world: World) -> None:
+    def __init__(self, source: logical.Source, world: EvaluatedPlan) -> None:
         self.layout = Layout(source.schema)
         self.matrix = world.fed[source.name]
         self._contents = world.updates(source)

@@ -46,7 +46,7 @@ class Opaque(Exception):
     """A part of a pipeline that can't be traced; the message names it."""
 
 
-class World:
+class EvaluatedPlan:
     """The collections at the time `time`, computed from the inputs' updates `fed`, which are at or before it."""
 
     depth = 0
@@ -106,7 +106,7 @@ class World:
         return self._loops[loop.fingerprint]
 
     @property
-    def world(self) -> World:
+    def world(self) -> EvaluatedPlan:
         """The world of this place: itself."""
         return self
 
@@ -121,7 +121,7 @@ class Round:
     def __init__(self, rounds: Rounds, number: int) -> None:
         self.all, self.number = rounds, number
         self.depth = rounds.loop.depth
-        self.world: World = rounds.around.world
+        self.world: EvaluatedPlan = rounds.around.world
         self._loops: dict[str, Rounds] = {}
 
     def contents(self, node: Node) -> Contents:
@@ -139,7 +139,7 @@ class Round:
         return self.all.around.home(node) if level(node) < self.depth else self
 
 
-Place = World | Round
+Place = EvaluatedPlan | Round
 
 
 class Rounds:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.errors import DdError
     from ddcli.runtime.placement import Choosing
     from ddcli.runtime.task import Job
-    from ddcli.sinks.outputs import Publishing
+    from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
     from ddcli.store.scratch.exchange import Sent
@@ -58,7 +58,7 @@ class Spreading:
     """The dataflow as each task assembles it; the driver reads its stages and layouts only."""
     places: Choosing
     traces: StateTraces
-    publishing: Publishing
+    publishing: OutputWriter
     transaction: Transaction | None
     facts: dict[str, InputFacts]
     errors: ErrorLog

@@ -18,14 +18,14 @@ from ddcli.store.tables.file_identity import fingerprint_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.job.forgotten_rows import Forgetting
+    from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.store.log.reader import LogReader
     from ddcli.store.state.entries import InputEntry
     from ddcli.store.state.transaction import Transaction
 
 
 def replace_archived(
-    forgetting: Forgetting,
+    forgetting: ErasureRequest,
     transaction: Transaction,
     readers: Mapping[str, LogReader],
     inputs: Mapping[str, InputEntry],

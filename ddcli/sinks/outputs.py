@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgotten_rows import Forgetting
+    from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.store.files.gate import Written
     from ddcli.store.log.joint_file import JointFile
@@ -71,7 +71,7 @@ class Piece:
 
 
 @dataclass
-class Publishing:
+class OutputWriter:
     """The updates that a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, they are only counted.
 
     Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files; without it
@@ -271,7 +271,7 @@ class Publishing:
         self._count(name, 0, 0)
         self._write(name, output_bytes(none, layout, Pool(PUBLIC), self.time))
 
-    def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: Forgetting) -> OutputEntry:
+    def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: ErasureRequest) -> OutputEntry:
         """Write the waiting updates, a whole log, in place of the `known` one; files that already have the rows of their times stay.
 
         A file that sums up older ones keeps its horizon, and no longer stands for other files. A log with times of several coordinates gets

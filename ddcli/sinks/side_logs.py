@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.request import Request
     from ddcli.store.log.joint_file import JointFile
-    from ddcli.store.log.pieces import LogSlice, Taken
+    from ddcli.store.log.pieces import ConsumedRange, LogSlice
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import Times
@@ -187,7 +187,7 @@ def _files(directory: Path) -> list[Path]:
 def put_aside(
     request: Request,
     transaction: Transaction,
-    taken: Mapping[str, Taken],
+    taken: Mapping[str, ConsumedRange],
     times: Schema,
     interval: tuple[Times | None, Times],
     called: str,

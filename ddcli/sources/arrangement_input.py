@@ -26,7 +26,7 @@ from ddcli.expressions.types import POOLED
 from ddcli.plan.physical import Scan, is_imported
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.log.pieces import Taken
+from ddcli.store.log.pieces import ConsumedRange
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
@@ -142,7 +142,7 @@ class SharedReader:
     seeks = True
     """Any rows can be read without those before them."""
 
-    def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
+    def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> ConsumedRange:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`.
 
         With `most`, a slice is a file, of which none is large; else all are one slice. Raises UsageError where times before `upper` are
@@ -155,7 +155,7 @@ class SharedReader:
             self._refuse_merged(at, until)
         groups = [(at,) for at in wanted] if most is not None else [tuple(wanted)] if wanted else []
         slices = [SharedSlice(self, group, since, until) for group in groups]
-        return Taken(cast("list[LogSlice]", slices), ())  # they are read as slices of logs are
+        return ConsumedRange(cast("list[LogSlice]", slices), ())  # they are read as slices of logs are
 
     def frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Yield some columns of each file, also of updates that cancel each other."""

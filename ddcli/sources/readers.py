@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgotten_rows import Forgetting
+    from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.input_files import InputFiles
     from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec
@@ -76,7 +76,7 @@ def in_files(readers: Mapping[str, Reader]) -> dict[str, LogReader]:
     return {name: reader for name, reader in readers.items() if isinstance(reader, LogReader)}
 
 
-def find_forgotten(forgetting: Forgetting, readers: Mapping[str, Reader], most: int) -> None:
+def find_forgotten(forgetting: ErasureRequest, readers: Mapping[str, Reader], most: int) -> None:
     """Have readers pass over the rows that are forgotten; note how many these are, and which files have them."""
     from ddcli.job.forgotten_rows import ForgottenRows
 

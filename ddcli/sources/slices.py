@@ -51,7 +51,7 @@ class Feed(Protocol):
 
 
 @frozen
-class Fed:
+class InputSlice:
     """The input of a source, wherever it is from (see `Feed`)."""
 
     slices: Sequence[Slice]

@@ -90,7 +90,7 @@ QUERYING = Record(
 )
 
 
-class Beginning(Shape[model.CollectionSpec]):
+class LoopStart(Shape[model.CollectionSpec]):
     """A collection: with `iterate` a loop, with `sql` a query, else `from` others."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.CollectionSpec:
@@ -124,4 +124,4 @@ class Beginning(Shape[model.CollectionSpec]):
         return {"anyOf": [BEGINNING.schema(), LOOPING.schema(), QUERYING.schema()]}
 
 
-COLLECTION = Beginning()
+COLLECTION = LoopStart()

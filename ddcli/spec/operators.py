@@ -127,7 +127,7 @@ PYTHON_REDUCE = Record(
 )
 
 
-class Reducing(Shape[operator_model.Reduce | operator_model.PythonReduce]):
+class ReduceSpec(Shape[operator_model.Reduce | operator_model.PythonReduce]):
     """`by`, and either output columns with their aggregates or a Python function."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> operator_model.Reduce | operator_model.PythonReduce:
@@ -243,7 +243,7 @@ TEMPORAL_FILTER: Shape[operator_model.TemporalFilter] = Record(
 )
 
 
-class Entering(Shape[operator_model.Enter]):
+class EnterScope(Shape[operator_model.Enter]):
     """The round in which a record enters the loop around."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> operator_model.Enter:
@@ -281,7 +281,7 @@ OPERATORS: dict[str, Shape[Any]] = {
     "antijoin": record(
         operator_model.Antijoin, {"with": WITH, "on": ON_KEY}, "antijoin: {with: customers, on: [customer_id]}"
     ),
-    "reduce": Reducing(),
+    "reduce": ReduceSpec(),
     "count": ByKind(
         "nothing or a mapping",
         nothing=bare(operator_model.Count),
@@ -295,7 +295,7 @@ OPERATORS: dict[str, Shape[Any]] = {
     ),
     "temporal_filter": TEMPORAL_FILTER,
     "join_function": operator(operator_model.JoinFunction, "function", PYTHON),
-    "enter": Entering(),
+    "enter": EnterScope(),
     "arrange": record(
         operator_model.Arrange,
         {"by": Key(COLUMNS, required=True), "export": Key(NAME, about="the name by which other pipelines import it")},

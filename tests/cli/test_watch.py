@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.driver.watch import Standing, came_at_once, is_whole, look
+from ddcli.driver.watch import WatchLoop, came_at_once, is_whole, look
 from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
-from ddcli.job.standby import Standby
+from ddcli.job.standby import WatchCache
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.log.progress import progress_bytes
@@ -222,7 +222,7 @@ def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
         standing._stop.set()
 
     pipeline = orders.folder / "orders.yaml"
-    standing = Standing(pipeline, None, lambda ready: run(pipeline, ready=ready), done, refuse, pytest.fail)
+    standing = WatchLoop(pipeline, None, lambda ready: run(pipeline, ready=ready), done, refuse, pytest.fail)
     watchdog = threading.Timer(300, standing._stop.set)
     watchdog.start()
     standing.run()
@@ -232,7 +232,7 @@ def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
 
 def test_a_round_lists_no_input_again_that_was_just_looked_at(orders):
     """But one whose progress speaks of files that came since; and nobody else lists what is not there any more."""
-    pipeline, standby = orders.folder / "orders.yaml", Standby()
+    pipeline, standby = orders.folder / "orders.yaml", WatchCache()
     request = replace(read_request(pipeline), standby=standby)
 
     def listed():
@@ -341,7 +341,7 @@ def test_a_directory_renamed_into_place_has_all_files_of_its_time(orders):
 
 def test_included_files_are_watched_also_one_that_is_not_there_yet(orders):
     pipeline, part = orders.folder / "orders.yaml", orders.folder / "part.yaml"
-    standing = Standing(pipeline, None, *[print] * 4)
+    standing = WatchLoop(pipeline, None, *[print] * 4)
     request, text = standing._request(), pipeline.read_text()
     pipeline.write_text(f"include: part.yaml\n{text}")
     broken = standing._again(request)

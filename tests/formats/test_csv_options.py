@@ -21,7 +21,7 @@ from ddcli.cli.columns import parse_csv
 from ddcli.commands.convert import convert_files
 from ddcli.compare.diff import compare_named
 from ddcli.compare.settings import Settings
-from ddcli.compare.sides import Reading
+from ddcli.compare.sides import SideReader
 from ddcli.errors import InputError, SpecErrors, StateError, UsageError
 from ddcli.expressions.csv_dialect import Dialect
 from ddcli.expressions.types import parse_type
@@ -449,7 +449,7 @@ def test_every_path_reads_the_options(tmp_path, monkeypatch):
     (made,) = (tmp_path / "made").glob("*.parquet")
     assert sorted(pl.read_parquet(made).select("id", "who", "price", "time").rows()) == wanted
     pl.DataFrame(wanted, schema=["id", "who", "price", "day"], orient="row").write_parquet(tmp_path / "b.parquet")
-    read = Reading(dialect=csv_options)
+    read = SideReader(dialect=csv_options)
     assert compare_named(("in/a.csv", read), ("b.parquet", read), Settings(("id",))).same
     with pytest.raises(UsageError, match="neither side is CSV"):
         compare_named(("b.parquet", read), ("b.parquet", read), Settings(("id",)))

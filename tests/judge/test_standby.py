@@ -21,7 +21,7 @@ import ddcli.store.state.register
 from ddcli.driver.run import run
 from ddcli.errors import DdError, LockedError
 from ddcli.job.sizes import Sizes
-from ddcli.job.standby import Standby
+from ddcli.job.standby import WatchCache
 from ddcli.runtime import placement
 from ddcli.store.batch import open_batches as keeping
 from ddcli.store.files.gate import Files
@@ -54,7 +54,7 @@ class Watched:
         root.mkdir()
         self.path.write_text(case.text, encoding="utf-8")
         self.state = root / ".dd/judged"
-        self.standby = Standby()
+        self.standby = WatchCache()
         self.happened = []
 
     def arrive(self, number):
@@ -211,7 +211,7 @@ def test_rounds_write_what_separate_runs_write(case, seed):
 
 def sometimes(seed):
     """Return what chooses for each run whether it is a round of one watch, or somebody else's."""
-    chance, standby = random.Random(seed), Standby()
+    chance, standby = random.Random(seed), WatchCache()
     return lambda: {"standby": standby} if chance.random() < 0.8 else {}
 
 

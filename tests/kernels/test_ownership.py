@@ -189,8 +189,8 @@ def test_a_group_of_ones_own_is_nobody_else(tmp_path, monkeypatch):
     found = {}
     for name, (called, members) in groups.items():
         monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((called, "x", gid, members)))  # noqa: B023
-        found[name] = ownership.strangers(folder) is None
+        found[name] = ownership.find_foreign_owner(folder) is None
     assert found == {"own": True, "with others": False, "staff": False}
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((user.pw_name, "x", gid, [])))
     folder.chmod(0o772)
-    assert ownership.strangers(folder) is not None
+    assert ownership.find_foreign_owner(folder) is not None

@@ -7,7 +7,7 @@ import pytest
 
 import ddcli
 from ddcli.commands.convert import convert_input
-from ddcli.driver.watch import Standing
+from ddcli.driver.watch import WatchLoop
 from ddcli.errors import UsageError
 from ddcli.query import Lookup
 from tests.crash.shop import Shop
@@ -88,7 +88,7 @@ def test_inputs_are_watched_by_looking(there, monkeypatch):
         elif summary.changed:
             standing._stop.set()
 
-    standing = Standing(
+    standing = WatchLoop(
         there.local.folder / "shop.yaml", None, lambda ready: there.run(ready=ready), tell, pytest.fail, pytest.fail
     )
     there.supply(2)

@@ -19,7 +19,7 @@ import ddcli.sinks.outputs
 import ddcli.store.state.outputs
 from ddcli.commands.plan import preview
 from ddcli.driver.run import run
-from ddcli.driver.step import Stepping
+from ddcli.driver.step import StepExecutor
 from ddcli.errors import LockedError, SpecErrors, StateError
 from ddcli.job.sizes import BASE
 from ddcli.store.files.gate import Files, checksum
@@ -317,9 +317,9 @@ def test_shards_of_a_large_step_leave_one_by_one(tmp_path, monkeypatch, kept):
     shop, left = Shop.make(tmp_path), []
     text = (tmp_path / "shop.yaml").read_text()
     (tmp_path / "shop.yaml").write_text(text.replace("name: shop\n", "name: shop\nshards: 3\n"))
-    writes = Stepping._writes
+    writes = StepExecutor._writes
     monkeypatch.setattr(
-        Stepping, "_writes", lambda self, found, gone: left.append(len(gone)) or writes(self, found, gone)
+        StepExecutor, "_writes", lambda self, found, gone: left.append(len(gone)) or writes(self, found, gone)
     )
     for step in range(4):
         shop.supply(step)

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ddcli.engine.jit.ownership import DIGEST, is_own, make_room, strangers, write_whole
+from ddcli.engine.jit.ownership import DIGEST, find_foreign_owner, is_own, make_room, write_whole
 from ddcli.engine.jit.settings import named_dir
 from ddcli.named_tuple import NamedTuple
 
@@ -99,7 +99,7 @@ class Bytecode:
     def _read(self, place: Path) -> None:
         """Read the kept bytecode, if it is of the same folders. Raises one of `WRONG` if there is none, or another file."""
         with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not is_own(os.fstat(file.fileno())) or strangers(place.parent) is not None:
+            if not is_own(os.fstat(file.fileno())) or find_foreign_owner(place.parent) is not None:
                 return
             # The digest of the whole is not checked, as a run takes a part: each module has a checksum of its own.
             whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[DIGEST:]
@@ -145,7 +145,7 @@ class Bytecode:
         table = marshal.dumps((self.origin, {name: tuple(kept) for name, kept in modules.items()}))
         folder = self.place.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if strangers(folder) is None:
+        if find_foreign_owner(folder) is None:
             make_room(folder, MOST)
             write_whole(self.place, b"".join([NUMBERS.pack(len(table), crc32(table)), table, *parts]))
 

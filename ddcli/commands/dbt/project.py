@@ -9,7 +9,7 @@ from ddcli.commands.dbt.inputs import input_of
 from ddcli.commands.dbt.manifest import INCREMENTAL, read_manifest
 from ddcli.commands.dbt.translation import translate
 from ddcli.commands.projects.pipeline import ImportedQuery
-from ddcli.commands.projects.takeover import Takeover
+from ddcli.commands.projects.takeover import ProjectImporter
 from ddcli.errors import SpecError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def import_project(project: Path, target: Path) -> ImportedProject:
     return _DbtTakeover(read_manifest(project), project, target).run()
 
 
-class _DbtTakeover(Takeover):
+class _DbtTakeover(ProjectImporter):
     """The takeover of a dbt project."""
 
     program = "dbt"

@@ -32,7 +32,7 @@ class ImportedProject:
     notes: list[str] = field(default_factory=list)
 
 
-class Takeover(ABC):
+class ProjectImporter(ABC):
     """The takeover of a project. A subclass for each program converts inputs, models and tests."""
 
     program: str

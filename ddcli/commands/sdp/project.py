@@ -8,7 +8,7 @@ import yaml
 
 from ddcli.commands.projects.pipeline import ImportedQuery
 from ddcli.commands.projects.project import ForeignProject, ProjectNode
-from ddcli.commands.projects.takeover import ImportedProject, Takeover
+from ddcli.commands.projects.takeover import ImportedProject, ProjectImporter
 from ddcli.commands.projects.translation import Translation
 from ddcli.commands.sdp.definitions import SparkDefinition, read_definitions
 from ddcli.commands.sdp.specification import Key, SparkProject, library_files, read_spec, text_of, yaml_value
@@ -43,7 +43,7 @@ def import_sdp(project: Path, target: Path) -> ImportedProject:
     return _SparkTakeover(spec, definitions, errors, target).run()
 
 
-class _SparkTakeover(Takeover):
+class _SparkTakeover(ProjectImporter):
     """The takeover of a project of Spark's declarative pipelines."""
 
     program = "sdp"

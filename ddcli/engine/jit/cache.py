@@ -24,7 +24,7 @@ from ddcli.engine.jit import objects, processor, registry
 from ddcli.engine.jit.errors import KernelError
 from ddcli.engine.jit.image import Image
 from ddcli.engine.jit.objects import ObjectCode
-from ddcli.engine.jit.ownership import is_own, strangers, unsealed, write_whole
+from ddcli.engine.jit.ownership import find_foreign_owner, is_own, unsealed, write_whole
 from ddcli.engine.jit.settings import cache_dir, private_dir
 from ddcli.version import install_command
 
@@ -223,6 +223,6 @@ def _writable(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            return folder.resolve() == folder and strangers(folder) is None
+            return folder.resolve() == folder and find_foreign_owner(folder) is None
     except OSError:
         return False

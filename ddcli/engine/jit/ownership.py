@@ -12,7 +12,7 @@ DIGEST = 32
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def strangers(folder: Path) -> str | None:
+def find_foreign_owner(folder: Path) -> str | None:
     """Return the reason why others could write into a directory, or replace it; None if they can't. It need not exist yet.
 
     `folder` has no links in it (`Path.resolve`). A user who may write into a parent could put another directory in its place. In a

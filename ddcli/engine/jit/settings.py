@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.ownership import strangers
+from ddcli.engine.jit.ownership import find_foreign_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def cache_dir() -> Path:
     folder = named_dir()
     try:
         found = folder.resolve()
-        why = strangers(found)
+        why = find_foreign_owner(found)
     except (OSError, RuntimeError) as error:  # links in a circle
         why = str(error)
     if why is None:
@@ -59,7 +59,7 @@ def private_dir() -> Path:
     folder = Path(tempfile.gettempdir()).resolve() / f"ddcli-{os.getuid()}"
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_dir() and strangers(folder) is None:
+    if folder.is_dir() and find_foreign_owner(folder) is None:
         return folder
     import atexit
     import shutil

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Columns, Decoded
     from ddcli.engine.operators.reduce_replay import SumOverflow
-    from ddcli.engine.operators.revisit import Revisiting
+    from ddcli.engine.operators.revisit import IterativeReduce
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
 
@@ -57,12 +57,12 @@ def consolidated(delta: Delta) -> np.ndarray:
     return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
 
 
-def taken_out(deltas: Sequence[Delta]) -> np.ndarray:
+def concatenated(deltas: Sequence[Delta]) -> np.ndarray:
     """Return the updates of the only delta, and remove it from its list, so that no other reference may remain."""
     return (deltas.pop() if isinstance(deltas, list) else deltas[0]).updates
 
 
-def is_sole(updates: np.ndarray) -> bool:
+def is_uniquely_referenced(updates: np.ndarray) -> bool:
     """Return whether one variable of the caller has the only reference to a matrix, which is no part of another: no other code can read it."""
     return updates.base is None and sys.getrefcount(updates) == SOLE
 
@@ -70,7 +70,7 @@ def is_sole(updates: np.ndarray) -> bool:
 class Operator(Protocol):
     """One node of a dataflow. State, where there is any, lives in the operator's traces.
 
-    A step's deltas may be referenced by their list alone: the step may remove one, and overwrite its updates if `is_sole` returns
+    A step's deltas may be referenced by their list alone: the step may remove one, and overwrite its updates if `is_uniquely_referenced` returns
     that there is no other reference.
     """
 
@@ -114,7 +114,7 @@ class Operator(Protocol):
         """Return how many old rows it has read so far; 0 where that is at most a few for each new one."""
 
     @property
-    def revisiting(self) -> Revisiting | None:
+    def revisiting(self) -> IterativeReduce | None:
         """Return the object that decides when groups of a reduction in a loop are evaluated again."""
 
     @property
@@ -135,7 +135,7 @@ class Stateless:
     shared = False
     seals = False
     takes_columns = False
-    revisiting: Revisiting | None = None
+    revisiting: IterativeReduce | None = None
     report: Callable[[SumOverflow], Exception] | None = None
 
     @property
@@ -158,7 +158,7 @@ class Stateless:
         """Do nothing."""
 
 
-class Keeping(Stateless):
+class StatefulOperator(Stateless):
     """An operator whose step computes its trace's next batch, which the trace takes in when all readers have stepped."""
 
     seals = True

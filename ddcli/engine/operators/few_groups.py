@@ -26,7 +26,7 @@ BATCHES = 64
 
 
 class FewGroups:
-    """The walking of a `Revisiting` of the traces of input and output, in totally ordered time, where few groups change."""
+    """The walking of a `IterativeReduce` of the traces of input and output, in totally ordered time, where few groups change."""
 
     def __init__(self, traces: Sequence[Trace], search: Search, depth: int) -> None:
         self.inputs, self.output = traces

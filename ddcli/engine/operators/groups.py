@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping, Stateless, TakenLanes, empty
+from ddcli.engine.operators.base import Delta, StatefulOperator, Stateless, TakenLanes, empty
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_instances import Due
 from ddcli.engine.trace.spine import Trace
@@ -34,7 +34,7 @@ class Indexed(Protocol):
         """Return the trace as of before the step."""
 
 
-class Group(Keeping):
+class Group(StatefulOperator):
     """A reduction that reads the rows of its groups from an arrangement, in a loop of `depth`. Its trace holds its output.
 
     In partially ordered time a step finds interesting times that are not closed yet: they wait in `waiting`.
@@ -56,9 +56,11 @@ class Group(Keeping):
         if depth:
             inputs = arranged.trace if arranged else None
             assert inputs is None or isinstance(inputs, Trace), "a reduction in a loop reads an arrangement of the loop"
-            from ddcli.engine.operators.revisit import Revisiting
+            from ddcli.engine.operators.revisit import IterativeReduce
 
-            self.revisiting = Revisiting(inputs, trace, depth, reduce.search if isinstance(reduce, Reduce) else None)
+            self.revisiting = IterativeReduce(
+                inputs, trace, depth, reduce.search if isinstance(reduce, Reduce) else None
+            )
             self.wakes = self.revisiting.wakes
 
     @property

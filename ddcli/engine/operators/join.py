@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping, Stateless, TakenLanes, empty, is_sole, taken_out
+from ddcli.engine.operators.base import (
+    Delta,
+    StatefulOperator,
+    Stateless,
+    TakenLanes,
+    concatenated,
+    empty,
+    is_uniquely_referenced,
+)
 from ddcli.engine.operators.linear import permute
 
 if TYPE_CHECKING:
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
-class Arrange(Keeping):
+class Arrange(StatefulOperator):
     """Index a collection by key: its delta is the sorted batch `[key | value | time | diff]`, its trace the batches before.
 
     Readers of the same key share it; the batch enters the trace when all of them have stepped. If an arrangement is `joined`, all readers
@@ -43,7 +51,7 @@ class Arrange(Keeping):
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         few = len(deltas[0].updates) <= kernels.FEW
         if not few and not interval.rounds and (tail := self._shared_tail(deltas[0])) is not None:
-            data = kernels.take(taken_out(deltas), self._lanes_taken)
+            data = kernels.take(concatenated(deltas), self._lanes_taken)
             self.batch = cast("np.ndarray", kernels.consolidated_parts(data, tail))
             return Delta(self.batch, distinct=True, inserts=True)
         updates = deltas[0].updates
@@ -56,10 +64,10 @@ class Arrange(Keeping):
             self.batch = kernels.arranged(updates, self._order)
         else:
             del updates
-            given = taken_out(deltas)
+            given = concatenated(deltas)
             arranged = permute(given, self.lanes, self.trace.nt + 1)
             del given  # now its memory may be released: all other readers are done
-            sole = is_sole(arranged)
+            sole = is_uniquely_referenced(arranged)
             self.batch = kernels.consolidate(arranged, owned=sole)
         return Delta(self.batch, distinct=True)
 

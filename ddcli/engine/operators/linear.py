@@ -14,7 +14,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.lanes import decode, encode
-from ddcli.engine.operators.base import Delta, Stateless, empty, is_sole, taken_out
+from ddcli.engine.operators.base import Delta, Stateless, concatenated, empty, is_uniquely_referenced
 from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
 
@@ -149,8 +149,8 @@ class Permute(Stateless):
     @staticmethod
     def _summed(deltas: Sequence[Delta], order: np.ndarray, numbers: np.ndarray, *, large: bool) -> np.ndarray:
         """Return lanes of the updates, a number added to each; large ones without another reference are overwritten."""
-        updates = taken_out(deltas) if large else deltas[0].updates
-        sole = large and is_sole(updates)
+        updates = concatenated(deltas) if large else deltas[0].updates
+        sole = large and is_uniquely_referenced(updates)
         sums = kernels.take_sums(updates, order, numbers, owned=sole)
         if sums is None:
             if large and isinstance(deltas, list):  # the code that refuses them reads them

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.engine.times import LEAST
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
-class Negative(Keeping):
+class Negative(StatefulOperator):
     """Pass updates on, and call `found` with those after which a record's multiplicity is negative: rows `[record | time | count]`.
 
     The trace holds the whole collection, all of a record being its key. Time has one coordinate.

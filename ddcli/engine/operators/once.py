@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping, Stateless
+from ddcli.engine.operators.base import Delta, StatefulOperator, Stateless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
-class Once(Keeping):
+class Once(StatefulOperator):
     """Emit the input's one record, once, at the first time at which its multiplicity is positive.
 
     Time has one coordinate. The trace holds the record once it was emitted. While the trace is empty, the input was empty so far, so

@@ -62,7 +62,7 @@ class Memo(NamedTuple):
     last: int
 
 
-class Revisiting:
+class IterativeReduce:
     """The rounds of a reduction in a loop, over the traces of its inputs (None where it keeps none) and of its output.
 
     A reduction to the first record of a `search` takes one call for a step of few groups.

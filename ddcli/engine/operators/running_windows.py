@@ -16,7 +16,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
-from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.engine.operators.reduce_evaluate import spread
 from ddcli.engine.operators.reduce_instances import Instances, ends, new_instances
 from ddcli.engine.operators.reduce_instances import sizes as row_counts
@@ -380,7 +380,7 @@ def _differences(instances: Instances, rows: Lanes) -> Lanes:
     return kernels.consolidate(np.concatenate(parts))
 
 
-class RunningWindow(Keeping):
+class RunningWindow(StatefulOperator):
     """A window that continues from row to row. Reads an arrangement in its order; its trace holds its marks."""
 
     def __init__(self, running: Running, arranged: Indexed, trace: Trace):

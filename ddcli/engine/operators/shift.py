@@ -12,7 +12,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
-from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
+from ddcli.engine.operators.base import Delta, StatefulOperator, Stateless, empty
 from ddcli.engine.operators.linear import negate, weigh
 from ddcli.engine.rounds import some_before, split_rounds
 
@@ -90,7 +90,7 @@ class PythonShift(Stateless):
         return Delta(weigh(out, weights, "a diff that `join_function` returned"))
 
 
-class Waiting(Keeping):
+class Waiting(StatefulOperator):
     """Rows [data | times | diff] that wait until their time is in the interval. The trace holds them with the time as the key.
 
     Its matrices are [times | data | times | diff]: those in front stay as they are when the others are compacted, and

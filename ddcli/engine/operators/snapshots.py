@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.operators.base import Delta, StatefulOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
-class Snapshots(Keeping):
+class Snapshots(StatefulOperator):
     """Turn rows `[key | value | time | 1]` into the differences between the tables of the `times`, which have one coordinate.
 
     A table's rows are inserted at its time and retracted at the next one's; rows of both tables cancel. The trace

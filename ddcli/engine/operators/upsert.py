@@ -8,7 +8,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels.upsert import upsert_rows
-from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
-class KeyedTable(Keeping):
+class KeyedTable(StatefulOperator):
     """A collection of one row for each key, which is its only state. At each of the `truncations`, pairs of time and order, all keys change.
 
     Time has one coordinate.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.state.entries import FileEntry
-    from ddcli.store.state.transaction import Adding
+    from ddcli.store.state.transaction import FileSink
 
 
 RATIO = 4
@@ -107,7 +107,7 @@ class NewBatch:
     updates: Matrix | None = None
     """The updates in it, if they are in memory as a whole, with their values in the pool of fresh updates."""
 
-    def write(self, transaction: Adding, arrangement: str, shard: int) -> FileEntry:
+    def write(self, transaction: FileSink, arrangement: str, shard: int) -> FileEntry:
         """Add it to a transaction."""
         return write_batch(
             transaction, arrangement, shard, self.content, self.rows, self.lower, self.upper, self.since, self.run
@@ -157,11 +157,11 @@ class Compaction:
         for merge in self._merges:
             yield from _merged(merge, self.layout)
 
-    def write(self, transaction: Adding, arrangement: str, shard: int) -> tuple[FileEntry, ...]:
+    def write(self, transaction: FileSink, arrangement: str, shard: int) -> tuple[FileEntry, ...]:
         """Add the new batches to a transaction; return all entries of the shard, in order."""
         return in_order([*self.kept, *(entry for entry, _ in self.added(transaction, arrangement, shard))])
 
-    def added(self, transaction: Adding, arrangement: str, shard: int) -> Iterator[tuple[FileEntry, Matrix | None]]:
+    def added(self, transaction: FileSink, arrangement: str, shard: int) -> Iterator[tuple[FileEntry, Matrix | None]]:
         """Add the new batches to a transaction; yield the entry of each, and its updates as `NewBatch` has them."""
         for batch in self.made():
             yield batch.write(transaction, arrangement, shard), batch.updates

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.store.state.entries import ArrangementEntry
-    from ddcli.store.state.transaction import Adding
+    from ddcli.store.state.transaction import FileSink
 
 
 COUNT = Type("int64")
@@ -129,7 +129,7 @@ def stored_name(name: str) -> str:
 
 
 def write_batch(
-    transaction: Adding,
+    transaction: FileSink,
     arrangement: str,
     shard: int,
     data: memoryview,

@@ -29,7 +29,7 @@ PAYLOAD = "payload"
 """The key of an object that may have a row as its value, where no column has this name."""
 
 
-class Turned(NamedTuple):
+class ConvertedRows(NamedTuple):
     """The updates that rows became: data columns, diffs (None: each +1), and the number of each one's row (None: all, in order)."""
 
     frame: pl.DataFrame
@@ -144,12 +144,12 @@ class Format:
         """Return the columns to read of a file for these data columns."""
         return [*columns, *([self.diff] if self.diff in found and self.diff else [])]
 
-    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> ConvertedRows:
         """Return the updates that rows become; `raw` has the columns of `reads`. Raises `BadRow`."""
         import polars as pl
 
         frame = pl.DataFrame([raw[name] for name in columns]) if columns else raw.drop(raw.columns)
-        return Turned(frame, raw[self.diff] if self.diff in raw.columns and self.diff else None)
+        return ConvertedRows(frame, raw[self.diff] if self.diff in raw.columns and self.diff else None)
 
     def truncating(self) -> tuple[str, str, str] | None:
         """Return the column and the value that mark rows which delete the records of all keys, and the column of their order; None without such rows."""

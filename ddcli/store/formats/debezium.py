@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, Span, Text
 from ddcli.expressions.types import Type
-from ddcli.store.formats.base import INT64, BadRow, Format, Turned, Upserted
+from ddcli.store.formats.base import INT64, BadRow, ConvertedRows, Format, Upserted
 from ddcli.store.formats.upsert import UpsertFormat
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Debezium(Format):
         images = [*(f"{BEFORE}.{name}" for name in before), *(f"{AFTER}.{name}" for name in rows)]
         return [OP, NO_BEFORE, NO_AFTER, *order, *times, *images]
 
-    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> ConvertedRows:
         import polars as pl
 
         raw = raw.with_row_index(ROW).filter(~(pl.col(OP).is_null() & pl.col(NO_BEFORE) & pl.col(NO_AFTER)))
@@ -93,7 +93,7 @@ class Debezium(Format):
                 for side, condition, diff in ((BEFORE, pl.col(OP).is_in(["u", "d"]), -1), (AFTER, after, 1))
             ]
             both = pl.concat(sides, how="vertical_relaxed")
-            return Turned(both.drop(ROW, DIFF), both[DIFF].cast(pl.Int64), both[ROW])
+            return ConvertedRows(both.drop(ROW, DIFF), both[DIFF].cast(pl.Int64), both[ROW])
         keys = [
             pl.when(after).then(pl.col(f"{AFTER}.{name}")).otherwise(pl.col(f"{BEFORE}.{name}")).alias(name)
             for name in self.key
@@ -101,7 +101,7 @@ class Debezium(Format):
         others = _renamed(AFTER, [name for name in columns if name not in (*self.key, *self.time)])
         others += [pl.col(name) for name in columns if name in self.time]
         frame = raw.select(*keys, *others, pl.col(OP).alias(HIDDEN + OP), pl.col(self.order).alias(HIDDEN + self.order))
-        return Turned(frame, None, raw[ROW])
+        return ConvertedRows(frame, None, raw[ROW])
 
     def truncating(self) -> tuple[str, str, str] | None:
         return (OP, TRUNCATE, self.order) if self.key else None
@@ -200,7 +200,7 @@ class Flattened(UpsertFormat):
         order_by = self.order_by or self._first(orders, columns)
         return super(Flattened, replace(self, delete_when=delete_when, order_by=order_by)).bound(columns, time)
 
-    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> ConvertedRows:
         _refuse_unavailable(raw)
         return super().turn(raw, columns)
 

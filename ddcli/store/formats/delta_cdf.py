@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError
-from ddcli.store.formats.base import BadRow, Format, Turned
+from ddcli.store.formats.base import BadRow, ConvertedRows, Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ class DeltaCdf(Format):
     def reads(self, columns: Sequence[str], found: Footer) -> list[str]:
         return [*columns, CHANGE]
 
-    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> ConvertedRows:
         import polars as pl
 
         diffs = raw[CHANGE].replace_strict(DIFFS, default=None, return_dtype=pl.Int64)

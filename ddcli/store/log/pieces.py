@@ -87,7 +87,7 @@ class LogSlice:
 
 
 @frozen
-class Taken:
+class ConsumedRange:
     """The updates of an interval, `rows` of them or fewer, and all files with the marks that the next manifest is to have.
 
     So many rows were `late`: they were moved up to the interval, or are in the slices that are `put_aside`.

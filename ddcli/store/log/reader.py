@@ -17,7 +17,7 @@ from ddcli.store.log.arrival import arrival_order, ranks
 from ddcli.store.log.late_rows import comes_before, late_error, open_first
 from ddcli.store.log.log_files import LogFiles
 from ddcli.store.log.newest_tables import NewestTables, by_name, by_order
-from ddcli.store.log.pieces import FilePiece, LogSlice, Only, Taken, cut, packed
+from ddcli.store.log.pieces import ConsumedRange, FilePiece, LogSlice, Only, cut, packed
 from ddcli.store.log.rows import Arrived, Rows, joined
 from ddcli.store.log.times import CHUNK, advanced, at_or_after, within
 
@@ -61,7 +61,7 @@ class LogReader(LogFiles):
                     arrived = self._arrived(FilePiece((at,), count, first))
                     yield path, first, self._rows.read([path], found, columns, (first, count), None, None, arrived)
 
-    def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
+    def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> ConsumedRange:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`, to be read by slices.
 
         A slice has at most `most` rows, or any number; where all are in one, it is one quick read. Only `columns` are read.
@@ -118,7 +118,9 @@ class LogReader(LogFiles):
         if len(slices) > 1:
             for known in self._times():
                 known.forget()
-        return Taken(slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside), tuple(unparsed))
+        return ConsumedRange(
+            slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside), tuple(unparsed)
+        )
 
     def put_aside(self, most: int | None = None) -> list[LogSlice]:
         """Return the rows that earlier runs put aside of these files, in slices of at most `most` rows."""

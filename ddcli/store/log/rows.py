@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.types import Type
-    from ddcli.store.formats.base import Format, Turned, Upserted
+    from ddcli.store.formats.base import ConvertedRows, Format, Upserted
     from ddcli.store.formats.snapshots import SnapshotsFormat
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.tables.files import Tables
@@ -141,7 +141,7 @@ class RowReader:
         wanted = self.log.wanted([name for name in columns if name not in BESIDE])
         return wanted, list(dict.fromkeys([*self.log.reads(wanted, found), *also]))
 
-    def judge(self, path: Path, turned: Turned) -> None:
+    def judge(self, path: Path, turned: ConvertedRows) -> None:
         """Raise `BadRow` for rows of one file that mean nothing, their numbers being those of `turned`."""
         columns = [name for name in turned.frame.columns if name in self.schema.columns or name in self.schema.time]
         frame, _ = self._typed([path], turned, columns)
@@ -165,7 +165,7 @@ class RowReader:
     def _typed(
         self,
         paths: Sequence[Path],
-        turned: Turned,
+        turned: ConvertedRows,
         columns: Sequence[str],
         sequence: pl.Series | None = None,
         times: pl.DataFrame | None = None,
@@ -210,7 +210,7 @@ class RowReader:
     def _ordered(
         self,
         frame: pl.DataFrame,
-        turned: Turned,
+        turned: ConvertedRows,
         upserted: Upserted,
         sequence: pl.Series | None,
         times: pl.DataFrame | None,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
 
 
-class Adding(Protocol):
+class FileSink(Protocol):
     """Takes the batch files of the next manifest."""
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WITHDRAWN = "withdrawn with `dd retract`; it is read again only if its content or name changes"
 
 
-class Glimpse(NamedTuple):
+class ListingSnapshot(NamedTuple):
     """An input's directory, its files in the order of their paths, and the entries that are not read, all at one moment."""
 
     root: Path
@@ -44,7 +44,7 @@ def list_input(
     consumed: Iterable[InputFile] = (),
     *,
     forgets: bool = False,
-    glimpsed: Glimpse | None = None,
+    glimpsed: ListingSnapshot | None = None,
 ) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
@@ -121,12 +121,12 @@ def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[
     return [(file, place) for file, place in each if file is not None]
 
 
-def glimpse(path: str, base: Path) -> Glimpse | None:
+def glimpse(path: str, base: Path) -> ListingSnapshot | None:
     """Return an input's directory and its files, by their names, sizes and times; None if it does not exist."""
     passed: list[PassedOver] = []
     try:
         root, found = find_files(path, base, passed)
-        return Glimpse(root, sorted(found, key=lambda file: file.path), passed)
+        return ListingSnapshot(root, sorted(found, key=lambda file: file.path), passed)
     except (InputError, OSError):
         return None
 

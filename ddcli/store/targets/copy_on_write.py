@@ -38,7 +38,7 @@ class FilePart(NamedTuple):
     rows: Lanes
 
 
-class Rewriting(NamedTuple):
+class FileRewrite(NamedTuple):
     """The change of a table's files: these stay, those go, and these are new. `missing` are rows to retract that no file has."""
 
     kept: Sequence[TableFile]
@@ -49,7 +49,7 @@ class Rewriting(NamedTuple):
 
 def rewrite_files(
     pieces: Iterable[TableFile], updates: Lanes, read: Callable[[TableFile], Lanes], number: int
-) -> Rewriting:
+) -> FileRewrite:
     """Return the change of a table's files by a commit with this number. `read` returns a file's rows, consolidated; not all are read."""
     before = sorted(pieces, key=lambda piece: (-piece.run, piece.first))
     touched, missing = _retracted(before, updates[updates[:, -1] < 0], read)
@@ -62,7 +62,7 @@ def rewrite_files(
         parts, kept = [part for part in parts if part.run not in runs], [one for one in kept if one.run not in runs]
         total = sum(piece.rows for piece in kept) + sum(_count(part.rows) for part in parts)
         parts += dealt(kernels.consolidate(kernels.concat([added, *own])), number, total)
-    return Rewriting(kept, [piece for piece in before if piece not in kept], parts, missing)
+    return FileRewrite(kept, [piece for piece in before if piece not in kept], parts, missing)
 
 
 def dealt(rows: Lanes, run: int, beside: int = 0) -> list[FilePart]:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
-from ddcli.store.targets.copy_on_write import Rewriting, dealt, rewrite_files
+from ddcli.store.targets.copy_on_write import FileRewrite, dealt, rewrite_files
 from ddcli.store.targets.mark import TableFile
 from ddcli.store.targets.target import CommitKey, strange
 
@@ -105,7 +105,7 @@ class FileTable(ABC):
 
         updates = change.updates()
         if change.whole or known is None:
-            found = Rewriting((), (), dealt(updates, number), updates[:0])
+            found = FileRewrite((), (), dealt(updates, number), updates[:0])
         else:
             found = rewrite_files(known.pieces, updates, read, number)
         change.refuse_negative(found.missing)
