@@ -103,6 +103,7 @@ OTHER_NAMES = {
     "bit_count": "bitcount",
     "json_extract_string": "json_extract_path_text json_extract_scalar",
     "json_extract": "json_extract_path",
+    "from_json": "json_transform",
 }
 """The names of the same functions in other databases."""
 SYNONYMS = PART_SYNONYMS | {other: name for name, others in OTHER_NAMES.items() for other in others.split()}

@@ -1,4 +1,4 @@
-"""Parts of JSON in a text: the steps of a path, and the value at its end, as text.
+"""Parts of JSON in a text: the steps of a path, and the value at its end, as text; and the texts of a value's parts, by its type.
 
 Numbers stay as they are written, so that no digit is lost. If several members have one name the first counts.
 """
@@ -6,8 +6,12 @@ Numbers stay as they are written, so that no digit is lost. If several members h
 from __future__ import annotations
 
 import json
+import math
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from ddcli.expressions.types import FLOATS, INTEGERS, Type, is_field_name, parse_sql_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +25,8 @@ DEEP = 100
 """The depth to which lists and objects may be nested: the same wherever a text is read, however much of Python's stack is in use."""
 QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 BRACKET = re.compile(r"[][{}]")
+FROM_JSON = {*INTEGERS, *FLOATS, "decimal", "bool", "string", "date", "time", "datetime", "list", "struct"}
+"""The kinds of values that JSON is read as."""
 MISSING = object()
 """The value at a path that does not exist."""
 
@@ -109,6 +115,64 @@ def as_text(value: Any) -> str | None:
     if value is MISSING or value is None:
         return None
     return value if isinstance(value, str) else written(value)
+
+
+def type_of_structure(text: str) -> Type | None:
+    """Return the type that a structure of JSON describes, all of it nullable; None if it describes none.
+
+    >>> str(type_of_structure('{"a": "INT", "b": ["VARCHAR"]}'))
+    'struct[a: int32?, b: list[string?]?]?'
+    """
+    try:
+        return _described(read_json(text))
+    except NoJsonError:
+        return None
+
+
+def _described(structure: Any) -> Type | None:
+    if isinstance(structure, Members):
+        names = [name.lower() for name, _ in structure]
+        fields = [(name, _described(each)) for name, each in structure]
+        known = [(name, kind) for name, kind in fields if kind is not None and is_field_name(name)]
+        whole = known and len(known) == len(structure) == len(set(names))
+        return Type("struct", nullable=True, fields=tuple(known)) if whole else None
+    if is_array(structure):
+        inner = _described(structure[0]) if len(structure) == 1 else None
+        return Type("list", nullable=True, inner=inner) if inner else None
+    if not isinstance(structure, str) or isinstance(structure, Digits):
+        return None
+    kind = parse_sql_type(structure)
+    return kind.or_null() if kind is not None and kind.kind in FROM_JSON else None
+
+
+def texts_of(value: Any, kind: Type) -> Any:
+    """Return a JSON value as one of a type, with the texts of its parts for a cast to come; null for a value of another kind."""
+    if value is None or value is MISSING:
+        return None
+    if kind.kind == "list":
+        return [texts_of(each, kind.inner) for each in value] if is_array(value) and kind.inner else None
+    if kind.kind == "struct":
+        members = dict(reversed(value)) if isinstance(value, Members) else {}
+        return {name: texts_of(members.get(name), inner) for name, inner in kind.fields}
+    if kind.kind == "string":
+        return as_text(value)
+    if isinstance(value, list) or (isinstance(value, Digits) and kind.kind in ("date", "time", "datetime")):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower() if kind.kind == "bool" else str(int(value)) if kind.is_numeric else None
+    return _number_text(value, kind) if isinstance(value, Digits) else value
+
+
+def _number_text(digits: str, kind: Type) -> str:
+    """Return a number of JSON as the text of one of a type: rounded half to even for an integer, without an exponent for a decimal."""
+    if kind.kind == "bool":
+        return str(float(digits) != 0).lower()
+    if kind.is_float or re.fullmatch(r"-?\d+", digits):
+        return digits
+    value = float(digits)
+    if not math.isfinite(value):
+        return digits
+    return str(round(value)) if kind.is_integer else f"{Decimal(digits):f}"
 
 
 def read_json(text: str) -> Any:

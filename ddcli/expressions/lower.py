@@ -7,6 +7,7 @@ of `coalesce`, the right side of `and` after false are not evaluated, so they ca
 
 from __future__ import annotations
 
+import datetime as dt
 from functools import cache, lru_cache
 from importlib import import_module
 from itertools import pairwise
@@ -17,6 +18,7 @@ import polars as pl
 from ddcli.expressions.checks import Checks
 from ddcli.expressions.nanoseconds import Fine, counted
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
+from ddcli.expressions.zones import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -223,6 +225,10 @@ def literal(value: object, type_: Type) -> pl.Expr:
         value = pl.Series([counted(value)])
     if isinstance(value, pl.Series):
         return pl.lit(value.cast(type_.to_polars())).first()
+    if isinstance(value, dt.datetime) and type_.zone not in {None, UTC}:
+        # By its instant: polars knows no summer time after the year 2099, and reads Python's clocks wrongly there.
+        instant = pl.lit(value.astimezone(dt.UTC), dtype=pl.Datetime(type_.unit or "us", UTC))  # type: ignore[arg-type]
+        return instant.dt.convert_time_zone(type_.zone or UTC)
     return pl.lit(value, dtype=type_.to_polars())
 
 

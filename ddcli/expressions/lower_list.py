@@ -80,7 +80,7 @@ def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
         count = values.list.drop_nulls().list.len()
         exact = pl.when(near.abs() > MOST).then(near).otherwise(total.cast(pl.Float64))
         found = quotient(exact, 10.0**kind.scale) / count
-        if kind.is_integer:  # a float does not hold all digits of a larger sum
+        if not kind.scale:  # a float does not hold all digits of a larger sum
             by = pl.when(some).then(count).otherwise(1).cast(pl.Int128)
             sign = pl.when(total < 0).then(-1.0).otherwise(1.0)
             parts = (total.abs() // by).cast(pl.Float64) + (total.abs() % by).cast(pl.Float64) / by.cast(pl.Float64)

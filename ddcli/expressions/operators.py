@@ -19,7 +19,7 @@ from ddcli.expressions.coerce import (
     decimal_type,
     unify,
 )
-from ddcli.expressions.json_text import EACH, steps_of
+from ddcli.expressions.json_text import EACH, steps_of, type_of_structure
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, NESTED, ORDERLESS, Type, is_field_name
@@ -240,6 +240,20 @@ def json_part(name: str, args: Sequence[Expression]) -> Resolved:
     kind = Type("list", inner=STRING.or_null()) if each else INT64 if name == "json_array_length" else STRING
     kind = kind.or_null(not each or args[0].type.nullable)
     return [convert(args[0], STRING), replace(path, value=text, type=STRING)], kind, name
+
+
+def from_json(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `from_json`: the structure is a constant, and all of it may be null."""
+    hint = """from_json(x, '{"a": "INT", "b": ["VARCHAR"]}')"""
+    if len(args) != 2 or args[0].type.kind not in ("string", "null"):
+        raise Mismatch(f"{name} takes a JSON text and a structure", args[0] if args else None, hint)
+    structure = args[1]
+    if not isinstance(structure, Literal) or not isinstance(structure.value, str):
+        raise Mismatch(f"{name}: the structure is a constant text", structure, hint)
+    kind = type_of_structure(structure.value)
+    if kind is None:
+        raise Mismatch(f"{name} can't read the structure '{structure.value}'", structure, hint)
+    return [convert(args[0], STRING), structure], _not_too_deep(kind, structure), name
 
 
 def two_lists(name: str, args: Sequence[Expression]) -> Resolved:

@@ -7,7 +7,7 @@ READ = "write cast(strptime(text, '%d.%m.%Y') as date), or cast(text as date) wh
 PARSED = "write strptime(text, '%d.%m.%Y %H:%M:%S'), or cast(text as timestamp) where it is '2024-01-31 10:20:30'"
 COUNTED = "write timestamp '1970-01-01 00:00:00' + interval '1' second * n, and of a timestamp epoch(t)"
 EACH = "put the elements into rows: `from t, unnest(t.list) as e(x)`, then sum(x) or array_agg(x order by x) by the key"
-JSON = "take the text apart in a Python function, or write the files as Parquet with a struct, whose fields are `s.a`"
+JSON = """from_json(x, '{"a": "INT"}') makes a struct or a list of it, `x ->> '$.a'` a text"""
 EXACT = "results here are exact: median(x), quantile_cont(x, 0.5), count(distinct x)"
 
 INSTEAD: dict[str, str] = {
@@ -19,7 +19,7 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(["from_unixtime", "unix_timestamp", "to_unixtime", "timestamp_seconds"], COUNTED),
     **dict.fromkeys(["list_transform", "array_transform", "transform", "list_apply", "list_filter", "filter"], EACH),
     **dict.fromkeys(["array_filter", "list_reduce", "array_reduce", "reduce", "aggregate"], EACH),
-    **dict.fromkeys(["json_value", "json_query", "from_json", "parse_json", "json_transform", "to_json"], JSON),
+    **dict.fromkeys(["json_value", "json_query", "parse_json", "json_table", "json_tuple"], JSON),
     **dict.fromkeys(["approx_quantile", "approx_percentile", "percentile_approx", "approx_top_k"], EXACT),
     **dict.fromkeys(["collect_list", "array_collect"], "write array_agg(x order by y)"),
     "collect_set": "write array_agg(distinct x order by x)",

@@ -107,7 +107,8 @@ def _is_to_places(call: Expression) -> bool:
 def _is_exact(node: Expression) -> bool:
     """Return whether a cast reads more texts than before, which were null, or rounds parts of a second that it cut before; or a mean of large integers."""
     if isinstance(node, Call) and node.function == "list_avg":
-        return node.args[0].type.inner is not None and node.args[0].type.inner.is_integer
+        inner = node.args[0].type.inner
+        return inner is not None and not inner.is_float and not inner.scale
     if not isinstance(node, Cast):
         return False
     source, target = node.argument.type, node.type

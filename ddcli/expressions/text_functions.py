@@ -64,6 +64,8 @@ JSON = table(
     get_json_object [json_part]: get_json_object(x, path: constant) -- The same as `json_extract_string`; null for a text that is no JSON. -- get_json_object('{', '$.a') => null
     json_array_length [json_part]: json_array_length(x, path: constant = '$') -- The number of elements of the list at the path: 0 of any other value, null if there is none. -- json_array_length('[1, 2]') => 2
     json_valid(x: string) -> bool -- True if a text is JSON. -- json_valid('{') => false
+    from_json [from_json]: from_json(x, structure: constant) -- The JSON in a text as a struct or a list: the structure is JSON with types for values, `'{"a": "INT", "b": ["VARCHAR"]}'`. What is missing or has another type is null. -- from_json('{"a": 1.6, "b": ["x", null]}', '{"a": "INT", "b": ["VARCHAR"]}').b => ['x', null]
     """,
     json_part=rules.json_part,
+    from_json=rules.from_json,
 )

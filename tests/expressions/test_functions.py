@@ -9,6 +9,7 @@ from dataclasses import replace
 import duckdb
 import pytest
 
+from ddcli.errors import SpecError
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.json_text import DEEP, is_json
 from ddcli.expressions.lower_text import SEVERAL
@@ -90,7 +91,10 @@ def test_sums_and_means_of_lists_of_uint64() -> None:
     texts = {"x": "uint64", "y": "uint64?"}
     schema = {"x": Type("uint64"), "y": Type("uint64", nullable=True)}
     rows = [{"x": 2**64 - 1, "y": 2**64 - 1}, {"x": 5, "y": None}]
-    for text, expected in (("list_avg([x, y])", [float(2**64), 5.0]), ("list_sum([y % 7])", [None])):
+    for text, expected in (
+        ("list_avg([x, y])", [float(2**64), 5.0]),
+        ("list_sum([y % 7])", [None]),
+    ):
         expression = scalar(text, texts)
         given = rows[1:] if "sum" in text else rows
         found = (
@@ -113,3 +117,44 @@ def test_each_character_has_the_case_that_duckdb_gives_it() -> None:
     )
     different = [(each, *one, *other) for each, one, other in zip(letters, found, wanted, strict=True) if one != other]
     assert different == []
+
+
+@pytest.mark.parametrize("kind", ["int64", "decimal(38, 0)"])
+def test_a_mean_has_all_digits_of_the_sum(kind: str) -> None:
+    """A float has not all digits of 9007199254740993."""
+    assert values(f"list_avg([cast(x as {kind}), 1, 0])", {"x": "int64"}, x=[2**53, -(2**53) - 2, 4]) == [
+        *(3002399751580331.0, -3002399751580331.0, 5 / 3),
+    ]
+
+
+DOCUMENTS = [
+    *("null", "5", '"x"', '{"a":1,"a":2}', '[[1.5,"2"],[],null,3]', '[{"a":1.5},{"a":"x"},{},null,7]'),
+    *('{"a": "12", "b": null}', '{"a":2.675,"b":["x",1.50,[1],{"c":1e2}],"c":"10:1"}'),
+    '[true, {"a": 1e3}, 2.5, "7", -3, 300, 1e400, [1], "2020-1-2", "t", null]',
+]
+STRUCTURES = ['["TINYINT"]', '["VARCHAR"]', '["BOOLEAN"]', '["DECIMAL(9, 2)"]', '["DATE"]', '["TIMESTAMP"]', '["REAL"]']
+STRUCTURES += [
+    '{"a": "VARCHAR"}',
+    '[{"a": "DOUBLE"}]',
+    '[["UTINYINT"]]',
+    '"BIGINT"',
+    '{"a": {"b": ["INTEGER"]}, "c": "INT[]"}',
+]
+STRUCTURES += ['{"a":"DECIMAL(3,2)","b":["VARCHAR"],"c":"TIME"}', '{"a": "STRUCT(b INT)"}']
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_json_becomes_a_value_of_a_structure(structure: str) -> None:
+    written = f"from_json(x, '{structure}')"
+    expression = scalar(written, {"x": "string"})
+    wanted = [evaluate(expression, {"x": document}) for document in DOCUMENTS]
+    assert list(map(repr, values(written, {"x": "string"}, x=DOCUMENTS))) == list(map(repr, wanted))
+
+
+@pytest.mark.parametrize(
+    "structure",
+    ["x", "5", "{}", "[]", '["INT", "INT"]', '{"a": "INT", "A": "INT"}', '["NOPE"]', '["JSON"]', '["INTERVAL"]'],
+)
+def test_a_structure_of_no_type_is_refused(structure: str) -> None:
+    with pytest.raises(SpecError, match="can't read the structure"):
+        scalar(f"from_json(x, '{structure}')", {"x": "string"})

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import polars as pl
 import pytest
 
+from ddcli import Dataflow
 from ddcli.expressions.types import parse_type
 from tests.draws import chance, many
 from tests.expressions.support import values
@@ -126,3 +127,33 @@ def test_whole_units_are_counted_with_nanoseconds(unit: str, kinds: tuple[str, s
     apart = [other * per[kinds[1]] - one * per[kinds[0]] for one, other in zip(*sides, strict=True)]
     wanted = [abs(each) // size * (1 if each > 0 else -1) for each in apart]
     assert values(f"date_sub('{unit}', a, b)", columns, a=a, b=b) == wanted
+
+
+def test_a_constant_is_its_instant_after_the_last_change_of_clocks() -> None:
+    dataflow = Dataflow(timezone="America/New_York")
+    rows = dataflow.input("t", {"n": "int64"})
+    instant = "timestamptz '2500-07-15 12:00:00+00'"
+    output = rows.sql(
+        f"select epoch_us({instant}) as a, {instant} = {instant} + n * interval '1' hour as b from self"
+    ).output()
+    rows.insert((0,))
+    rows.close()
+    dataflow.step()
+    assert [record for record, _, _ in output.updates()] == [(16_742_116_800_000_000, True)]
+
+
+def test_a_series_by_days_is_one_of_the_calendar_of_the_zone() -> None:
+    dataflow = Dataflow(timezone="America/New_York")
+    rows = dataflow.input("t", {"n": "int64"})
+    days = "generate_series(timestamptz '{}', timestamptz '{}', interval '{}' day) as g(x)"
+    spring = days.format("2024-03-09 12:00:00-05", "2024-03-12 12:00:00-04", 1)
+    autumn = days.format("2024-11-05 12:00:00-05", "2024-11-02 12:00:00-04", -1)
+    outputs = [dataflow.sql(f"select cast(x as varchar) as x from {one}").output() for one in (spring, autumn)]
+    rows.insert((0,))
+    rows.close()
+    dataflow.step()
+    found = [sorted(record[0] for record, _, _ in output.updates()) for output in outputs]
+    assert found == [
+        [f"2024-03-{day:02} 12:00:00-0{5 if day < 10 else 4}" for day in range(9, 13)],
+        [f"2024-11-{day:02} 12:00:00-0{4 if day < 3 else 5}" for day in range(2, 6)],
+    ]

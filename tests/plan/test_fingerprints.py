@@ -115,6 +115,11 @@ def test_fingerprints_are_those_of_states_that_exist(written, found):
             for text in ("upper(s)", "s[v]", "s[-1]", "cast(f as int64)", "cast(f as string)", "split(s, s)")
         ),
         *((text, True) for text in ("regexp_replace(s, 'a', 'b')", "greatest(v, nullif(v, 1))", "sign(f)")),
+        *(
+            (text, True)
+            for text in ("try_cast(s as int64)", "cast(s as time)", "cast(s as timestamp_ms)", "list_avg([v, 1])")
+        ),
+        *((text, False) for text in ("cast(s as int64)", "cast(s as timestamp)", "list_avg([f, 1e0])")),
         *((text, False) for text in ("s[2]", "s[1:3]", "substring(s, 2)", "split(s, ',')[1]", "greatest(v, 1)")),
         *((text, False) for text in ("cast(v as string)", "regexp_replace(s, 'a', 'b', 'g')")),
         *((text, False) for text in ("f / f", "10e0 / f", "v // 2", "round(f)", "f * 0.5e0", "ln(f)", "v + 1")),

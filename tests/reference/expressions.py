@@ -610,7 +610,47 @@ def json_shown(call: Call, found: Any) -> str | None:
         return None
     if isinstance(found, str) and call.function != "json_extract":
         return found
-    return re.sub(r'\["\\u0000","([^"]*)"\]', r"\1", json.dumps(found, ensure_ascii=False, separators=(",", ":")))
+    return re.sub(r'\["\\u0000","([^"]*)"\]', r"\1", dumped(found))
+
+
+def from_json(call: Call, args: list[Any]) -> Any:
+    is_json, found = read_json(args[0])
+    if not is_json:
+        raise Fails
+    return shaped(found, call.type)
+
+
+def shaped(found: Any, kind: Type) -> Any:
+    """Return a value of JSON as one of a type; null where it is of another."""
+    if found is None:
+        return None
+    number = found[1] if isinstance(found, tuple) else None
+    if kind.kind == "list":
+        return [shaped(each, kind.inner) for each in found] if isinstance(found, list) and number is None else None
+    if kind.kind == "struct":
+        members = found if isinstance(found, dict) else {}
+        return {name: shaped(members.get(name), inner) for name, inner in kind.fields}
+    text = number if number is not None else found
+    if kind.kind == "string":
+        return found if isinstance(found, str) else re.sub(r'\["\\u0000","([^"]*)"\]', r"\1", dumped(found))
+    if isinstance(found, bool):
+        text = str(int(found)) if kind.is_numeric else str(found).lower()
+    if not isinstance(text, str) or (number is not None and kind.kind in ("date", "time", "datetime")):
+        return None
+    try:
+        if number is not None and kind.is_integer:
+            return whole_number(int(text) if text.lstrip("-").isdigit() else round(float(text)), kind)
+        if number is not None and kind.kind == "decimal":
+            return to_decimal(Fraction(text), kind)
+        if number is not None and kind.kind == "bool":
+            return float(text) != 0
+        return from_text(text.strip(" \t\n\v\f\r"), kind)
+    except (Fails, OverflowError):
+        return None
+
+
+def dumped(found: Any) -> str:
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
 def shown_at(local: dt.datetime, zone: str) -> dt.datetime:
@@ -770,6 +810,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "json_extract": json_part,
     "json_extract_string": json_part,
     "get_json_object": json_part,
+    "from_json": from_json,
     "json_array_length": json_part,
     "json_valid": lambda _, args: read_json(args[0])[0],
     "cbrt": lambda _, args: math.cbrt(args[0]),
