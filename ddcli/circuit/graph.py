@@ -134,7 +134,8 @@ def assemble(
             result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange | Upsert)]
         else:
             layout = result.outputs[name] = Layout(node.schema)
-            if node.partition(scope.nt) is not None:
+            in_parts = scope.pairs is not None and scope.pairs.each
+            if node.partition(scope.nt) is not None and not (in_parts and _repeats(node)):
                 result.owned.add(name)
             elif parted and scope.workers.count > 1:
                 parts = [Consolidate() for _ in pools]
@@ -158,6 +159,19 @@ def _keeps_signs(node: Node) -> bool:
         return -1 not in node.signs
     plain = physical.Arrangement | physical.Consolidated | physical.Show
     return isinstance(node, plain) and not isinstance(node, physical.Filtered)
+
+
+def _repeats(node: Node) -> bool:
+    """Return whether the parts in which a join emits its rows may have equal ones at a node: behind the join, or where it leaves out columns."""
+    if isinstance(node, physical.EquiJoin):
+        left, right = node.inputs
+        assert isinstance(right, physical.Arrangement)
+        kept = {(side, source) for _, side, source in node.columns}
+        values = {("right", name) for name in right.schema if name not in right.key}
+        return not kept >= {("left", name) for name in left.schema} | values
+    if isinstance(node, physical.Linear | physical.OrderLanes | physical.SignedSum):
+        return any(isinstance(each, physical.EquiJoin) or _repeats(each) for each in node.inputs)
+    return False
 
 
 @dataclass(frozen=True)

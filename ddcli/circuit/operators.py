@@ -16,7 +16,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records, ranks
 from ddcli.engine.operators.arrangement_views import Filtered
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity
-from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, RowCount
+from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, PairRoom, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.negative import Negative
 from ddcli.engine.operators.once import Once
@@ -68,6 +68,7 @@ class Operators:
     surroundings: CircuitContext
     arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
     _linear: dict[tuple[str, int], Operator] = field(default_factory=dict)
+    _rooms: dict[str, PairRoom] = field(default_factory=dict)
 
     def pool(self, shard: int) -> Pool:
         return self.surroundings.pools[shard]
@@ -182,7 +183,9 @@ class Operators:
         offset = {"left": 0, "right": lanes["left"].width - nk}
         found = [(side, lane) for _, side, source in node.columns for lane in lanes[side].lanes(source)]
         take = [lane if lane < nk else lane + offset[side] for side, lane in found]
-        return Join(self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take)
+        return Join(
+            self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take, self._room(node)
+        )
 
     @operator.register(physical.HalfJoin)
     def _(self, node: physical.HalfJoin, shard: int) -> Operator:
@@ -196,7 +199,13 @@ class Operators:
             else:
                 # [key | values of the updates | values of the rows]: the key is there once.
                 take += [lane if lane < nk else len(lanes) - nk + lane for lane in found.lanes(source)]
-        return HalfJoin(None if is_in_order(node) else lanes, self.looked_up(node, shard), nk, take, new=node.new)
+        given_lanes = None if is_in_order(node) else lanes
+        return HalfJoin(given_lanes, self.looked_up(node, shard), nk, take, new=node.new, room=self._room(node))
+
+    def _room(self, node: Node) -> PairRoom | None:
+        """Return the room for rows that all shards of a join share."""
+        room = self.scope.pairs
+        return room and self._rooms.setdefault(node.fingerprint, PairRoom(room.size, each=room.each))
 
     @operator.register(physical.RowCount)
     def _(self, node: physical.RowCount, shard: int) -> Operator:

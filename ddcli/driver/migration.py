@@ -32,6 +32,7 @@ from ddcli.driver.requested_changes import (
 )
 from ddcli.driver.step import StepExecutor, pools_for
 from ddcli.engine.counts import Counts
+from ddcli.engine.kernels import ManyPairs
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier, join
@@ -130,6 +131,14 @@ class _Migration:
     choosing: Choosing
 
     def run(self) -> Rebuilt:
+        """Rebuild, as a run does: in memory, or from the beginning, out of core, where a join has too many rows for that."""
+        try:
+            return self._attempt()
+        except ManyPairs as many:
+            self.choosing.joined = many.rows
+        return self._attempt()
+
+    def _attempt(self) -> Rebuilt:
         rebuild = self.rebuild
         graph = with_corrections(rebuild, rebuild.changes.cut())
         readers, known = readers_of(rebuild, graph)
@@ -153,7 +162,7 @@ class _Migration:
         failed = add if rebuild.request.spec.errors else None
         quiet = lambda _label, _updates: None  # noqa: E731
         workers = Workers(cut.passes, cut.threads)
-        scope = Scope(rebuild.nt, workers=workers, counted=True, progress=rebuild.request.progress)
+        scope = Scope(rebuild.nt, workers=workers, counted=True, pairs=cut.pairs, progress=rebuild.request.progress)
         try:
             assembled = assemble(
                 graph,

@@ -14,6 +14,7 @@ from ddcli.driver.meter import ProgressMeter, widths_of
 from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.step import StepExecutor, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
+from ddcli.engine.kernels import ManyPairs
 from ddcli.engine.lanes import Layout
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
@@ -88,6 +89,17 @@ class SingleRun:
         return self.planning.graph
 
     def run(self) -> RunSummary:
+        """Run: in memory if that is large enough, also for the rows of joins, which are known only when they are made; else, from the beginning, out of core."""
+        try:
+            return self._attempt()
+        except ManyPairs as many:
+            self.choosing.joined = many.rows
+        self.request.say(
+            f"a join has {self.choosing.joined:,} rows, too many for the memory: the run begins again out of core"
+        )
+        return self._attempt()
+
+    def _attempt(self) -> RunSummary:
         before = self.manifest.upper if self.manifest else None
         nt = len(self.time)
         # The first run begins at the frontier that every time is at or after.
@@ -122,6 +134,7 @@ class SingleRun:
             counted=True,
             streams=streams,
             combines=spread or cut.room is not None,
+            pairs=cut.pairs,
             progress=self.request.progress,
         )
         kinds = tuple(self.time.values())

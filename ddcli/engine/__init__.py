@@ -7,6 +7,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * correction: differences at closed times, stated at open ones
 * counts: rows, inserts and seconds of each operator
 * heap: freed memory, returned to the system
+* join_parts: the rows of a join, part by part, where they do not fit in memory
 * lanes: layouts: frames and records to int64 matrices and back
 * loans: memory lent to polars, kept until it comes back
 * loop: a scope whose times have one more coordinate, the round

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine import kernels
+from ddcli.engine.join_parts import JoinParts
 from ddcli.engine.lanes import Columns
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.reduce_replay import SumOverflow
@@ -170,14 +171,16 @@ class Scope(ScopeGraph):
         due: Collection[int],
         interval: Interval,
         routed: dict[tuple[int, int], Delta] | None = None,
+        put: Callable[[Pass], None] | None = None,
     ) -> Pass:
-        """Take one shard through a stage, and return the result.
+        """Take one shard through a stage, and return the result; parts of it, of a join that has many rows, are `put` before.
 
         `deltas` has the updates that the stage reads of others, `late` those held for these rounds, `routed` those exchanged for this shard, by
         place and input. All of them are removed.
         Shards share nothing here, so threads may take them at once.
         """
         result, places = Pass(), self.places
+        parted: list[JoinParts] = []
         waiting = _begun(stage, deltas, routed, due, late)
         while waiting:
             at = (waiting & -waiting).bit_length() - 1
@@ -196,7 +199,14 @@ class Scope(ScopeGraph):
                     del delta
                 for i in stage.frees[at]:  # their last reader may overwrite them
                     deltas.pop(i, None)
-                found = self._stepped(index, place, shard, given, interval, result) if called else None
+                try:
+                    found = self.stepped(index, place, shard, given, interval, result) if called else None
+                except kernels.ManyPairs:
+                    if put is None:
+                        raise
+                    parted.append(JoinParts(self, self.stepped, stage, shard, index, interval, put))
+                    parted[-1].run(given)
+                    found = None
             else:
                 found = deltas.get(index)
             if late and index in late:
@@ -217,9 +227,11 @@ class Scope(ScopeGraph):
             del found
             for i in stage.frees[at]:
                 deltas.pop(i, None)
+        for parts in parted:
+            parts.add_to(result)
         return result
 
-    def _stepped(
+    def stepped(
         self, index: int, place: Place, shard: int, given: list[Delta], interval: Interval, result: Pass
     ) -> Delta | None:
         """Return the updates that a shard of an operator emits in these rounds; add its counts, times and pending work to `result`."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Operator
+    from ddcli.engine.operators.join import PairRoom
     from ddcli.engine.places import Inner
     from ddcli.engine.progress import Progress
     from ddcli.engine.stages import Stage
@@ -28,7 +29,7 @@ class ScopeGraph:
 
     With `counted`, the rows of named places are counted. A scope that `streams` has small stages: places that read only
     sources take these in parts, and places that share nothing run in turn. In one that `combines` accumulations add up parts of their
-    input before the exchange. `progress` is notified of the stages.
+    input before the exchange. `pairs` is the room for rows of joins, where it has a bound. `progress` is notified of the stages.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class ScopeGraph:
         counted: bool = False,
         streams: bool = False,
         combines: bool = False,
+        pairs: PairRoom | None = None,
         progress: Progress = SILENT,
     ) -> None:
         self.nt = nt
@@ -48,6 +50,7 @@ class ScopeGraph:
         self.counted = counted
         self.streams = streams
         self.combines = combines or streams
+        self.pairs = pairs
         self.progress = progress
         self.watch: Callable[[], None] | None = None
         """Called before each stage: it may raise, to end the step."""

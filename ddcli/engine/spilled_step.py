@@ -118,7 +118,11 @@ class SpilledStep(Transit):
                 if updates is not None:
                     late[index] = Delta(updates)
         if deltas or routed or late or due:
-            result = scope.through(stage, shard, deltas, late, due, interval, routed)
+
+            def put(part: Pass) -> None:
+                self._put_away(path, stage, shard, part, rounds)
+
+            result = scope.through(stage, shard, deltas, late, due, interval, routed, put)
             if path and scope.counted:
                 scope.turns.add_round(rounds[-1], result.rows)
             self._put_away(path, stage, shard, result, rounds)

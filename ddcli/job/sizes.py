@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from ddcli.dataclass import frozen
+from ddcli.engine.operators.join import PairRoom
 
 BASE = 180 << 20
 """The bytes that a run has resident before it has read a row: Python, polars, pyarrow, kernels."""
@@ -21,6 +22,9 @@ LANE = 8
 
 WORKING = 10
 """The bytes resident at the peak of a step for each byte of its input updates, measured on joins with as many matches as rows."""
+
+JOINED = 5
+"""The bytes resident at the peak of a step for each byte of the rows of a join that has many more than its input, measured from 3 to 4."""
 
 GROWTH = 12
 """The rows that a loop works on, as a multiple of its input: the updates of its rounds stay in memory. Measured from 2 to 19."""
@@ -54,7 +58,7 @@ class Sizes:
     """The sizes of a run: the `shards` of new arrangements, the `passes` of this run, the `threads` that do them side by side.
 
     In memory, `most` and `room` are None; else `most` rows are read at once, and `room` bytes of the updates between stages stay
-    in memory.
+    in memory. A join may emit `joined` bytes of rows: in memory all shards together, else each shard at once.
     """
 
     shards: int
@@ -62,6 +66,12 @@ class Sizes:
     threads: int
     most: int | None = None
     room: int | None = None
+    joined: int = SLICED
+
+    @property
+    def pairs(self) -> PairRoom:
+        """The room for rows of joins."""
+        return PairRoom(self.joined, each=self.room is not None)
 
     def streams(self, rows: int) -> bool:
         """Return whether this number of rows is streamed through memory in parts."""
@@ -73,9 +83,9 @@ class Sizes:
         A `new` state has as many shards as there are shares. The passes are a multiple of all shards: of a kept state's they are one already.
 
         >>> Sizes(1, 1, 1).spread(10_000_000, 4, new=True)
-        Sizes(shards=4, passes=4, threads=1, most=2500000, room=0)
+        Sizes(shards=4, passes=4, threads=1, most=2500000, room=0, joined=67108864)
         >>> Sizes(1, 1, 1).spread(1_000, 4, new=True)
-        Sizes(shards=1, passes=2, threads=1, most=50000, room=0)
+        Sizes(shards=1, passes=2, threads=1, most=50000, room=0, joined=67108864)
         >>> Sizes(16, 16, 1).spread(100_000_000, 255, new=True).passes, Sizes(16, 16, 1).spread(100_000_000, 19, new=False).passes
         (255, 32)
         """
@@ -84,7 +94,7 @@ class Sizes:
         whole = shards if new else math.lcm(self.passes, shards)
         passes = whole * -(-max(2, apart, self.passes) // whole)
         most = max(LEAST_ROWS, min(self.most or rows, -(-rows // slots)))
-        return Sizes(shards, passes, self.threads, most, self.room or 0)
+        return Sizes(shards, passes, self.threads, most, self.room or 0, min(self.joined, SLICED))
 
 
 def sizes(
@@ -97,27 +107,33 @@ def sizes(
     *,
     looped: bool = False,
     apart: bool = False,
+    joined: int = 0,
 ) -> Sizes:
     """Return the sizes of a run over `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
 
     In a `looped` run the updates grow, and threads share far fewer than are worth a shard of their own, which every
     later run would step. Few rows pass all shards in one pass, unless each shard is to be taken `apart`: an operator's step costs
-    more than a shard's share of the rows.
+    more than a shard's share of the rows. A join has `joined` rows, where an attempt in memory had no room for them.
 
     >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)
-    Sizes(shards=1, passes=1, threads=1, most=None, room=None)
+    Sizes(shards=1, passes=1, threads=1, most=None, room=None, joined=391747993)
     >>> sizes(50_000_000, 4, frozenset(), 2, 2 << 30)
-    Sizes(shards=32, passes=32, threads=2, most=1912832, room=391747993)
+    Sizes(shards=32, passes=32, threads=2, most=1912832, room=391747993, joined=61210624)
     >>> sizes(1_000_000, 4, frozenset(), 2, 8 << 30, looped=True)
-    Sizes(shards=1, passes=2, threads=2, most=None, room=None)
-    >>> sizes(1_000, 4, frozenset([8]), 2, 2 << 30), sizes(200_000, 4, frozenset([8]), 2, 2 << 30)
-    (Sizes(shards=8, passes=1, threads=1, most=None, room=None), Sizes(shards=8, passes=8, threads=2, most=None, room=None))
+    Sizes(shards=1, passes=2, threads=2, most=None, room=None, joined=1680238182)
+    >>> sizes(1_000, 4, frozenset([8]), 2, 2 << 30).passes, sizes(200_000, 4, frozenset([8]), 2, 2 << 30).passes
+    (1, 8)
+    >>> sizes(1_000_000, 4, frozenset(), 2, 1 << 30, joined=40_000_000)
+    Sizes(shards=1, passes=64, threads=2, most=864256, room=176999628, joined=27656192)
     """
-    working = rows * width * LANE * WORKING * (GROWTH if looped else 1)
+    row = width * LANE * WORKING
+    working = rows * row * (GROWTH if looped else 1)
     fits = working + BASE <= memory
     free = max(memory - BASE, memory // 4)
     passes = 1 if fits else _above(working * threads / (0.6 * free))
     shards = max(kept) if kept else wanted or max(_above(rows / SHARD), passes)
+    if joined:
+        fits, passes = False, max(passes, _above(joined * row * threads / (0.6 * free)))
     common = math.lcm(*kept, shards)
     if fits and looped:
         passes = max(1, min(threads, rows // MUCH))
@@ -125,10 +141,10 @@ def sizes(
     if fits and rows < MUCH and not apart:
         passes = 1
     if fits:
-        return Sizes(shards, passes, min(threads, passes))
+        return Sizes(shards, passes, min(threads, passes), joined=free // JOINED)
     passes = max(passes, 2 * common if common == 1 else common)
-    most = max(LEAST_ROWS, min(free // (SLICE * threads), SLICED) // (width * LANE))
-    return Sizes(shards, passes, min(threads, passes), most, free // 5)
+    part = min(free // (SLICE * threads), SLICED)
+    return Sizes(shards, passes, min(threads, passes), max(LEAST_ROWS, part // (width * LANE)), free // 5, part)
 
 
 def rows_together(rows: int, width: int, cut: Sizes, *, apart: bool = True) -> int | None:

@@ -80,6 +80,8 @@ class Choosing:
             request.engine, request.spark.ready, min(HEAVY, request.memory // WORKING), request.memory // 6
         )
         self.here = Threads(request.workers)
+        self.joined = 0
+        """The rows of a join for which an attempt in memory had no room."""
         self.spark: Spark | None = None
         """Spark, once it has started."""
 
@@ -94,12 +96,12 @@ class Choosing:
         size = rows * width * LANE
         looped = is_looped(graph.nodes)
         if not self.spreads(wishes, size):
-            cut = sizes(rows, width, kept, request.workers, request.memory, wanted, looped=looped)
+            cut = sizes(rows, width, kept, request.workers, request.memory, wanted, looped=looped, joined=self.joined)
             if cut.room is None or not looped:
                 return cut, False
             # Only tasks run a loop round by round, with one shard in memory at a time.
         # A task has one thread, and its part of its machine's memory.
-        cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted, looped=looped, apart=True)
+        cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted, looped=looped, apart=True, joined=self.joined)
         return cut.spread(rows, self.slots(size), new=not kept and wanted is None), True
 
     def spreads(self, wishes: Collection[str], size: int) -> bool:

@@ -267,7 +267,13 @@ class _Doing:
         job = self.job
         return assemble(
             job.graph,
-            Scope(len(job.time), workers=Workers(job.cut.passes, threads), counted=True, combines=job.combines),
+            Scope(
+                len(job.time),
+                workers=Workers(job.cut.passes, threads),
+                counted=True,
+                combines=job.combines,
+                pairs=job.cut.pairs,
+            ),
             self.traces,
             self.pools,
             self._show,

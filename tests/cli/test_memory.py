@@ -192,6 +192,47 @@ def test_a_loop_keeps_to_its_memory(tmp_path):
     assert not (tmp_path / "little/.dd/labels/spill").exists()
 
 
+ONE_KEY = """\
+dd: 1
+name: one_key
+inputs: {a: {folder}/a/, b: {folder}/b/}
+collections:
+  pairs: {from: a, apply: [{join: {with: b, on: [k]}}]}
+  sums: {from: pairs, apply: [{reduce: {by: [b], n: count(*), t: sum(a)}}]}
+  middle: {from: pairs, apply: [{filter: a % 3 = 0}, {reduce: {by: [b], m: median(a)}}]}
+  all: {from: pairs, apply: [{reduce: {by: [k], n: count(*)}}]}
+outputs: {pairs: out/pairs/, sums: out/sums/, middle: out/middle/, all: out/all/}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("left", "right"), [(400_000, 25), (3200, 3200)])
+def test_a_join_of_one_key_keeps_to_its_memory(tmp_path, left, right):
+    """Ten million pairs, which would take a gigabyte at once, of inputs that fit in memory; then a few rows more, each with many matches."""
+    given = 400 << 20
+    for name, rows in (("a", left), ("b", right)):
+        (tmp_path / name).mkdir()
+        frame = pl.DataFrame({"k": np.zeros(rows, np.int64), name: np.arange(rows), "time": 0, "diff": 1})
+        frame.write_parquet(tmp_path / name / "0.parquet")
+    (tmp_path / "p.yaml").write_text(ONE_KEY.replace("{folder}", str(tmp_path)))
+    for time, more in enumerate([0, 8], 1):
+        if more:
+            pl.DataFrame({"k": [0] * more, "b": range(right, right + more), "time": 1, "diff": 1}).write_parquet(
+                tmp_path / "b" / "1.parquet"
+            )
+        peak = measure(dd("run", tmp_path / "p.yaml", "--memory", str(given), "--until", str(time))).peak
+        assert peak <= MORE * given, f"{peak >> 20} MiB were resident"
+        count, total = right + more, left * (left - 1) // 2
+        held = log(tmp_path / "out/sums").filter(pl.col("diff") > 0)
+        assert held.select("b", "n", "t").rows() == [(b, left, total) for b in range(count)]
+        pairs = pl.scan_parquet(tmp_path / "out/pairs/*.parquet")
+        assert pairs.select(pl.len(), pl.col("diff").sum(), pl.struct("k", "a", "b").n_unique()).collect().row(0) == (
+            (left * count,) * 3
+        )
+        now = log(tmp_path / "out/all").group_by("n").agg(pl.col("diff").sum()).filter(pl.col("diff") != 0)
+        assert now.rows() == [(left * count, 1)]
+
+
 LARGE_GROUPS = """\
 dd: 1
 name: p

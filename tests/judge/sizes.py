@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
-from ddcli.engine import kernels, loop, resident, rooms, workers
+from ddcli.engine import join_parts, kernels, loop, resident, rooms, workers
 from ddcli.engine.kernels import ordered_exchange, sort, uniform
 from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, sweep, walk
 from ddcli.engine.operators.reduce import Reduce
@@ -84,19 +84,22 @@ def few(rows: int):
 def cut(shards: int, seed: int, *, streams: bool = False):
     """Have runs cut as chance will have it: in memory or out of core, in as many passes as the state has shards, in more, or in one.
 
-    Those that are to stream are in memory, read in small parts, which wait packed until they are brought to their shards.
+    Those that are to stream are in memory, read in small parts, which wait packed until they are brought to their shards. Joins have room for few
+    rows: then a run in memory begins again out of core, where a join emits part after part.
     """
     chance = random.Random(seed)
 
-    def sizes(_rows, _width, kept, *_, apart=False, **__):
+    def sizes(_rows, _width, kept, *_, apart=False, joined=0, **__):
         common = math.lcm(*kept, shards)
         passes, threads = common * chance.choice([1, 1, 2]), chance.randint(1, 3)
-        if streams:
-            return Sizes(shards, max(passes, 2), threads)
-        if chance.random() < 0.5:
-            return Sizes(shards, *((1, 1) if chance.random() < 0.3 and not apart else (passes, threads)))
-        room = chance.choice([0, 100, 1_000_000])
-        return Sizes(shards, max(passes, 2 * common if common == 1 else common), threads, chance.randint(1, 4), room)
+        pairs = chance.choice([1, 200, job_sizes.SLICED, job_sizes.SLICED])
+        if streams and not joined:
+            return Sizes(shards, max(passes, 2), threads, joined=pairs)
+        if chance.random() < 0.5 and not joined:
+            passes, threads = (1, 1) if chance.random() < 0.3 and not apart else (passes, threads)
+            return Sizes(shards, passes, threads, joined=pairs)
+        passes = max(passes, 2 * common if common == 1 else common)
+        return Sizes(shards, passes, threads, chance.randint(1, 4), chance.choice([0, 100, 1_000_000]), pairs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "sizes", sizes)
@@ -106,6 +109,7 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(join_few, "FEW", chance.choice([0, 2, join_few.FEW]))
         patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
+        patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
         patch.setattr(reduce, "LEAST", chance.choice([1, 3]))
         patch.setattr(uniform, "LEAST", chance.choice([1, 3, uniform.LEAST]))
         patch.setattr(uniform, "REPEATED", chance.choice([1, 2, 8]))

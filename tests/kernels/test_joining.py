@@ -74,6 +74,18 @@ def test_join_is_all_pairs(case):
     judge(*case)
 
 
+@given(cases(), st.integers(1, 20))
+def test_a_join_in_chunks_has_the_same_rows(case, most):
+    """No chunk is larger than it may be, but for the rows of one pair of values; and a join as a whole is refused where it has more rows."""
+    lefts, rights, nk, nt, take = case
+    chunks = [*kernels.join_chunks(lefts, rights, nk, nt, take, most)]
+    assert canonical(*chunks) == canonical(*(all_pairs(a, b, nk, nt, take.tolist()) for a in lefts for b in rights))
+    assert max(map(len, chunks)) <= max(most, 12 * 12)
+    if sum(map(len, chunks)) > most:
+        with pytest.raises(kernels.ManyPairs):
+            kernels.join(lefts, rights, nk, nt, take, most)
+
+
 @given(cases(), st.data())
 def test_a_few_new_rows_of_both_sides_are_joined_at_once(case, data):
     """Each new batch with what the other side holds: the same as each pair by itself; more rows than are few, too."""

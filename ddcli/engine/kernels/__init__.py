@@ -60,7 +60,7 @@ from ddcli.engine.kernels.gather import (
     take,
     take_sums,
 )
-from ddcli.engine.kernels.join import join, join_chunks
+from ddcli.engine.kernels.join import ManyPairs, join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, JoinOfFew
 from ddcli.engine.kernels.merge import Merge, merge, merge_out_of
 from ddcli.engine.kernels.packed_rows import packed
@@ -91,6 +91,7 @@ __all__ = [
     "Histories",
     "JoinOfFew",
     "KernelError",
+    "ManyPairs",
     "Merge",
     "PoolTable",
     "Rows",

@@ -32,6 +32,14 @@ MANY: Final = 4096  # rows of the smaller side from which on room for those of t
 SPARSE: Final = 8  # a side with this many times its partner's rows is searched in large steps
 
 
+class ManyPairs(Exception):
+    """A join has more rows than it may return at once: `rows`, where they were counted."""
+
+    def __init__(self, rows: int = 0) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
 @kernel("LMLMiiiViMV")
 def join_some(
     lefts: list[np.ndarray],
@@ -116,7 +124,12 @@ def join_some(
 
 
 def join(
-    a: Rows | Sequence[Rows], b: Rows | Sequence[Rows], nk: int, nt: int | tuple[int, int], take: np.ndarray
+    a: Rows | Sequence[Rows],
+    b: Rows | Sequence[Rows],
+    nk: int,
+    nt: int | tuple[int, int],
+    take: np.ndarray,
+    most: int | None = None,
 ) -> np.ndarray:
     """Join matrices, or the batches of traces, sorted by all lanes and each consolidated, by their first `nk` lanes; they may be `Uniform`.
 
@@ -125,21 +138,32 @@ def join(
     lacks are the other side's. A row of the result is the lanes `take` (numbers of lanes of
     [key | values of a | values of b]), the times' lattice join, and the product of the diffs. Where `take` keeps every key
     lane, the rows of each pair of batches are consolidated by key, though not sorted (more than 4096 rows of a key may
-    hold equal ones where value lanes are left out). Raises DiffOverflow.
+    hold equal ones where value lanes are left out). Raises DiffOverflow, and ManyPairs for more than `most` rows, before it has made twice as many.
 
     >>> join(np.array([[1, 7, 0, 1]]), np.array([[1, 8, 3, 2]]), 1, 1, np.array([2, 1])).tolist()
     [[8, 7, 3, 2]]
     >>> join(np.array([[1, 7, 4, 1]]), np.array([[1, 8, 3, 5, 2]]), 1, (1, 2), np.array([2, 1])).tolist()
     [[8, 7, 4, 5, 2]]
     """
-    chunks = list(join_chunks(a, b, nk, nt, take))
+    chunks: list[np.ndarray] = []
+    rows = 0
+    for chunk in join_chunks(a, b, nk, nt, take, most):
+        rows += len(chunk)
+        if most is not None and rows > most:
+            raise ManyPairs
+        chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
 
 def join_chunks(
-    a: Rows | Sequence[Rows], b: Rows | Sequence[Rows], nk: int, nt: int | tuple[int, int], take: np.ndarray
+    a: Rows | Sequence[Rows],
+    b: Rows | Sequence[Rows],
+    nk: int,
+    nt: int | tuple[int, int],
+    take: np.ndarray,
+    most: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield the result of `join` in chunks, at least one; later ones are larger."""
+    """Yield the result of `join` in chunks, at least one; later ones are larger, up to `most` rows, or those of one pair of values."""
     lefts = [a] if isinstance(a, np.ndarray | Uniform) else list(a)
     rights = [b] if isinstance(b, np.ndarray | Uniform) else list(b)
     nta, ntb = (nt, nt) if isinstance(nt, int) else nt
@@ -152,6 +176,7 @@ def join_chunks(
     # Memory is used only as it is written to: ample room costs little, and spares concatenating chunks. Allocating very much
     # at each small step would cost more.
     room = 64 + 2 * few + (min(many, SPARSE * few) if many < SPARSE * few or few > MANY else 0)
+    room = room if most is None else min(room, most)
     state = np.zeros(STATE, np.int64)
     sides = (*parted(lefts), *parted(rights))
     code = MORE
@@ -164,7 +189,7 @@ def join_chunks(
             left, right, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
             raise overflow("x", row_of(lefts[left], p), row_of(rights[right], q))
         yield fitted(out, int(state[COUNT]))
-        room = max(4 * room, int(state[NEED]))
+        room = max(4 * room if most is None else min(4 * room, most), int(state[NEED]))
 
 
 def settled_overflow(out: np.ndarray, state: np.ndarray) -> DiffOverflow:

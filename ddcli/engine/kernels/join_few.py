@@ -14,7 +14,7 @@ from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.gather import concat
-from ddcli.engine.kernels.join import DONE, LEFT, RIGHT, STATE, join, settled_overflow, settles
+from ddcli.engine.kernels.join import DONE, LEFT, RIGHT, STATE, ManyPairs, join, settled_overflow, settles
 from ddcli.engine.kernels.reduce_times import find_keys
 from ddcli.engine.kernels.rows import group_end, same
 from ddcli.engine.kernels.uniform import matrix, parted, row_of
@@ -111,13 +111,15 @@ class JoinOfFew:
         self._state = np.zeros(STATE, np.int64)
         self._settling = -1
 
-    def join(self, left: Rows, rights: Sequence[Rows], right: Rows, lefts: Sequence[Rows]) -> np.ndarray:
-        """Return the rows of `join` for `left` and `rights`, and for `lefts` and `right`, in one call if these are few."""
+    def join(
+        self, left: Rows, rights: Sequence[Rows], right: Rows, lefts: Sequence[Rows], most: int | None = None
+    ) -> np.ndarray:
+        """Return the rows of `join` for `left` and `rights`, and for `lefts` and `right`, in one call if these are few; raise ManyPairs as it does."""
         nk, nt, take, state = self.nk, self.nt, self.take, self._state
         few, batches = max(len(left), len(right)), 2 * max(len(rights), len(lefts))
         if few > FEW:
-            parts = [join(left, rights, nk, nt, take)] if len(left) and rights else []
-            parts += [join(lefts, right, nk, nt, take)] if len(right) and lefts else []
+            parts = [join(left, rights, nk, nt, take, most)] if len(left) and rights else []
+            parts += [join(lefts, right, nk, nt, take, most)] if len(right) and lefts else []
             return concat(parts) if parts else np.empty((0, self.width), np.int64)
         if few > self._bounds.shape[0] or batches > self._bounds.shape[1]:
             self._settling = settles(left.shape[1] - nt[0] + right.shape[1] - nt[1] - 2 - nk, nk, take.tobytes())
@@ -134,4 +136,6 @@ class JoinOfFew:
             if code == OVERFLOW:
                 side, at, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
                 raise overflow("x", row_of(lefts[at] if side else left, p), row_of(right if side else rights[at], q))
-            room = max(4 * room, int(state[NEED]))
+            if most is not None and room >= most:
+                raise ManyPairs
+            room = max(4 * room if most is None else min(4 * room, most), int(state[NEED]))

@@ -19,12 +19,16 @@ from ddcli.engine.operators.base import (
 from ddcli.engine.operators.linear import permute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ddcli.engine.kernels import Rows
     from ddcli.engine.operators.linear import Lane
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
+
+
+LANE = 8
+"""Bytes of a number in a lane."""
 
 
 class Arrange(StatefulOperator):
@@ -155,6 +159,23 @@ class Joinable(Protocol):
         """Return the trace as of before the step."""
 
 
+class PairRoom:
+    """The bytes of rows that joins emit at once: `each` shard a part of its rows, or all shards of a join together, all of theirs."""
+
+    def __init__(self, size: int, *, each: bool) -> None:
+        self.size = size
+        self.each = each
+
+    def rows(self, width: int) -> int:
+        """Return the number of rows of some lanes for which there is room."""
+        return max(1, self.size // (width * LANE))
+
+    def note(self, found: np.ndarray) -> None:
+        """Count rows that stay in memory."""
+        if not self.each:
+            self.size -= found.nbytes
+
+
 class Join(Stateless):
     """Join two arrangements by key: `dA join (B + dB)` and `A join dB`, with A and B as of the lower frontier.
 
@@ -162,12 +183,13 @@ class Join(Stateless):
     entered a loop has fewer time lanes than the other.
     """
 
-    def __init__(self, left: Joinable, right: Joinable, take: Sequence[int]):
+    def __init__(self, left: Joinable, right: Joinable, take: Sequence[int], room: PairRoom | None = None):
         self.left = left
         self.right = right
         self.nk = left.trace.nk
         self.nt = left.trace.nt, right.trace.nt
         self.take = np.array(take, np.int64)
+        self.room = room
         self._pairs = kernels.JoinOfFew(self.nk, self.nt, self.take)
         data, taken = self.nk + left.trace.nv, frozenset(take)
         self._spared = (
@@ -178,17 +200,43 @@ class Join(Stateless):
         self._keeps_all = set(take) == set(range(self.nk + left.trace.nv + right.trace.nv))
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        left, right, lefts, rights = self._sides(deltas)
+        if not rights and not lefts:
+            return Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
+        most = None if self.room is None else self.room.rows(self._pairs.width)
+        try:
+            found = self._pairs.join(left, rights, right, lefts, most)
+        except kernels.ManyPairs:
+            raise kernels.ManyPairs(pairs(left, rights, self.nk) + pairs(right, lefts, self.nk)) from None
+        if self.room is not None:
+            self.room.note(found)
+        return Delta(found, distinct=self._is_distinct(right, lefts, rights))
+
+    def parts(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
+        """Yield the updates of a step in parts; where one is distinct, no two rows of all parts share data and time."""
+        left, right, lefts, rights = self._sides(deltas)
+        distinct = self._keeps_all and not (lefts and rights)
+        assert self.room is not None
+        most = self.room.rows(self._pairs.width)
+        for a, b in ([left], rights), (lefts, [right]):
+            if a and b:
+                # Rows of one batch each, so that no pair of values is in two parts.
+                one, other = (kernels.merge([kernels.matrix(rows) for rows in side]) for side in (a, b))
+                for part in kernels.join_chunks(one, other, self.nk, self.nt, self.take, most):
+                    yield Delta(part, distinct)
+
+    def _sides(self, deltas: Sequence[Delta]) -> tuple[np.ndarray, np.ndarray, Sequence[Rows], Sequence[Rows]]:
+        """Return the new rows of both sides, the rows before that the right ones meet, and all rows that the left ones meet."""
         left, right = deltas[0].updates, deltas[1].updates
         rights = self.right.trace.matching(kernels.leading(left), self._spared[1]) if len(left) else []
         if len(left) and len(right):
             rights = [*rights, right]
         lefts = self.left.trace.matching(kernels.leading(right), self._spared[0]) if len(right) else []
-        if not rights and not lefts:
-            return Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
-        found = self._pairs.join(left, rights, right, lefts)
-        # Two collections that were empty: only new rows.
-        alone = len(rights) == 1 and not lefts and len(right) > 0
-        return Delta(found, distinct=self._keeps_all and alone)
+        return left, right, lefts, rights
+
+    def _is_distinct(self, right: np.ndarray, lefts: Sequence[Rows], rights: Sequence[Rows]) -> bool:
+        """Return whether no two rows of the result share data and time: of two collections that were empty, only new rows meet."""
+        return self._keeps_all and len(rights) == 1 and not lefts and len(right) > 0
 
 
 class RowLookup(Stateless):
@@ -224,15 +272,41 @@ class HalfJoin(RowLookup):
     with the step's updates and those that come after it without, so that each combination is found in one chain only, that of the last of its new rows.
     """
 
-    def __init__(self, lanes: Sequence[int] | None, source: Joinable, nk: int, take: Sequence[int], *, new: bool):
+    def __init__(
+        self,
+        lanes: Sequence[int] | None,
+        source: Joinable,
+        nk: int,
+        take: Sequence[int],
+        *,
+        new: bool,
+        room: PairRoom | None = None,
+    ):
         super().__init__(lanes, source, nk, new=new)
         self.take = np.array(take, np.int64)
+        self.room = room
+        self.width = len(take) + self.nt + 1
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates, others = self.found(deltas)
         if not others:
-            return Delta(empty(len(self.take) + self.nt + 1), distinct=True)
-        return Delta(kernels.join(updates, others, self.nk, self.nt, self.take))
+            return Delta(empty(self.width), distinct=True)
+        if self.room is None:
+            return Delta(kernels.join(updates, others, self.nk, self.nt, self.take))
+        try:
+            found = kernels.join(updates, others, self.nk, self.nt, self.take, self.room.rows(self.width))
+        except kernels.ManyPairs:
+            raise kernels.ManyPairs(pairs(updates, others, self.nk)) from None
+        self.room.note(found)
+        return Delta(found)
+
+    def parts(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
+        """Yield the updates of a step in parts, of which several may have equal rows."""
+        updates, others = self.found(deltas)
+        assert self.room is not None
+        if others:
+            for part in kernels.join_chunks(updates, others, self.nk, self.nt, self.take, self.room.rows(self.width)):
+                yield Delta(part)
 
 
 class RowCount(RowLookup):
@@ -267,6 +341,11 @@ class FewerRows(Stateless):
         data = width - self.tail - 2
         rows = np.flatnonzero((delta.updates[:, data + 1] < delta.updates[:, data]) == self.fewer)
         return Delta(kernels.take(delta.updates, [*range(data), *range(data + 2, width)], rows), delta.distinct)
+
+
+def pairs(updates: Rows, others: Sequence[Rows], nk: int) -> int:
+    """Return the number of pairs of updates and rows that have equal keys; all are sorted."""
+    return int(row_counts(kernels.leading(updates), others, nk).sum()) if len(updates) and others else 0
 
 
 def row_counts(updates: np.ndarray, others: Sequence[Rows], nk: int) -> np.ndarray:
