@@ -109,11 +109,20 @@ def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch, elsew
         patch.setattr(ObjectPath, "_errors", delayed.errors())
         began = time.monotonic()
         commit(place, 1000, 1, elsewhere=elsewhere)
-        spent = time.monotonic() - began
-    assert delayed.requests < 2100
+        spent, requests = time.monotonic() - began, delayed.requests
+        began = time.monotonic()
+        assert not list(verify_state(place / "state", read_newest(place / "state")))
+        looked = time.monotonic() - began
+    assert requests < 2100
     assert delayed.most > gate.REQUESTS / 2
-    assert spent < delayed.requests * delayed.seconds / 4
-    assert not list(verify_state(place / "state", read_newest(place / "state")))
+    assert spent < requests * delayed.seconds / 4
+    assert looked < (delayed.requests - requests) * delayed.seconds / 4
+    damaged = paths(place / "state")[::7]
+    for path in damaged:
+        path.put(b"batch 00000"[: path.head()["size"]])
+    assert [error.place for error in verify_state(place / "state", read_newest(place / "state"))] == [
+        *map(str, damaged)
+    ]
 
 
 def test_an_error_of_one_request_is_reported_with_its_path_when_the_others_are_done(place):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
 from ddcli.store.files.access import read_bytes, reading, size_of
-from ddcli.store.files.gate import checksum
+from ddcli.store.files.gate import PENDING, checksum, one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.bundles import members
 from ddcli.store.state.contents import batch_files, unpublished
@@ -18,7 +19,7 @@ from ddcli.store.state.outputs import output_files
 FINISH = "run the pipeline again, or `dd state gc`: both finish it"
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import FileEntry
@@ -124,26 +125,56 @@ def other_columns(path: Path) -> StateError:
 
 
 def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
-    """Read every file that a manifest names, and yield an error for each that is damaged, or not yet published."""
+    """Read every file that a manifest names, and yield an error for each that is damaged, or not yet published.
+
+    Objects are read side by side, as many as have `PENDING` bytes together.
+    """
     waiting = {target: source for source, target in unpublished(directory, manifest)}
-    bundles: dict[Path, list[FileEntry]] = {}
+    entries: dict[Path, list[FileEntry]] = defaultdict(list)
     for path, entry in (*batch_files(directory, manifest), *output_files(directory, manifest)):
-        there = waiting.get(path, path)
-        try:
-            check_bytes(there, entry)
-        except StateError as error:
-            bundles.pop(there, None)
-            yield error
-        else:
-            if entry.bundle:
-                bundles.setdefault(there, []).append(entry)
-    for path, entries in bundles.items():
-        try:
-            found = members(read_bytes(path))
-        except (StateError, OSError) as error:
-            yield error if isinstance(error, StateError) else unreadable(path, error)
-            continue
-        if found is None or any(found.get(entry.at) != entry.size for entry in entries):
-            yield damaged(path)
+        entries[waiting.get(path, path)].append(entry)
+    errors: dict[Path, list[StateError]] = {}
+
+    def check(path: Path) -> None:
+        errors[path] = list(_errors_of(path, entries[path]))
+
+    for some in _together(entries):
+        one_by_one(check, some)
+        for path in some:
+            yield from errors.pop(path)
     for target in waiting:
         yield StateError("the last commit isn't fully published", place=str(target), hint=FINISH)
+
+
+def _together(entries: Mapping[Path, Sequence[FileEntry]]) -> Iterator[list[Path]]:
+    """Yield the files in groups that may be in memory together, each of one file at least."""
+    some: list[Path] = []
+    used = 0
+    for path, batches in entries.items():
+        size = sum(entry.size for entry in batches)
+        if some and used + size > PENDING:
+            yield some
+            some, used = [], 0
+        some.append(path)
+        used += size
+    yield some
+
+
+def _errors_of(path: Path, entries: Sequence[FileEntry]) -> Iterator[StateError]:
+    """Yield an error for each entry of a file that its bytes are not as, or one for a bundle whose members differ from all of them."""
+    right = True
+    for entry in entries:
+        try:
+            check_bytes(path, entry)
+        except StateError as error:
+            right = False
+            yield error
+    if not right or not entries[0].bundle:
+        return
+    try:
+        found = members(read_bytes(path))
+    except (StateError, OSError) as error:
+        yield error if isinstance(error, StateError) else unreadable(path, error)
+        return
+    if found is None or any(found.get(entry.at) != entry.size for entry in entries):
+        yield damaged(path)
