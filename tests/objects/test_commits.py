@@ -143,6 +143,16 @@ def test_an_error_of_one_request_is_reported_with_its_path_when_the_others_are_d
     assert {path for path, _ in (state / "arrangements").below()} == set(paths(state))
 
 
+def test_a_file_that_is_taken_back_has_been_written(place, monkeypatch):
+    """A run that forgets rows reads the file of an output that it has just added."""
+    with State.open(place / "state", {}) as state, state.begin() as transaction:
+        delayed = Delayed(0.2)
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectPath, "_errors", delayed.errors())
+            transaction.add_output(place / "out/updates-0-1.parquet", b"rows")
+            assert transaction.take_back(place / "out/updates-0-1.parquet").read_bytes() == b"rows"
+
+
 def paths(state):
     return [path for path, _ in batch_files(state, read_newest(state))]
 
@@ -208,7 +218,7 @@ def test_lists_of_batches_are_fetched_side_by_side(place, monkeypatch):
     monkeypatch.setattr(batch_lists, "MOST", 8)
     commit(place, 800, 0)
     meant = commit(place, 800, 1, keep=range(800))
-    count = len(meant.named().lists)
+    count = len(meant.batch_register().lists)
     assert count > 150
     manifest._LATELY.clear()
     delayed = Delayed(0.02)

@@ -286,7 +286,7 @@ def test_upkeep_of_a_state_with_lists(early, monkeypatch, tmp_path):
     for step in range(3):
         shop.supply(step)
         shop.run()
-    assert {*read_newest(shop.state).named().lists}
+    assert {*read_newest(shop.state).batch_register().lists}
     reshard_state(shop.state, 5)
     compact_state(shop.state)
     export_state(shop.state, tmp_path / "copy")

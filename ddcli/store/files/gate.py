@@ -268,12 +268,21 @@ class PendingWrites:
         return Written(size, checksum(data))
 
     def finish(self) -> None:
-        """Wait for all writes; raise the first error."""
+        """Wait for all writes; raise the first error. After an interrupt none is at work, and those that had not begun never happen."""
+        if not self._done:
+            return
+        from concurrent.futures import wait
+
+        try:
+            wait(self._done)
+        finally:
+            for each in self._done:
+                each.cancel()
+            wait(self._done)
         done, self._done = self._done, []
         for each in done:
-            each.exception()
-        for each in done:
-            each.result()
+            if not each.cancelled():
+                each.result()
 
     def _write(self, path: Path, data: Bytes, size: int) -> Written:
         try:

@@ -107,7 +107,7 @@ class Manifest:
     file: str = ""
     bundles: dict[str, int] = field(default_factory=dict)
     batches: BatchRegister | None = field(default=None, compare=False, repr=False)
-    """The register of the batches, as the file has it; None before it is written. Another manifest made of this one may have other arrangements: see `named`."""
+    """The register of the batches, as the file has it; None before it is written. Another manifest made of this one may have other arrangements: see `batch_register`."""
 
     @property
     def files(self) -> list[FileEntry]:
@@ -137,7 +137,7 @@ class Manifest:
         for name, made in self.outputs.items():
             wrote = old.outputs[name].files if name in old.outputs else ()
             outputs[name] = replace(made, files=settle(FileEntry, made.files, wrote))
-        batches = old.named().become(self.arrangements).settled(write)
+        batches = old.batch_register().become(self.arrangements).settled(write)
         return replace(self, inputs=inputs, outputs=outputs, batches=batches)
 
     def read_anew(self) -> Manifest:
@@ -145,7 +145,7 @@ class Manifest:
         schemas = {name: {k: v for k, v in each.schema.items() if k != "newest"} for name, each in self.inputs.items()}
         return replace(self, inputs={name: replace(each, schema=schemas[name]) for name, each in self.inputs.items()})
 
-    def named(self) -> BatchRegister:
+    def batch_register(self) -> BatchRegister:
         """Return the register of the batches of its arrangements."""
         if self.batches is not None and self.batches.arrangements is self.arrangements:
             return self.batches
@@ -157,12 +157,12 @@ class Manifest:
         for files in (*inputs, *outputs):
             if isinstance(files, Register):
                 yield from (segment.name for segment in files.segments)
-        yield from (each.file.name for each, _ in self.named().lists)
+        yield from (each.file.name for each, _ in self.batch_register().lists)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as the JSON text that `read_manifest` reads; the first field is the checksum of all after it."""
         tree = {"format": FORMAT} | {name: getattr(self, name) for name in FIELDS}
-        tree["batches"] = self.named().to_json()
+        tree["batches"] = self.batch_register().to_json()
         rest = json.dumps(tree, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()[1:] + b"\n"
         return _head(rest) + rest
 

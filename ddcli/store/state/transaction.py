@@ -156,6 +156,7 @@ class Transaction:
 
     def take_back(self, path: Path) -> Path:
         """Return the temporary file of a file that was added, and is not to appear after all: the caller reads and removes it."""
+        self._pending.finish()
         waiting = next(source for source, target in self._outputs if target == real(path.parent) / path.name)
         self._outputs = [pair for pair in self._outputs if pair[0] != waiting]
         return waiting
