@@ -35,7 +35,7 @@ def command(
     the log has the same contents as before; `dd log --as-of` of an earlier time is refused. Only whole files are summed up: those with updates at T or later stay, and
     so do those that a consumer (`dd feed`) or a pipeline that reads the log has not taken yet. With --pass-claims these are summed up, too, and the command names the consumers and
     pipelines. The next time they read, a consumer ends with 4 and a pipeline with 3, and they must begin anew.
-    Takes the lock, and commits like a run.
+    Takes the lock, and commits like a run; with --dry-run it takes none and writes nothing.
 
     JSON: [{output, path, horizon, files, rows_before, bytes_before, rows, bytes,
     claims: [{output, kind, name, since, files, until, passed}]}]; the horizon of a log without updates that old is null.

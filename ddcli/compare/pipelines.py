@@ -154,6 +154,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
         spec=replace(spec, inputs=inputs, errors=errors),
         outputs={name: real(_output(folder, name)) for name in spec.outputs},
         earlier=earlier,
+        claims=False,
         memory=memory or request.memory,
         engine="local",
     )

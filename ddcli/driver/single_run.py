@@ -203,16 +203,21 @@ class SingleRun:
                 committed = transaction.commit(manifest)
         finally:
             workers.close()
-        if logs := [name for name, reader in self.readers.items() if reader.listing.growing]:
-            from ddcli.sources.log_claims import claim_logs
-
-            paths = [locate(self.request.base, self.request.spec.inputs[name].path.value) for name in logs]
-            claim_logs(self.request.spec.name.value, self.request.state, paths, committed.upper)
+        if self.request.claims:
+            self._claim_logs(committed)
         if held and self.request.standby:
             self.request.standby.keep(self.request.state, committed, held)
         if self.manifest is None:
             self.planning.keep(committed.cache["plan"]["generations"])
         return self._summary(read, publishing.summaries(), committed, errors)
+
+    def _claim_logs(self, committed: Manifest) -> None:
+        """Record the frontier up to which logs of other pipelines are taken."""
+        if logs := [name for name, reader in self.readers.items() if reader.listing.growing]:
+            from ddcli.sources.log_claims import claim_logs
+
+            paths = [locate(self.request.base, self.request.spec.inputs[name].path.value) for name in logs]
+            claim_logs(self.request.spec.name.value, self.request.state, paths, committed.upper)
 
     def _counted(self, scope: Scope, watching: ProgressMeter, traces: StateTraces, publishing: OutputWriter) -> Counts:
         """Return the counts of a step: an input's time is that of reading it, state and outputs are written in their nodes'."""

@@ -83,6 +83,8 @@ class Request:
     """The files that are to be withdrawn, by input, under their names in the state."""
     earlier: Mapping[str, Sequence[InputFile]] = field(default_factory=dict)
     """The archived, forgotten or withdrawn files of an input that other states know, for a state that has taken in none of it."""
+    claims: bool = True
+    """True: states whose logs the run reads keep the updates that it lacks. False for a state that is removed at the end of its command."""
     reopened: Frontier | None = None
     """The frontier to which the state is taken back."""
     forgetting: ErasureRequest | None = None

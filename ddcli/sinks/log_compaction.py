@@ -81,13 +81,19 @@ def compact(
     if_locked: IfLocked = "fail",
     dry: bool = False,
 ) -> list[SummedUp]:
-    """Sum up the updates before a time, as a person writes it, in the log at `target`, or in all logs of the pipeline file `target`."""
+    """Sum up the updates before a time, as a person writes it, in the log at `target`, or in all logs of the pipeline file `target`.
+
+    A `dry` one takes no lock and writes nothing.
+    """
     directory, written, names = _found(target, base)
     manifest = manifest_of(directory)
     time = find_time(manifest)
     bound = None if before is None else parse_time(before, time, "--before", "log's")[0]
+    unclaimed = BEYOND if pass_claims else None
+    if dry:
+        return _summed_up(directory, manifest, names, None, before=bound, unclaimed=unclaimed, pays=_are_several)[0]
     with State.open(directory, written_to(directory, manifest, written), written=written, if_locked=if_locked) as state:
-        return sum_up(state, names, bound, unclaimed=BEYOND if pass_claims else None, dry=dry)
+        return sum_up(state, names, bound, unclaimed=unclaimed)
 
 
 def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
@@ -110,53 +116,71 @@ def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
     return directory, [path], names
 
 
+def _are_several(files: Sequence[FileEntry]) -> bool:
+    return len(files) > 1
+
+
 def sum_up(
     state: State,
     names: Iterable[str],
     before: int | None = None,
     *,
     unclaimed: int | None = None,
-    pays: Callable[[Sequence[FileEntry]], bool] = lambda files: len(files) > 1,
-    dry: bool = False,
+    pays: Callable[[Sequence[FileEntry]], bool] = _are_several,
 ) -> list[SummedUp]:
     """Sum up the updates before a time (None: all at closed times) of these outputs, and commit that; return the result for each.
 
     Updates before the time `unclaimed` are summed up even if a claimant lacks them. A log for whose old files it doesn't pay is left out. Holds the contents of one log in memory.
-    Without `dry` the state then has a new manifest.
+    The state then has a new manifest.
     """
     manifest = state.manifest
     assert manifest is not None, "a state with outputs has a manifest"
-    if len(manifest.upper and manifest.upper[0]) > 1:
-        raise UsageError("a log whose times have several coordinates is not summed up", place=str(state.directory))
-    paths, done, outputs = output_paths(state.directory, manifest), [], dict(manifest.outputs)
-    upper = _least(*(time for (time,) in manifest.upper))
     with state.begin() as transaction:
-        for name in names:
-            output = outputs[name]
-            old = _Old(manifest, name, paths[name], transaction)
-            claims = claimants(state.directory, output.log, output.files)
-            bound = _least(before, upper)
-            files = old.closed(
-                old.old_files(bound, claims),
-                _least(bound, *(each.position for each in claims if each.kind == "reader")),
-                pays,
-            )
-            if unclaimed is not None and len(passing := old.old_files(_least(bound, unclaimed))) > len(files):
-                files = max(files, old.closed(passing, _least(bound, unclaimed), pays), key=len)
-            files = files if pays(files) else ()
-            held = old.old_files(bound)[len(files) :]
-            length = None if upper is None or unclaimed is None else upper - unclaimed
-            reported = old.reported(claims, held if pays(held) else (), files, length)
-            if not files:
-                done.append(SummedUp(name, str(paths[name]), claims=reported))
-                continue
-            entry, report = old.summed(files, dry=dry)
-            done.append(replace(report, claims=reported))
-            if not dry:
-                outputs[name] = replace(outputs[name], files=(entry, *[*outputs[name].files][len(files) :]))
+        found = _summed_up(state.directory, manifest, names, transaction, before=before, unclaimed=unclaimed, pays=pays)
+        done, outputs = found
         if outputs != manifest.outputs:
             transaction.commit(replace(manifest, outputs=outputs))
     return done
+
+
+def _summed_up(
+    directory: Path,
+    manifest: Manifest,
+    names: Iterable[str],
+    transaction: Transaction | None,
+    *,
+    before: int | None,
+    unclaimed: int | None,
+    pays: Callable[[Sequence[FileEntry]], bool],
+) -> tuple[list[SummedUp], dict[str, OutputEntry]]:
+    """Return the result for each output, and the outputs with the files that the transaction then has; without one nothing is written."""
+    if len(manifest.upper and manifest.upper[0]) > 1:
+        raise UsageError("a log whose times have several coordinates is not summed up", place=str(directory))
+    paths, done, outputs = output_paths(directory, manifest), [], dict(manifest.outputs)
+    upper = _least(*(time for (time,) in manifest.upper))
+    for name in names:
+        output = outputs[name]
+        old = _Old(manifest, name, paths[name], transaction)
+        claims = claimants(directory, output.log, output.files)
+        bound = _least(before, upper)
+        files = old.closed(
+            old.old_files(bound, claims),
+            _least(bound, *(each.position for each in claims if each.kind == "reader")),
+            pays,
+        )
+        if unclaimed is not None and len(passing := old.old_files(_least(bound, unclaimed))) > len(files):
+            files = max(files, old.closed(passing, _least(bound, unclaimed), pays), key=len)
+        files = files if pays(files) else ()
+        held = old.old_files(bound)[len(files) :]
+        length = None if upper is None or unclaimed is None else upper - unclaimed
+        reported = old.reported(claims, held if pays(held) else (), files, length)
+        if not files:
+            done.append(SummedUp(name, str(paths[name]), claims=reported))
+            continue
+        entry, report = old.summed(files)
+        done.append(replace(report, claims=reported))
+        outputs[name] = replace(outputs[name], files=(entry, *[*outputs[name].files][len(files) :]))
+    return done, outputs
 
 
 def _least(*bounds: int | None) -> int | None:
@@ -166,12 +190,12 @@ def _least(*bounds: int | None) -> int | None:
 
 @frozen
 class _Old:
-    """The old part of an output's log."""
+    """The old part of an output's log, and the transaction that writes another file in its place: None for a dry run."""
 
     manifest: Manifest
     name: str
     path: Path
-    transaction: Transaction
+    transaction: Transaction | None
 
     @property
     def output(self) -> OutputEntry:
@@ -230,8 +254,8 @@ class _Old:
         reader = LogReader(Listing(self.path, listed), Updates(tuple(self.time), None, diff=DIFF))
         return ChangeLog(self.path, reader, DIFF, None)
 
-    def summed(self, files: Sequence[FileEntry], *, dry: bool) -> tuple[FileEntry, SummedUp]:
-        """Return the file that replaces these, and the report; write it, unless `dry`."""
+    def summed(self, files: Sequence[FileEntry]) -> tuple[FileEntry, SummedUp]:
+        """Return the file that replaces these, and the report; write it if there is a transaction."""
         for file in files:
             check_bytes(self.path / file.name, file)
         log = self._log(files)
@@ -244,8 +268,10 @@ class _Old:
             hint = f"{INVISIBLE}; see the log's files and their disk, then run again"
             raise EngineError(f"the log can't be read: {first_line(error)}", place=str(self.path), hint=hint) from error
         data = self._bytes(rows, Summary(last, tuple(map(self._part, files))))
-        name = file_name(self.time, None, files[-1].upper, f"-summed{self.transaction.number}")
-        if not dry:
+        name = file_name(
+            self.time, None, files[-1].upper, f"-summed{self.transaction.number if self.transaction else ''}"
+        )
+        if self.transaction is not None:
             self.transaction.add_output(self.path / name, data, first=True)
             for file in files:
                 self.transaction.retire(self.path / file.name)
