@@ -85,17 +85,25 @@ def with_archive_paths(given: InputSpec, base: Path, files: Sequence[InputFile])
         return files
     directory = given.archive.value.rstrip("/") or "/"
     known = {file.archived for file in files}
+    moving = [file for file in files if file.done and not (file.archived or file.withdrawn or file.forgotten)]
+    taken: dict[Path, bool] = {}
+    first = [locate(base, f"{directory}/{file.path}") for file in moving]
+    one_by_one(lambda path: taken.update({path: path.exists()}), first)
     found = []
     for file in files:
         if file.done and not (file.archived or file.withdrawn or file.forgotten):
             number, place = 1, f"{directory}/{file.path}"
-            while place in known or locate(base, place).exists():
+            while place in known or _is_taken(locate(base, place), taken):
                 number += 1
                 place = f"{directory}/{number}/{file.path}"
             known.add(place)
             file = replace(file, archived=place)
         found.append(file)
     return tuple(found)
+
+
+def _is_taken(path: Path, looked: Mapping[Path, bool]) -> bool:
+    return looked[path] if path in looked else path.exists()
 
 
 def archive(spec: Spec, base: Path, manifest: Manifest, files: Files) -> None:

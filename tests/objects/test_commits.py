@@ -6,11 +6,13 @@ import time
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 import ddcli.store.files.objects
 from ddcli.errors import EngineError
+from ddcli.job.consumed_files import with_archive_paths
 from ddcli.store.files import gate
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
@@ -19,7 +21,7 @@ from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state import batch_lists, manifest
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.directory import State
-from ddcli.store.state.entries import ArrangementEntry, FileEntry, OutputEntry
+from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, OutputEntry
 from ddcli.store.state.manifest import Manifest, read_newest
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.verify import verify_state
@@ -211,6 +213,25 @@ def test_a_run_dies_with_requests_on_their_way(place, elsewhere):
         assert last.number == found.number + 1
         assert not list(verify_state(state, last))
     assert ends == {2, 3}
+
+
+def test_places_in_an_archive_are_looked_for_side_by_side(place, monkeypatch):
+    given = SimpleNamespace(archive=SimpleNamespace(value="archive"))
+    (place / "archive/7.csv").put(b"another")
+    files = [InputFile(f"{at}.csv", 1, 1, done=at % 10 != 9) for at in range(100)]
+    delayed = Delayed(0.02)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectPath, "_errors", delayed.errors())
+        began = time.monotonic()
+        found = with_archive_paths(given, place, files)
+        spent = time.monotonic() - began
+    assert [file.archived for file in found[:10]] == [
+        *(f"archive/{at}.csv" for at in range(7)),
+        "archive/2/7.csv",
+        "archive/8.csv",
+        "",
+    ]
+    assert spent < delayed.requests * delayed.seconds / 4
 
 
 def test_lists_of_batches_are_fetched_side_by_side(place, monkeypatch):

@@ -63,7 +63,7 @@ MANY, AT_ONCE = 4, 8
 """Files that are worth threads, and how many of these: a disk flushes eight files in little more time than one."""
 REQUESTS = 64
 """Requests that wait for an object store at one time: each takes some 20 ms there, and next to nothing here."""
-PENDING = 64 << 20
+PENDING = 32 << 20
 """Bytes of files that may be on their way to an object store while the run continues."""
 
 

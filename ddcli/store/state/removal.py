@@ -1,7 +1,7 @@
 """The removal of a state and the outputs that it wrote: first its files are listed, for a person to look at, then removed under the lock.
 
 Only files with names of ours are removed, from the state's directory and from outputs that are the state's; all other files stay.
-Outputs are removed first, and the manifest after all files that it names: an interrupted removal leaves a state that can be removed again.
+Outputs are removed first, and the manifest before all files that it names: an interrupted removal leaves a state that can be removed again.
 """
 
 from __future__ import annotations
