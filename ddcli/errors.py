@@ -307,6 +307,10 @@ class EngineError(DdError):
     exit_code = 5
 
 
+class ProcessError(EngineError):
+    """A part of the process has died, without which it can do no more work; a new process can."""
+
+
 class BudgetError(DdError):
     """A budget is exceeded: by the cost of a run, which commits nothing then, or by the work that a pipeline's operators may do."""
 

@@ -7,16 +7,18 @@ quicker. So links, later directories, and file systems without such reports are 
 from __future__ import annotations
 
 import glob
+import os
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
+from ddcli.errors import DdError, EngineError, LockedError, ProcessError, StateError, UsageError
 from ddcli.job.clock import time_now
 from ddcli.job.request import imports, read_request
 from ddcli.job.standby import WatchCache
@@ -68,7 +70,8 @@ class WatchLoop:
     result, once a signal can't interrupt the round any more.
 
     `refused` receives errors after which the watch continues: the input, or the pipeline file, may be corrected. `waiting` receives
-    each file that is not whole, once. `standby` has the leftovers of rounds, and the last look at the inputs.
+    each file that is not whole, once. `standby` has the leftovers of rounds, and the last look at the inputs. After a ProcessError the next round
+    is that of a new process, in place of this one.
     """
 
     pipeline: Path
@@ -80,6 +83,7 @@ class WatchLoop:
     standby: WatchCache = field(default_factory=WatchCache)
     _stop: threading.Event = field(default_factory=threading.Event)
     _at_work: bool = False
+    _spent: bool = False
     _refused_before: str = ""
     _stamps: set[tuple[Any, ...]] = field(default_factory=set)
 
@@ -104,6 +108,8 @@ class WatchLoop:
                 if whole.unsettled:
                     again = min(QUIET, again or QUIET)
                 seen = self._wait(waker, request, seen, again)
+                if self._spent and not self._stop.is_set():
+                    begin_again()
 
     def _request(self) -> Request:
         """Return the model of the pipeline file."""
@@ -131,6 +137,7 @@ class WatchLoop:
             if error.render() != self._refused_before:
                 self._refused_before = error.render()
                 self.refused(error)
+            self._spent = isinstance(error, ProcessError)
             return UNLOCKED if isinstance(error, LockedError) else AGAIN if isinstance(error, EngineError) else None
         finally:
             self._at_work = False
@@ -183,6 +190,13 @@ class WatchLoop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def begin_again() -> NoReturn:
+    """Run this process's command from its beginning, in its place: under its number, with its terminal. Its locks are free."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that this is
 
 
 def due_in(request: Request) -> float | None:

@@ -48,19 +48,47 @@ def at_work(folder):
     return found
 
 
+def doomed(folder):
+    """Write a pipeline with a deadly function and its input; return the command that runs it on Spark."""
+    pytest.importorskip("pyspark")
+    (folder / "deadly.py").write_text(DEADLY)
+    (folder / "p.yaml").write_text(PIPELINE)
+    (folder / "in").mkdir()
+    rows = pl.DataFrame({"k": [at % 100 for at in range(1_000)], "time": 0, "diff": 1})
+    rows.write_parquet(folder / "in/0.parquet")
+    command = [sys.executable, "-m", "ddcli", "run", folder / "p.yaml", "--engine", "spark", "--master", "local[2,4]"]
+    return [*command, "--conf", f"spark.driver.extraJavaOptions={SMALL}"]
+
+
+def test_a_watch_goes_on_in_a_new_process_after_its_java_was_killed(tmp_path):
+    """Under the same number: this process can't start another Java."""
+    command, environment, errors = [*doomed(tmp_path), "--watch"], os.environ | {"KILLED": "java"}, tmp_path / "stderr"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=stderr, stdin=subprocess.DEVNULL) as watch,
+    ):
+        try:
+            until = time.monotonic() + 300
+            while "the Java process of Spark's driver has ended" not in errors.read_text():
+                assert watch.poll() is None, errors.read_text()
+                assert time.monotonic() < until, errors.read_text()
+                time.sleep(0.05)
+            pl.DataFrame({"k": [5], "time": 1, "diff": 1}).write_parquet(tmp_path / "in/1.parquet")
+            while not list((tmp_path / "out").rglob("updates-*")):
+                assert watch.poll() is None, errors.read_text()
+                assert time.monotonic() < until, errors.read_text()
+                time.sleep(0.05)
+        finally:
+            watch.terminate()
+            watch.wait(300)
+    log = pl.read_parquet(tmp_path / "out/b/*.parquet").filter(pl.col("time") == 0)
+    assert log.select("k", "n", "diff").sort("k").rows() == [(key, 10, 1) for key in range(100)]
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="the test finds processes in /proc")
 @pytest.mark.parametrize("killed", ["driver", "java"])
 def test_a_killed_driver(tmp_path, killed):
-    pytest.importorskip("pyspark")
-    (tmp_path / "deadly.py").write_text(DEADLY)
-    path = tmp_path / "p.yaml"
-    path.write_text(PIPELINE)
-    (tmp_path / "in").mkdir()
-    pl.DataFrame({"k": [at % 100 for at in range(1_000)], "time": 0, "diff": 1}).write_parquet(
-        tmp_path / "in/0.parquet"
-    )
-    command = [sys.executable, "-m", "ddcli", "run", path, "--engine", "spark", "--master", "local[2,4]"]
-    command += ["--conf", f"spark.driver.extraJavaOptions={SMALL}"]
+    command, path = doomed(tmp_path), tmp_path / "p.yaml"
     environment = os.environ | {"KILLED": killed}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.progress import SILENT
-from ddcli.errors import DdError, EngineError
+from ddcli.errors import DdError, EngineError, ProcessError
 from ddcli.runtime.spark.java import java_home
 from ddcli.runtime.spark.session import explained, promised, share, shortened
 
@@ -185,7 +185,7 @@ class Classic:
 
     def _error(self, error: Exception) -> DdError:
         if self._has_died():
-            return EngineError(
+            return ProcessError(
                 "the Java process of Spark's driver has ended: somebody killed it, or it ran out of memory",
                 place=self.master,
                 hint="nothing of this run is visible; run again, perhaps with more memory: --conf spark.driver.memory=...",
