@@ -86,6 +86,9 @@ def test_an_empty_environment_runs_what_is_installed_there(environments, tmp_pat
     facts = json.loads(call(dd, "doctor", "-o", "json", **here))
     assert facts["packages"]["numba"] is None
     assert facts["kernels"]["compiled"] == (facts["kernels"]["of"] if takes_images() else 0)
+    assert (
+        call(python, "-c", "from importlib.util import find_spec as f; print(f('pyspark_dd') is not None)") == "True\n"
+    )
     told = call(python, "-c", "from ddcli.version import install_command as f; print(f('s3'))").strip()
     assert told == f"pip install {shlex.quote(f'{sources[kind]}[s3]')}"
 
