@@ -132,6 +132,15 @@ select c from t outer join u on b = c → 1:28 → `outer join` is not supported
 select c from t left inner join u on b = c → 1:33 → `left inner join` is not supported
 select c from t right semi join u on b = c → 1:33 → `right semi join` is not supported
 select t.a from t left join (u cross join unnest([1]) as l(i)) on i = b → → `lateral` and `unnest` are not supported in the joins on the right side
+with recursive r as (select 1 as l union select max(l) + 1 from r having max(l) < 4) select * from r → → with `union`, a recursive part has no windows
+with recursive r as (select 1 as l union (select l + 1 from r where l < 4 limit 1)) select * from r → → with `union`, a recursive part has no windows
+with recursive r as (select 1 as l union select l + 1 from r where l not in (select r.l from r)) select * from r → → with `union`, a recursive part has no windows
+with recursive r as (select 1 as l union select l + 1 from r where not exists (select 1 from r q where q.l > 3)) select * from r → → with `union`, a recursive part has no windows
+with recursive r as (select 1 as l union select rank() over (order by l) from r) select * from r → → with `union`, a recursive part has no windows
+with recursive r as (select 1 as l union select t.a from t left join r on t.a = r.l) select * from r → → with `union`, a recursive part has no windows
+with recursive r as (select 1 as l union (select a from t except select l from r)) select * from r → → with `union`, a recursive part has no windows
+with recursive r as (select 1 as l union select (select l from r limit 1) + 1 from r where l < 4) select * from r → → with `union`, a recursive part has no windows
+with recursive r as (select 1 as l union select l + 1 from r where l < 3 limit 1) select * from r → → a recursive table has no `order by`
 with recursive r as (select 1 as l union all select l + count(*) over () from r where l < 3) select * from r → → with `union all`, a recursive part is a plain `select`
 with recursive r as (select 1 as l union all select l + 1 from r where l < 3 qualify rank() over (order by l) = 1) select * from r → → with `union all`, a recursive part is a plain `select`
 select array(select c from u where u.a = t.a) as x from t → 1:8 → `array(select ...)` needs an order

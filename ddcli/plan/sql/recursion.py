@@ -1,6 +1,7 @@
 """`with recursive` as a loop: tables that refer to themselves, or to each other, are its variables, and their queries are its body.
 
-A table is a fixed point of its query, and the least one if more rows only lead to more rows. With `union` that is SQL's definition. With `union all`
+A table is a fixed point of its query, and the least one if more rows only lead to more rows. With `union` that is SQL's definition, and a part in
+which more rows may lead to fewer is refused: databases look at the rows of one round there. With `union all`
 a row's multiplicity is the number of ways to reach it. The rounds add these up if each row leads to further rows by itself, so no other query
 is accepted.
 """
@@ -201,11 +202,14 @@ def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset
     query = table.query
     while isinstance(query, exp.Subquery):
         query = query.this
-    if not isinstance(query, exp.Union) or query.args.get("distinct"):
-        if not isinstance(query, exp.SetOperation):
-            return
-        if isinstance(query, exp.Union):
-            return
+    if not isinstance(query, exp.SetOperation):
+        return
+    if cut := next((query.args[each] for each in ("limit", "offset", "order") if query.args.get(each)), None):
+        problem = "a recursive table has no `order by` and no `limit` of its own"
+        raise SpecError(problem, span=statement.tree.place(cut), hint="write them in the query that reads it")
+    if isinstance(query, exp.Union) and query.args.get("distinct"):
+        _check_growth(statement, query, members)
+        return
     hint = "write `union`, with which each row counts once"
     if not isinstance(query, exp.Union):
         raise SpecError(
@@ -229,6 +233,39 @@ def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset
         if found and not _is_linear(inner, found, table.name):
             problem = "with `union all`, a recursive part is a plain `select` that names the table itself once, in its own `from`"
             raise SpecError(problem, span=statement.tree.place(found[0]), hint=hint)
+
+
+def _check_growth(statement: QueryLowering, query: exp.Union, members: frozenset[str]) -> None:
+    """Raise SpecError for a `union` with a part in which more rows of the tables may lead to fewer rows."""
+    for table in tables_in(query, members):
+        inner: exp.Expr = table
+        for around in _around(table, query):
+            if _may_shrink(around, inner):
+                hint = "aggregate around the union, as in `select a, min(b) from (... union all ...) group by a`, or in the query that reads the table"
+                problem = "with `union`, a recursive part has no windows, limits, outer joins, negations or aggregates without groups over the table itself"
+                raise SpecError(problem, span=statement.tree.place(table), hint=hint)
+            inner = around
+
+
+def _may_shrink(query: exp.Expr, inner: exp.Expr) -> bool:
+    """Return whether more rows of a part of a query may lead to fewer rows of the query."""
+    if isinstance(query, exp.Select):
+        if any(query.args.get(clause) for clause in ("limit", "offset", "qualify")):
+            return True
+        distinct = query.args.get("distinct")
+        written = [*query.expressions, *window_clauses(query)]
+        joins = query.args.get("joins") or ()
+        outer = any(join.args.get("side") or join.args.get("kind") == "ANTI" for join in joins)
+        in_from = isinstance(inner, exp.From | exp.Join)
+        apart = in_from and (outer or (distinct is not None and distinct.args.get("on") is not None))
+        # Groups are allowed: the least value of each, for example, becomes only less.
+        whole = not query.args.get("group") and find_aggregates(query.expressions)
+        return apart or bool(whole or find_windows(written))
+    if isinstance(query, exp.SetOperation) and query.args.get("limit"):
+        return True
+    if isinstance(query, exp.Except):
+        return query.expression is inner
+    return isinstance(query, exp.Not | exp.All | exp.Case)
 
 
 def _is_linear(query: exp.Expr, found: Sequence[exp.Table], name: str) -> bool:
