@@ -286,6 +286,32 @@ def test_readers_see_one_commit_or_the_next(place, monkeypatch):
     assert len(seen) > 2
 
 
+def test_a_task_that_outlives_its_run_does_no_harm(place):
+    """Its files have the number of a commit that others make, and names that these never have; the next run removes them."""
+    state, outputs = place / "state", {name: place / "out" / name for name in ("a", "b")}
+    commit(place, 4, 0, elsewhere=True)
+
+    def write(count):
+        late = Attempt(state, 2, "0123abcd-7")
+        for shard in range(count):
+            late.add_batch("people", shard, b"late")
+        return late.finish()
+
+    before = write(4)
+    with State.open(state, outputs):  # it finds them, and sweeps them away
+        assert not [path for path in before if path.is_file()]
+        during = write(4)
+    made = commit(place, 4, 1)
+    after = write(4)
+    assert during == after, "it writes them once more"
+    assert made.number == 2
+    assert read_newest(state) == made
+    assert not {*paths(state)} & {*after}
+    assert not list(verify_state(state, made))
+    State.open(state, outputs).close()
+    assert {path for path, _ in (state / "arrangements").below()} == set(paths(state))
+
+
 def test_a_large_object_is_written_in_few_parts(bucket, monkeypatch):
     """A store takes 10 000 parts of an object."""
     monkeypatch.setattr(ddcli.store.files.objects, "COPIED", 100)
