@@ -249,3 +249,22 @@ def test_a_column_that_is_not_named_need_not_be_readable(tmp_path):
     run(file, apply=True)
     ((record, count),) = held(tmp_path, "new").items()
     assert (record[0], str(record[1]), count) == (1, "2024-01-31", 1)
+
+
+def test_a_query_of_duckdb_is_one_statement(shop):
+    """More of them could change settings, such as the file of a log of queries."""
+    with duckdb.connect(str(shop.folder / "t.db")) as database:
+        database.execute("create table t as select 1 as x")
+    for query in (
+        "select x from t) as a; set log_query_path = 'queries.log'; select * from (select 1 as x",
+        "select 1 as x) as a; attach 'other.db'; select * from (select 1 as x",
+    ):
+        shop.write(
+            "p.yaml",
+            f'inputs: {{a: {{database: duckdb:///t.db, query: "{query}"}}}}\noutputs: {{a: out/}}\n',
+        )
+        for command in ("check", "run"):
+            done = shop(command, "p.yaml")
+            assert done.code == 3
+            assert "the query is more than one statement" in done.err
+    assert not [*shop.folder.glob("*.log"), *shop.folder.glob("other*")]

@@ -55,7 +55,7 @@ def test_duckdb_is_opened_once_a_run(tmp_path, monkeypatch):
         each.supply(draw, rows=20)
         opened.clear()
         run(each.folder / "shop.yaml")
-        assert opened == [{}]
+        assert [{*each} for each in opened] == [{"config"}]
         each.check()
     script = (
         "import duckdb, sys; held = duckdb.connect(sys.argv[1], read_only=True); print(flush=True); sys.stdin.read()"
@@ -223,3 +223,13 @@ def test_columns_that_a_table_can_not_have_are_refused(shop):
             assert f"outputs.given.to: { ({'sqlite': 'SQLite', 'duckdb': 'DuckDB'}.get(kind, 'Postgres')) }" in (
                 found.out + found.err
             ).replace("a table of ", ""), found
+
+
+def test_a_view_of_duckdb_reads_no_other_file(tmp_path):
+    """A database that others have made has views over files in the place of tables."""
+    each = DatabaseFollower(tmp_path, "duckdb:///lake/t.db", keyed=False)
+    (tmp_path / "other.csv").write_text("city,amount\nx,1\n")
+    each.execute(f"create view t as select * from read_csv('{tmp_path}/other.csv')")
+    each.supply(chance("views"))
+    with pytest.raises(EngineError, match="Cannot access file"):
+        each.run()

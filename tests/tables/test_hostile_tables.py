@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
 from tests.adversary.case import DOCUMENTED
-from tests.draws import SEED, many
+from tests.draws import SEED, many, some
 from tests.tables.histories import properties_of
 
 DELTA = "inputs: {a: {delta: t/}}\noutputs: {a: out/}\n"
@@ -285,3 +285,96 @@ def test_changed_logs_of_delta_end_as_documented(shop, seed):
     result = shop(draw.choice(["run", "run", "check", "plan"]), "p.yaml")
     assert result.code in DOCUMENTED, result.err
     assert re.search(r"\x1b", result.err) is None
+
+
+HOSTILE = {
+    "py-io-impl": "builtins.exec",
+    "dd.configured-io": "builtins.exec",
+    "py-catalog-impl": "os.abort",
+    "s3.retry-strategy-impl": "os.abort",
+    "auth": "custom",
+    "s3.endpoint": "ADDRESS",
+    "s3.proxy-uri": "ADDRESS",
+    "s3.signer": "S3V4RestSigner",
+    "s3.signer.uri": "ADDRESS",
+    "oauth2-server-uri": "ADDRESS",
+    "token": "theirs",
+    "credential": "theirs:theirs",
+    "header.Authorization": "Bearer theirs",
+    "rest.sigv4-enabled": "true",
+    "uri": "ADDRESS",
+    "warehouse": "ADDRESS",
+    "ssl": "/etc/passwd",
+    "adls.account-host": "ADDRESS",
+    "gcs.service.host": "ADDRESS",
+    "hf.endpoint": "ADDRESS",
+    "hdfs.host": "127.0.0.1",
+}
+"""Properties that a server answers: each would run code, or send requests or a token elsewhere."""
+
+
+@pytest.fixture
+def catalog(items, monkeypatch):
+    """Return the answers of a server with a catalog, by path, and the requests that it gets: a person's configuration names it, with a token."""
+    tree = json.loads(items.read_text())
+    table = {"metadata-location": f"file://{items}", "metadata": tree, "config": {}}
+    answers = {"/v1/config": {"defaults": {}, "overrides": {}}, "/v1/namespaces/shop/tables/items": table}
+    requests = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            requests.append((self.path, dict(self.headers)))
+            answer = answers.get(self.path.partition("?")[0])
+            self.send_response(302 if isinstance(answer, str) else 404 if answer is None else 200)
+            if isinstance(answer, str):
+                self.send_header("Location", answer)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer or {"error": {"message": "", "type": "", "code": 404}}).encode())
+
+        do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815 - the library's names
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TYPE", "rest")
+        monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", f"http://127.0.0.1:{found.server_port}")
+        monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TOKEN", "mine")
+        yield answers, requests
+        found.shutdown()
+
+
+@pytest.mark.parametrize("name", [*some(HOSTILE)])
+@pytest.mark.parametrize("where", ["defaults", "overrides", "config", "storage", "metadata"])
+def test_a_server_of_a_catalog_chooses_no_code_and_no_other_server(shop, catalog, server, where, name, monkeypatch):
+    """Whatever it answers: the rows are right, or the run is refused."""
+    (answers, requests), (address, elsewhere) = catalog, server
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "mine")
+    value = HOSTILE[name].replace("ADDRESS", address)
+    table = answers["/v1/namespaces/shop/tables/items"]
+    if where in ("defaults", "overrides"):
+        answers["/v1/config"][where][name] = value
+    elif where == "storage":
+        table["storage-credentials"] = [{"prefix": "file:", "config": {name: value}}]
+    else:
+        (table["config"] if where == "config" else table["metadata"]["properties"])[name] = value
+    shop.write("p.yaml", "inputs: {a: {iceberg: {catalog: prod, table: shop.items}}}\noutputs: {a: out/}\n")
+    result = shop("run", "p.yaml", "--no-code")
+    assert result.code in (0, 3), result.err
+    if result.code == 0:
+        assert sorted(outputs(shop.folder)) == ["a", "b"]
+    else:
+        assert (name, where) == ("uri", "overrides")
+        assert "names another server" in result.err
+    assert elsewhere == []
+    assert {headers.get("Authorization") for _, headers in requests} == {"Bearer mine"}
+
+
+def test_a_redirect_of_a_catalog_takes_no_token_along(shop, catalog, server):
+    (answers, _), (address, elsewhere) = catalog, server
+    answers["/v1/namespaces/shop/tables/items"] = f"{address}/v1/table"
+    shop.write("p.yaml", "inputs: {a: {iceberg: {catalog: prod, table: shop.items}}}\noutputs: {a: out/}\n")
+    assert shop("run", "p.yaml").code == 3
+    assert [headers.get("Authorization") for headers in elsewhere] == [None] * len(elsewhere)
+    assert "mine" not in str(elsewhere)

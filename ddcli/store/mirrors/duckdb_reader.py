@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
+from ddcli.errors import InputError
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.duckdb_types import held_to, reading
@@ -29,6 +30,8 @@ class DuckdbReader(QueryReader):
         self.uri, self.place, self.stamp = uri, str(file), stamp_of(file)
         self._file, self._query = file, enclosed(query)
         with self._connected() as database:
+            if len(database.extract_statements(f"select * from {self._query}")) > 1:  # noqa: S608 - a person's own
+                raise InputError("the query is more than one statement", place=self.place)
             found = list(reading(database.sql(f"select * from {self._query} limit 0"), self.place, named))  # noqa: S608 - a person's own
             self._checked = {name: dtype for name, _, dtype in found if dtype is not None}
             listed = ", ".join(f"{expression} as {delimited(name)}" for name, expression, _ in found)

@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 
 FILES = f"{TableFiles.__module__}.{TableFiles.__qualname__}"
 SQLITE, YAML = "sqlite:///", ".pyiceberg.yaml"
-NAMING_CODE = (IO, OWN_IO, "auth", "s3.retry-strategy-impl")
-"""Properties that name code: a person's configuration may have them."""
+ANSWERED = {
+    "prefix", "rest-page-size", "namespace-separator", "snapshot-loading-mode", "scan-planning-mode", "view-endpoints-supported",
+    "s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.region", "client.region", "s3.force-virtual-addressing",
+    "s3.connect-timeout", "s3.request-timeout", "s3.server-side-encryption", "s3.sse.kms-key-id", "gcs.oauth2.token",
+    "gcs.oauth2.token-expires-at", "gcs.project-id", "adls.sas-token",
+}  # fmt: skip
+"""The properties of a server's answer that are used: none names code, another server or a file, and none replaces a person's token for the server."""
+KEYS = {"s3.access-key-id", "s3.secret-access-key"}
+"""The properties with which an answer may choose the endpoint, too: requests there are signed with its own keys."""
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -51,8 +58,10 @@ def with_own_files(table: Table) -> Table:
     from pyiceberg.table import Table
 
     own, catalog = table.metadata.properties, table.catalog.properties
-    stated = {name: value for name, value in table.io.properties.items() if name not in own} | answered(table.config)
-    properties = {**stated, **catalog, **answered(table.config)}
+    stated = {
+        name: value for name, value in table.io.properties.items() if name not in own and catalog.get(name) != value
+    }
+    properties = {**catalog, **answered({**stated, **table.config})}
     metadata = table.metadata.model_copy(update={"properties": passed(own)})
     files = TableFiles(properties, folder_of(table.metadata_location or f"{metadata.location}/metadata/"))
     return Table(table.name(), metadata, table.metadata_location, files, table.catalog, table.config)
@@ -68,12 +77,13 @@ def loses_properties(table: Table) -> list[str]:
 
 
 def answered(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those properties of a server's answer that name no code.
+    """Return those properties of a server's answer that are used: see `ANSWERED`.
 
-    >>> answered({"s3.region": "eu-central-1", "py-io-impl": "os.system", "s3.retry-strategy-impl": "os.abort", "auth": {"impl": "os.system"}})
+    >>> answered({"s3.region": "eu-central-1", "py-io-impl": "os.system", "s3.endpoint": "http://example.org", "token": "x"})
     {'s3.region': 'eu-central-1'}
     """
-    return {name: value for name, value in properties.items() if "impl" not in name and name not in {"auth", OWN_IO}}
+    more = {"s3.endpoint"} if properties.keys() >= KEYS else set()
+    return {name: value for name, value in properties.items() if name in ANSWERED | more}
 
 
 def _configured(name: str) -> dict[str, Any]:
@@ -120,7 +130,19 @@ def _rest(name: str, properties: dict[str, Any]) -> Catalog:
 
         @properties.setter
         def properties(self, found: dict[str, Any]) -> None:
-            self._found = answered(found) | {key: properties[key] for key in NAMING_CODE if key in properties}
+            self._found = {**properties, **answered(dict(found.items() - properties.items()))}
+
+        @property
+        def uri(self) -> str:
+            return str(properties["uri"])
+
+        @uri.setter
+        def uri(self, found: str) -> None:
+            if found != properties["uri"]:
+                raise InputError(
+                    f"the catalog's server names another server for requests with your token: '{found}'",
+                    hint=f"if it is yours, set it as the `uri` of the catalog '{name}' in pyiceberg's configuration",
+                )
 
         def _load_file_io(self, properties: Mapping[str, Any] = EMPTY, location: str | None = None) -> TableFiles:
             return TableFiles({**self.properties, **answered(properties)})  # there is no other way in

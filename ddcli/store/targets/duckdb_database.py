@@ -26,6 +26,9 @@ TYPES = {
 }
 # fmt: on
 
+CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False}
+"""The setting under which views and macros of a database read no other file, and no extension is loaded."""
+
 
 class DuckdbDatabase(Database):
     """A database in a file. Its keys refuse rows that take the place of others in one transaction, so there are none."""
@@ -74,9 +77,11 @@ class DuckdbDatabase(Database):
         connection = None
         if self._kept is not None:
             with suppress(*(() if write else (duckdb.IOException,))):
-                connection = self._connection = self._kept.enter_context(closing(duckdb.connect(self.place)))
+                connection = self._connection = self._kept.enter_context(
+                    closing(duckdb.connect(self.place, config=CLOSED))
+                )
         if connection is None:
-            connection = opened.enter_context(closing(duckdb.connect(self.place, read_only=not write)))
+            connection = opened.enter_context(closing(duckdb.connect(self.place, read_only=not write, config=CLOSED)))
         connection.execute("set TimeZone = 'UTC'")
         return connection
 
