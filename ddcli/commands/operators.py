@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from ddcli.commands.check import check
@@ -10,6 +11,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecErrors
 from ddcli.spec import model
 from ddcli.spec.file import read_text
+from ddcli.spec.syntax import compose
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 WIDE = 1 << 20
 """The most columns of a line, so that none is broken."""
+
+ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""The characters that JSON's texts may have and YAML's may not, or that it would change."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,9 @@ def written_pipeline(path: Path) -> WrittenPipeline:
         raise checked.errors[0] if len(checked.errors) == 1 else SpecErrors(checked.errors)
     bound = checked.bound
     assert bound is not None, "without errors all inputs are known"
-    text = read_text(path)
-    root = yaml.compose(text, yaml.SafeLoader)
+    text = read_text(path).removeprefix("\ufeff")
+    root = compose(text)
+    several = _shared(root)
     taken = set(bound.relations)
     left: dict[str, str] = {}
     edits: list[tuple[int, int, str]] = []
@@ -54,12 +60,16 @@ def written_pipeline(path: Path) -> WrittenPipeline:
             spec = bound.spec.collections.get(key.value)
             if spec is None or not isinstance(spec.sources, model.Query) or not isinstance(value, yaml.MappingNode):
                 continue
+            (sql,) = [entry for entry in value.value if entry[0].value == "sql"]
+            if several & {id(node) for node in (collections, key, value, *sql)}:
+                left[key.value] = "text that has an alias"
+                continue
             try:
                 made = _written(bound, key.value, spec.sources, taken)
             except Unwritten as reason:
                 left[key.value] = str(reason)
                 continue
-            edits += _edits(text, key, value, made, collections)
+            edits += _edits(text, key, value, sql, made, collections)
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     return WrittenPipeline(text, left)
@@ -81,10 +91,29 @@ def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str
     return written(name, found.node, known, taken)
 
 
-def _edits(text: str, key: Any, value: Any, made: dict[str, Any], collections: Any) -> list[tuple[int, int, str]]:
-    """Return edits that replace a collection's `sql`, and put further collections before it."""
+def _shared(root: Any) -> set[int]:
+    """Return the ids of a tree's nodes that aliases repeat: an edit of one would be an edit of all."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            found.add(id(node))
+            continue
+        seen.add(id(node))
+        if node.id == "sequence":
+            waiting += node.value
+        elif node.id == "mapping":
+            waiting += [each for entry in node.value for each in entry]
+    return found
+
+
+def _edits(
+    text: str, key: Any, value: Any, sql: Any, made: dict[str, Any], collections: Any
+) -> list[tuple[int, int, str]]:
+    """Return edits that replace a collection's entry `sql`, and put further collections before it."""
     *others, own = made.items()
-    (sql,) = [entry for entry in value.value if entry[0].value == "sql"]
     further = any(entry[0].value == "apply" for entry in value.value)
     if further and "apply" in own[1]:  # the query's own operators come before those behind it
         name = f"{own[0]}_1"
@@ -106,9 +135,10 @@ def _entries(values: dict[str, Any], mapping: Any, column: int) -> str:
 
     values = _escaped(values)
     if mapping.flow_style:
-        return ", ".join(
+        written = ", ".join(
             f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()
         )
+        return ESCAPED.sub(lambda each: f"\\u{ord(each[0]):04x}", written)
     lines = yaml.safe_dump(values, sort_keys=False, width=WIDE, allow_unicode=True).rstrip("\n").split("\n")
     return ("\n" + " " * column).join(lines)
 

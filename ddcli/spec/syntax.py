@@ -18,11 +18,9 @@ def parse_tree(text: str, file: str) -> SpecTree:
 
     text = text.removeprefix("\ufeff")
     source = SourceText(text, file)
-    # libyaml where PyYAML has it: 20 times as fast, and right about `string?` in braces, which YAML 1.1 forbids.
-    loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        deep = too_deep(text, loader)
-        root = None if deep else yaml.compose(text, Loader=loader)
+        deep = too_deep(text, _loader())
+        root = None if deep else compose(text)
     except yaml.MarkedYAMLError as error:
         return SpecTree(None, [_in_our_words(error, source)], {})
     except (yaml.reader.ReaderError, UnicodeEncodeError):
@@ -31,6 +29,20 @@ def parse_tree(text: str, file: str) -> SpecTree:
         span = source.span(deep.line, deep.column)
         return SpecTree(None, [SpecError("nested too deeply", span=span, hint=f"at most {MAX_DEPTH} levels")], {})
     return build(root, source) if root else SpecTree(None, [], {})
+
+
+def compose(text: str) -> Any:
+    """Return PyYAML's root node of a text without a byte order mark, None for an empty one. Call it after `too_deep`."""
+    import yaml
+
+    return yaml.compose(text, Loader=_loader())
+
+
+def _loader() -> Any:
+    """Return libyaml's loader where PyYAML has it: 20 times as fast, and right about `string?` in braces, which YAML 1.1 forbids."""
+    import yaml
+
+    return getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 def too_deep(text: str, loader: Any) -> Any | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.adversary.case import Case, Numbered
 from tests.adversary.names import text as hostile_text
 from tests.adversary.shop import PIPELINE, ROOT
-from tests.adversary.yaml_text import yaml
+from tests.adversary.yaml_text import restyled, yaml
 from tests.draws import YAML_PIECES
 
 if TYPE_CHECKING:
@@ -397,9 +397,14 @@ def ways_out(_shop: Shop) -> Iterator[Case]:
             )
 
 
+def ours() -> list[str]:
+    """Return the project's own pipelines."""
+    return [PIPELINE, *(path.read_text() for path in sorted((ROOT / "pipelines").rglob("*.yaml")))]
+
+
 def mutilated(_shop: Shop) -> Sequence[Case]:
     """Return pipelines of ours with pieces cut out, put in, or moved."""
-    texts = [PIPELINE, *(path.read_text() for path in sorted((ROOT / "pipelines").glob("*.yaml")))]
+    texts = ours()
 
     def make(chance: random.Random) -> Case:
         text = chance.choice(texts).replace("../", "in/")
@@ -415,4 +420,56 @@ def mutilated(_shop: Shop) -> Sequence[Case]:
     return Numbered(make)
 
 
-GENERATORS = (shapes, expressions, functions, ways_out, mutilated)
+QUERIES = """\
+# a shop's sales
+dd: 1
+name: hostile
+inputs:
+  a: {path: in/sales/, format: append, columns: {day: int64, region: string, amount: int64?}}
+  b:
+    path: in/dated.csv
+    format: upsert
+    key: [region, day]
+    columns: {day: int64, region: string, amount: int64?, until: date?}
+collections:
+  sums: {sql: "select region, sum(amount) as amount, 'it''s \\u007f' as note from a group by region"}
+  best:
+    # the largest
+    sql: |
+      select b.region, max(b.amount) as most   -- of both
+      from a join b on a.region = b.region and a.day = b.day
+      where b.until is null or a.amount > 3
+      group by b.region
+    apply:
+      - filter: most > 0   # no less
+  twice: {sql: select region from sums union all select region from best, apply: [{concat: third}]}
+  third: {sql: 'select distinct region from a where amount > (select min(amount) from b)'}
+  last:
+    sql: >
+      select region, row_number() over (partition by region order by note) as n
+      from sums
+outputs: {o: {path: out/hostile/, from: last}, p: {path: out/hostile_too/, from: twice}}
+"""
+LOOKING: tuple[tuple[str, ...], ...] = (
+    *READING,
+    *(("explain", FILE, "-o", form) for form in ("yaml", "yaml", "yaml", "mermaid", "svg", "html", "text")),
+    ("run", FILE, "--dry-run"),
+)
+
+
+def styles(_shop: Shop) -> Sequence[Case]:
+    """Return pipelines of ours as other people and programs would write them."""
+    texts = [*(text.replace("../", f"{ROOT}/") for text in ours()), *[QUERIES] * 5]
+
+    def do(data: bytes, shop: Shop) -> None:
+        (shop.folder / FILE).write_bytes(data)
+        (shop.folder / "in/dated.csv").write_text("day,region,amount,until\n1,north,3,2026-03-01\n2,south,,\n")
+
+    def make(chance: random.Random) -> Case:
+        data = restyled(chance.choice(texts), chance)
+        return Case("a pipeline in another style", partial(do, data), commands=LOOKING)
+
+    return Numbered(make)
+
+
+GENERATORS = (shapes, expressions, functions, ways_out, mutilated, styles)

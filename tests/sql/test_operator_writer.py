@@ -8,11 +8,13 @@ import yaml
 
 from ddcli.commands.check import check as check_file
 from ddcli.commands.operators import written_pipeline
-from ddcli.errors import SpecError
+from ddcli.errors import DdError, SpecError
 from ddcli.plan import logical
 from ddcli.plan.build import build_collections
 from ddcli.plan.sql.operator_writer import Unwritten, written
 from ddcli.spec.document import parse_spec
+from tests.adversary.pipelines import QUERIES
+from tests.adversary.yaml_text import restyled
 from tests.draws import chance, many
 from tests.reference.expressions import Fails
 from tests.reference.model import Model, total
@@ -130,3 +132,40 @@ outputs: {c: out/}
     (tmp_path / "q.yaml").write_text(written_pipeline(tmp_path / "p.yaml").text)
     (tmp_path / "in").mkdir()
     assert check_file(tmp_path / "q.yaml").errors == ()
+
+
+@pytest.mark.parametrize("aliased", [False, True])
+def test_queries_in_any_style_of_yaml_are_written_with_operators(shop, aliased):
+    """`?` in braces, a control character in an escape; and an anchor, whose query stays as it is."""
+    shop.write("in/a.csv", "n,until\n1,2026-01-01\n")
+    anchor, alias = ("&q ", "*q") if aliased else ("", "select n from a")
+    text = f"""inputs: {{a: {{path: in/, format: append, columns: {{n: int64, until: date?}}}}}}
+collections: {{b: {{sql: {anchor}select n from a}}, c: {{sql: {alias}}}, d: {{sql: "select n, '\\x7f' as t from a"}}}}
+outputs: {{b: {{path: b/}}, c: {{path: c/}}, d: {{path: d/}}}}
+"""
+    shop.write("p.yaml", text)
+    found = shop("explain", "p.yaml", "-o", "yaml")
+    assert found.code == 0, found.err
+    assert ("note: b stays SQL, as no operators are written for text that has an alias" in found.err) is aliased
+    assert found.out.count("sql") == (2 if aliased else 0)
+    shop.write("q.yaml", found.out)
+    assert shop("diff", "p.yaml", "q.yaml").code == 0
+
+
+def test_what_is_written_for_a_file_in_any_style_is_a_pipeline(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in/sales").mkdir(parents=True)
+    (tmp_path / "in/sales/1.csv").write_text("day,region,amount\n1,north,2\n")
+    (tmp_path / "in/dated.csv").write_text("day,region,amount,until\n1,north,3,2026-03-01\n")
+    source, drawn, tried = tmp_path / "p.yaml", chance("styles"), 0
+    for _ in range(many(150)):
+        source.write_bytes(restyled(QUERIES, drawn))
+        try:
+            if check_file(source).errors:
+                continue
+        except DdError:
+            continue
+        (tmp_path / "q.yaml").write_text(written_pipeline(source).text)
+        assert check_file(tmp_path / "q.yaml").errors == (), source.read_text()
+        tried += 1
+    assert tried > many(150) // 10
