@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
 
 FILES = 30
 """The most files of an input that are read."""
-DATED = re.compile(r"(?P<before>.*?)(?P<day>\d{4}-?\d{2}-?\d{2})(?P<after>.*)", re.ASCII)
+YEAR, TWO = r"(?:19|20)\d{2}", r"\d{2}"
+DATED = re.compile(
+    rf"(?P<before>.*?)(?<!\d)(?P<part>(?P<day>{YEAR}(?P<s1>[-_.]?){TWO}(?P=s1){TWO}|{TWO}(?P<s2>[-_.]){TWO}(?P=s2){YEAR})|(?P<month>{YEAR}[-_.](?:0[1-9]|1[0-2])))(?!\d)(?P<after>.*)",
+    re.ASCII,
+)
+"""The first date in a file's name, or else its first month."""
+ISO_WAYS = ("%Y-%m-%d", "%Y%m%d")
+"""The dates in names that are read without an option."""
 NUMBERED = re.compile(r"[-_. ]*\d[\d\-_T]*", re.ASCII)
 NAMED_KEY = re.compile(r"(?i)(.*[_ -])?(id|nr|no|number|nummer|key|code|sku|uuid)|.*Id", re.ASCII)
 NAMED_TIME = re.compile(r"(?i).*(updated|modified|changed|time|date|datum|day|tag|created|_at|\bat)\b.*", re.ASCII)
@@ -238,14 +246,16 @@ def _encoding(given: FoundInput, files: Iterable[Path]) -> str:
 
 def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *, declared: bool) -> None:
     """Guess the format, the key, and the column that orders the rows of a key."""
-    day = _named_days(given, declared=declared)
+    day, order = _named_days(given, declared=declared)
     names = [name for name in given.columns if name != day]
     in_each = [name for name in names if _is_key(given, name) and all(_is_unique(table.get(name)) for table in tables)]
     named = [name for name in names if _is_key(given, name) and NAMED_KEY.fullmatch(name)]
     key = next((name for name in in_each if name in named), in_each[0] if in_each and in_each[0] == names[0] else None)
     if day and key and len(tables) > 1 and _are_whole_tables([set(table[key]) for table in tables]):
-        given.given |= {"format": "snapshots", "key": [key], "order_by": quoted(day)}
-        given.doubts["format"] = "each file looks like the whole table of its day; if it has only what is new: append"
+        given.given |= {"format": "snapshots", "key": [key], "order_by": order}
+        given.doubts["format"] = (
+            f"each file looks like the whole table of its {day}; if it has only what is new: append"
+        )
         return
     times = [name for name in given.columns if given.columns[name] in TIMES]
     time = day or next((name for name in times if NAMED_TIME.fullmatch(name)), times[0] if times else None)
@@ -259,7 +269,7 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
             for value in _moments(table, time, candidate)
         ]
         if len(set(zip(values, moments, strict=True))) == len(values):
-            given.given |= {"format": "upsert", "key": [candidate], "order_by": quoted(time)}
+            given.given |= {"format": "upsert", "key": [candidate], "order_by": order if time == day else quoted(time)}
             given.doubts["key"] = (
                 f"values of '{candidate}' occur several times: of each, the row with the latest '{time}' counts; if all rows do: append"
             )
@@ -280,19 +290,52 @@ def _moments(table: dict[str, list[str | None]], time: str, beside: str | None) 
     return table.get(time) or [None] * len(table.get(beside or "", []))
 
 
-def _named_days(given: FoundInput, *, declared: bool) -> str | None:
-    """Return the column of the days in the names of all files, if these have one, and add their pattern to the input."""
-    matches = [DATED.fullmatch(path.name) for path in given.files]
-    shapes = {(match["before"], match["after"]) for match in matches if match}
-    if None in matches or len(shapes) != 1 or "day" in given.columns:
-        return None
-    ((before, after),) = shapes
-    if any(mark in before + after for mark in "{}"):
-        return None
-    given.given["file_name"] = f"{before}{{day}}{after}"
+def _named_days(given: FoundInput, *, declared: bool) -> tuple[str | None, str]:
+    """Return the column of the days or months in the names of all files, if these have one, and an expression that orders by it; add their pattern to the input."""
+    matches = [match for path in given.files if (match := DATED.fullmatch(path.name))]
+    shapes = {(match["before"], match["after"], match["s1"], match["s2"], match["month"] is None) for match in matches}
+    if len(matches) < len(given.files) or len(shapes) != 1:
+        return None, ""
+    ((before, after, first, second, daily),) = shapes
+    name, parts = "day" if daily else "month", [match["part"] for match in matches]
+    ways = ("%Y{0}%m{0}%d",) if first is not None else ("%d{0}%m{0}%Y", "%m{0}%d{0}%Y")
+    forms = [way.format(first or second or "") for way in ways] if daily else [f"%Y{parts[0][4]}%m"]
+    forms = [form for form in forms if _all_dates(parts, form)]
+    if not forms or name in given.columns or any(mark in before + after for mark in "{}"):
+        return None, ""
+    kind = _kind_of_days(given, forms) if daily else "string"
+    if not declared and kind != "date":
+        return None, ""
+    given.given["file_name"] = f"{before}{{{name}}}{after}"
     if declared:
-        given.columns["day"] = "date"
-    return "day"
+        given.columns[name] = kind
+    if kind == "date":
+        return name, quoted(name)
+    return name, f"strptime({name}, '{forms[0]}')" if daily else f"strptime({name} || '-01', '{forms[0]}-%d')"
+
+
+def _kind_of_days(given: FoundInput, forms: Sequence[str]) -> str:
+    """Return the type of a column of the dates in names, which have one of these formats; state the format in the input's options of CSV where that is needed.
+
+    Dates in an input's rows have the same format as those in its names: where they differ, the column stays text.
+    """
+    if len(forms) > 1:
+        doubt = f"the dates in the files' names are read as {forms[0]}, and may also be {forms[1]}"
+        given.doubts["file_name"] = doubt
+    if forms[0] in ISO_WAYS:
+        return "date"
+    rows_have_dates = "date" in given.columns.values() or "date_format" in given.given.get("csv", {})
+    if name_of_kind(given.files[0]) != CSV or rows_have_dates:
+        return "string"
+    given.given["csv"] = {**given.given.get("csv", {}), "date_format": forms[0]}
+    return "date"
+
+
+def _all_dates(parts: Sequence[str], form: str) -> bool:
+    try:
+        return all(datetime.strptime(part, form) for part in parts)  # noqa: DTZ007 - dates have no zone
+    except ValueError:
+        return False
 
 
 def _is_key(given: FoundInput, name: str) -> bool:

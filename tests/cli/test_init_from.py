@@ -331,3 +331,45 @@ def test_the_line_by_which_excel_knows_the_delimiter_is_skipped(tmp_path):
     (tmp_path / "data/a.csv").write_text("sep=;\nid;v\n1;x\n")
     assert held(begun(tmp_path, tmp_path / "data"), "a") == {(1, "x"): 1}
     assert 'csv: {"delimiter": ";", "skip": 1}' in (tmp_path / "data.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "option", "order", "last"),
+    [
+        (("2020-01-22", "2020-01-23"), "3", None, "day", date(2020, 1, 23)),
+        (("20101120", "20101121"), "3", None, "day", date(2010, 11, 21)),
+        (("01-22-2020", "01-23-2020"), "3", "%m-%d-%Y", "day", date(2020, 1, 23)),
+        (("22.01.2020", "23.01.2020"), "3", "%d.%m.%Y", "day", date(2020, 1, 23)),
+        (("2020_01_22", "2020_01_23"), "3", "%Y_%m_%d", "day", date(2020, 1, 23)),
+        (("31-12-2019", "01-01-2020"), "2020-01-01", None, "strptime(day, '%d-%m-%Y')", "01-01-2020"),
+        (("2020_01", "2020_02"), "3", None, "strptime(month || '-01', '%Y_%m-%d')", "2020_02"),
+    ],
+)
+def test_dates_in_names_of_files_are_found_in_many_formats(tmp_path, names, rows, option, order, last):
+    data = tmp_path / "data"
+    (data / "cases").mkdir(parents=True)
+    for name in names:
+        (data / f"cases/r-{name}x.csv").write_text(f"region,seen\nnorth,{rows}\nsouth,{rows}\n")
+    text = begin(data, tmp_path)["data.yaml"]
+    assert f'file_name: "r-{{{"month" if "month" in order else "day"}}}x.csv"' in text
+    assert (f'csv: {{"date_format": "{option}"}}' in text) if option else "csv" not in text.replace(".csv", "")
+    assert f"order_by: {order}" in text.replace('"', "")
+    assert "may also be" not in text
+    begun(tmp_path, data)
+    seen = date(2020, 1, 1) if "-" in rows else 3
+    assert held(tmp_path, "cases") == {("north", seen, last): 1, ("south", seen, last): 1}
+
+
+@pytest.mark.parametrize("name", ["20209999", "1234567890123", "2020_13", "31-02-2020", "202001"])
+def test_numbers_in_names_of_files_that_are_no_dates_stay_names(tmp_path, name):
+    (tmp_path / "data").mkdir()
+    (tmp_path / f"data/{name}.csv").write_text("region,seen\nnorth,3\n")
+    assert "file_name" not in begin(tmp_path / "data", tmp_path)["data.yaml"]
+
+
+def test_days_and_months_that_may_be_exchanged_are_a_question(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("01-02-2020", "02-02-2020"):
+        (tmp_path / f"data/{name}.csv").write_text("region,seen\nnorth,3\n")
+    text = begin(tmp_path / "data", tmp_path)["data.yaml"]
+    assert "# ? the dates in the files' names are read as %d-%m-%Y, and may also be %m-%d-%Y" in text
