@@ -105,6 +105,9 @@ STATEMENTS = [
     "select a::varchar as s, b::decimal(10,2) as d, '2020-01-01'::date as x from t",
     "select x, y from (values (1, 'a'), (2, 'b')) as q(x, y)",
     "select i from generate_series(1, 3) as g(i)",
+    "select t.a, i from t left join range(4) as g(i) on t.b = g.i",
+    "select t.a, i, j from t join unnest([1, 2, 2]) as g(i) on t.b = g.i and t.a < 3 left join range(3) as h(j) on h.j > g.i",
+    "select b, count(*) as n from v join generate_series(0, 2) as g(k) using (k) join t on t.a = k group by b",
     "select t.a, i from t, generate_series(1, t.a) as g(i)",
     "select t.a, i from t left join generate_series(1, t.a) as g(i) on true",
     "select t.a, x from t, unnest([t.a, t.b]) as g(x)",
@@ -337,6 +340,19 @@ def test_a_condition_with_a_constant_date_is_asked_before_a_join():
         node = bound(f"select t.a from t join u on t.a = u.a where u.d < {date} and t.b > 1")
         joins = [each for each in Graph({"": node}).nodes() if isinstance(each, logical.Join)]
         assert [isinstance(side, logical.Apply) for side in joins[0].inputs].count(True) == early
+
+
+def test_a_series_with_a_condition_is_joined_by_its_keys():
+    """And not each row with each number, of which there may be many."""
+    for written in (
+        "join range(9) as g(i) on t.a = g.i",
+        "left join unnest([1, 2]) as g(i) on t.a = g.i",
+        "join range(9) as g(a) using (a)",
+    ):
+        joins = [
+            each for each in Graph({"": bound(f"select b from t {written}")}).nodes() if isinstance(each, logical.Join)
+        ]
+        assert [len(each.on) for each in joins] == [1]
 
 
 def test_a_collection_can_be_queried():

@@ -16,7 +16,7 @@ from ddcli.plan.conditions import call, conjuncts
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import split
 from ddcli.plan.sql.context import Environment, Outer
-from ddcli.plan.sql.items import Chain, Items, is_lateral
+from ddcli.plan.sql.items import Chain, Items, is_lateral, is_true
 from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import Pair
 from ddcli.plan.sql.outer_join import outer_joined
@@ -121,6 +121,13 @@ class Joins(Items):
         finally:
             self.environment = environment
 
+    def stands_alone(self, target: exp.Expr, on: exp.Expr | None, using: object, *, needed: bool) -> bool:
+        """Return whether a table function that reads no column is a table of its own: where a join needs one, and where it has a condition, whose keys then join it."""
+        if not is_lateral(target) or target.find(exp.Column, exp.Query) is not None:
+            return False
+        conditioned = bool(using) or (on is not None and not is_true(on))
+        return needed or (conditioned and len(self.statement.times.kinds) == 1)
+
     def join(self, chain: Chain, join: exp.Join) -> Chain:
         """Return a chain with one more entry."""
         target, on, using = self.take(join, "this", "on", "using", "side", "kind", "method")[:3]
@@ -139,7 +146,7 @@ class Joins(Items):
                 "an as-of join is `asof join` or `asof left join`, with a table or a query", span=self.place(target)
             )
         partner = kind in ("semi", "anti")
-        if is_lateral(target) and (side in ("right", "full") or partner) and target.find(exp.Column) is None:
+        if self.stands_alone(target, on, using, needed=side in ("right", "full") or partner):
             other = self.alone(target, chain)
         elif is_lateral(target):
             if partner:
