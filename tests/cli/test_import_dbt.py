@@ -402,3 +402,13 @@ def test_hostile_values_in_a_manifest_end_with_a_message(project):
         result = project("import", "dbt", "dbt", "--force", "--debug")
         assert result.code in {0, 1, 2}, result.err
     assert sorted(each.name for each in project.folder.iterdir()) == ["dbt"]
+
+
+def test_an_empty_text_in_a_seed_is_noted(project):
+    """dbt reads it as a null."""
+    path = project.folder / "dbt/seeds/regions.csv"
+    assert "is a null in dbt" not in project("import", "dbt", "dbt", "p.yaml").err
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *rows, ",".join(['""'] * (header.count(",") + 1))]) + "\n")
+    err = project("import", "dbt", "dbt", "p.yaml", "--force").err
+    assert 'inputs.regions: an empty text, `""`, is a null in dbt' in err

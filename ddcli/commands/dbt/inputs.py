@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -81,17 +82,23 @@ def _seed(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any
     delimiter = str(node.config.get("delimiter") or ",")
     given = _columns(node)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader(file, delimiter=delimiter), [])
+        text = path.read_text(encoding="utf-8-sig")
+        header = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+        sides = f"[{re.escape(delimiter)}\n]"
+        empty = re.search(f'(?:^|{sides})""(?:$|{sides})', text) is not None
     except (OSError, ValueError, csv.Error, TypeError):
-        header = []
+        header, empty = [], False
     named = {name.lower(): kind for name, kind in given.items()}
     whole = header and all(name.lower() in named for name in header)
     found["columns"] = {name: named[name.lower()] for name in header} if whole else "infer"
     if delimiter != ",":
         found["csv"] = {"delimiter": delimiter}
-    partly = bool(given) and not whole
-    return found, f"the project has types of {', '.join(given)} alone: all columns are inferred" if partly else ""
+    remarks = []
+    if given and not whole:
+        remarks.append(f"the project has types of {', '.join(given)} alone: all columns are inferred")
+    if empty:
+        remarks.append('an empty text, `""`, is a null in dbt, and a text here: delete the quotation marks in the file')
+    return found, "; ".join(remarks)
 
 
 def _columns(node: ProjectNode) -> dict[str, str]:

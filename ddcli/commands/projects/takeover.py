@@ -120,6 +120,7 @@ class ProjectImporter(ABC):
             text = written(self.program, self.project.name, self.inputs, list(self.queries.values()), self.zone)
             checked = check_text("\n".join(text.lines) + "\n", self.target)
             errors: list[tuple[Span | None, DdError]] = [(each.span, each) for each in checked.errors]
+            errors += [(each.span, each) for each in self.differing(checked)]
             before, elsewhere = len(self.gone), []
             for place, error in errors:
                 if place is not None and place.line in text.expected:
@@ -144,6 +145,10 @@ class ProjectImporter(ABC):
                     again = "import again, with `--force`, when their files are there"
                     self.found.notes.append(f"models of inputs whose columns are not known are not checked: {again}")
                 return text, checked
+
+    def differing(self, checked: Checked) -> list[SpecError]:
+        """Return an error for each expression of the checked pipeline that means something else in the program."""
+        return []
 
     def expect_no_more(self, query: ImportedQuery, about: str, error: DdError) -> None:
         """Leave out a test that can't be an expectation of its collection; the collection stays."""

@@ -18,220 +18,39 @@ if TYPE_CHECKING:
 
     from ddcli.commands.projects.translation import Edit
 
-SAME = frozenset(
-    [
-        "abs",
-        "any",
-        "any_value",
-        "approx_count_distinct",
-        "array",
-        "array_join",
-        "array_max",
-        "array_min",
-        "array_sort",
-        "ascii",
-        "avg",
-        "bin",
-        "bit_count",
-        "bool_and",
-        "bool_or",
-        "btrim",
-        "cardinality",
-        "cast",
-        "cbrt",
-        "ceil",
-        "ceiling",
-        "char_length",
-        "character_length",
-        "chr",
-        "coalesce",
-        "concat_ws",
-        "contains",
-        "corr",
-        "count",
-        "count_if",
-        "covar_pop",
-        "covar_samp",
-        "cume_dist",
-        "current_date",
-        "current_timestamp",
-        "date_add",
-        "date_part",
-        "date_sub",
-        "day",
-        "dayofmonth",
-        "dayofyear",
-        "dense_rank",
-        "endswith",
-        "every",
-        "exp",
-        "extract",
-        "first_value",
-        "floor",
-        "greatest",
-        "hex",
-        "hour",
-        "if",
-        "ifnull",
-        "instr",
-        "isnotnull",
-        "isnull",
-        "lag",
-        "last_day",
-        "last_value",
-        "lcase",
-        "lead",
-        "least",
-        "left",
-        "length",
-        "listagg",
-        "ln",
-        "locate",
-        "log10",
-        "lower",
-        "lpad",
-        "ltrim",
-        "make_date",
-        "max",
-        "max_by",
-        "md5",
-        "mean",
-        "median",
-        "min",
-        "min_by",
-        "minute",
-        "mod",
-        "mode",
-        "month",
-        "named_struct",
-        "now",
-        "nth_value",
-        "ntile",
-        "nullif",
-        "nvl",
-        "nvl2",
-        "octet_length",
-        "percent_rank",
-        "percentile",
-        "percentile_cont",
-        "percentile_disc",
-        "pi",
-        "position",
-        "power",
-        "pow",
-        "quarter",
-        "rank",
-        "regexp_like",
-        "regr_count",
-        "regr_slope",
-        "repeat",
-        "reverse",
-        "right",
-        "round",
-        "row_number",
-        "rpad",
-        "rtrim",
-        "second",
-        "sign",
-        "signum",
-        "size",
-        "space",
-        "split_part",
-        "sqrt",
-        "startswith",
-        "stddev",
-        "stddev_pop",
-        "stddev_samp",
-        "string_agg",
-        "sum",
-        "translate",
-        "trim",
-        "try_add",
-        "try_cast",
-        "try_divide",
-        "try_multiply",
-        "try_subtract",
-        "var_pop",
-        "var_samp",
-        "variance",
-        "weekofyear",
-        "year",
-        "add_months",
-        "char_length",
-    ]
-)
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SAME = _words("""
+    abs add_months any any_value approx_count_distinct array array_join array_max array_min array_sort ascii avg bin
+    bit_count bool_and bool_or btrim cardinality cast cbrt ceil ceiling char_length character_length chr coalesce
+    concat_ws contains corr count count_if covar_pop covar_samp cume_dist current_date current_timestamp date_add
+    date_part date_sub day dayofmonth dayofyear dense_rank endswith every exp extract first_value floor greatest hex
+    hour if ifnull instr isnotnull isnull lag last_day last_value lcase lead least left length listagg ln locate
+    log10 lower lpad ltrim make_date max max_by md5 mean median min min_by minute mod mode month named_struct now
+    nth_value ntile nullif nvl nvl2 octet_length percent_rank percentile percentile_cont percentile_disc pi position
+    pow power quarter rank regexp_like regr_count regr_slope repeat reverse right round row_number rpad rtrim second
+    sign signum size space split_part sqrt startswith stddev stddev_pop stddev_samp string_agg sum translate trim
+    try_add try_cast try_divide try_multiply try_subtract var_pop var_samp variance weekofyear year
+    """)
 """The functions whose values are the same in Spark and here, as far as types are."""
-REWRITTEN = frozenset(
-    ["date_trunc", "regexp_extract", "regexp_replace", "replace", "split", "substr", "substring", "log"]
-)
-GRAMMAR = frozenset(
-    [
-        "all",
-        "and",
-        "as",
-        "any",
-        "between",
-        "by",
-        "case",
-        "cube",
-        "decimal",
-        "dec",
-        "numeric",
-        "distinct",
-        "else",
-        "end",
-        "except",
-        "filter",
-        "from",
-        "group",
-        "having",
-        "in",
-        "inner",
-        "intersect",
-        "interval",
-        "is",
-        "join",
-        "lateral",
-        "left",
-        "like",
-        "ilike",
-        "limit",
-        "minus",
-        "natural",
-        "not",
-        "offset",
-        "on",
-        "or",
-        "order",
-        "over",
-        "partition",
-        "qualify",
-        "right",
-        "rlike",
-        "rollup",
-        "select",
-        "semi",
-        "anti",
-        "sets",
-        "some",
-        "stream",
-        "then",
-        "union",
-        "unpivot",
-        "using",
-        "values",
-        "when",
-        "where",
-        "window",
-        "with",
-        "within",
-        "varchar",
-        "char",
-        "recursive",
-        "exists",
-    ]
-)
+REWRITTEN = _words("date_trunc datediff log regexp_extract regexp_replace replace split substr substring")
+GRAMMAR = _words("""
+    all and anti any as between by case char cube dec decimal distinct else end except exists filter from group
+    having ilike in inner intersect interval is join lateral left like limit minus natural not numeric offset on or
+    order over partition qualify recursive right rlike rollup select semi sets some stream then union unpivot using
+    values varchar when where window with within
+    """)
 """The words that may stand before a parenthesis and are no functions."""
+OTHER_PARTS = {
+    **dict.fromkeys(("DOW", "DAYOFWEEK", "DOW_ISO", "DAYOFWEEK_ISO"), "the days of a week have other numbers in Spark"),
+    **dict.fromkeys(
+        ("SECOND", "SECONDS", "S", "SEC", "SECS"), "seconds are a decimal with six digits in Spark: `second` is whole"
+    ),
+}
+"""The parts of a date or a timestamp that are others here, with the reason."""
 PLAIN = re.compile(r"[\w ,;:/=@#&~!<>'\"-]+")
 """A pattern that is a text without letters of special meaning."""
 
@@ -277,16 +96,18 @@ def _call(text: str, file: str, tokens: Sequence[Token], at: int) -> Iterator[Ed
     args = _arguments(tokens, at + 1, closing)
     place = span(file, text, token.start, len(token.text))
     if name in SAME:
-        if name == "extract" and word_of(tokens[at + 2]) in ("DOW", "DAYOFWEEK", "DOW_ISO", "DAYOFWEEK_ISO"):
-            raise SpecError("the days of a week have other numbers in Spark", span=place)
+        part = tokens[at + 2].text.upper() if name in ("extract", "date_part") else ""
+        if part in OTHER_PARTS:
+            raise SpecError(OTHER_PARTS[part], span=place)
         return
     if name not in REWRITTEN:
         hint = "write it with other functions, or leave it to the pipeline file"
         raise SpecError(f"`{name}` is not known to mean the same here", span=place, hint=hint)
-    if name == "log" and len(args) == 1:
+    if name == "datediff" and len(args) == 2:  # the end comes first in Spark
+        yield token.start, tokens[at + 1].end + 1, "(-date_diff('day', "
+        yield end.start, end.end + 1, "))"
+    elif name == "log" and len(args) == 1:
         yield token.start, token.end + 1, "ln"
-    elif name in ("substr", "substring") and len(args) > 1 and _text(args[1]) == "0":
-        raise SpecError(f"`{name}` takes 0 for the first character in Spark", span=place, hint="write 1")
     elif name == "replace" and len(args) == 2:
         yield end.start, end.start, ", ''"
     elif name == "date_trunc" and len(args) == 2:
@@ -342,7 +163,3 @@ def _arguments(tokens: Sequence[Token], opening: int, closing: int) -> list[list
         else:
             found[-1].append(token)
     return found if found[0] else []
-
-
-def _text(tokens: Sequence[Token]) -> str:
-    return tokens[0].text if len(tokens) == 1 else ""

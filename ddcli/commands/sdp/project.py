@@ -11,6 +11,7 @@ from ddcli.commands.projects.project import ForeignProject, ProjectNode
 from ddcli.commands.projects.takeover import ImportedProject, ProjectImporter
 from ddcli.commands.projects.translation import Translation
 from ddcli.commands.sdp.definitions import SparkDefinition, read_definitions
+from ddcli.commands.sdp.differences import differences
 from ddcli.commands.sdp.specification import Key, SparkProject, library_files, read_spec, text_of, yaml_value
 from ddcli.commands.sdp.translation import SparkQuery, read_query
 from ddcli.errors import SpecError, UsageError
@@ -19,6 +20,8 @@ from ddcli.expressions.zones import is_zone
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from ddcli.commands.check import Checked
 
 INPUT = "dd.inputs."
 """The prefix of the keys of the `configuration` for inputs, which are texts in the form of a pipeline file."""
@@ -163,6 +166,11 @@ class _SparkTakeover(ProjectImporter):
             self.found.notes.append(f"{self.spec.path.name}: `configuration` is not imported: {', '.join(others)}")
         return super().run()
 
+    def differing(self, checked: Checked) -> list[SpecError]:
+        if checked.bound is None or any(isinstance(each, SpecError) for each in checked.errors):
+            return []  # they are checked when those that have errors are left out
+        return [SpecError(problem, span=at, hint=hint) for at, problem, hint in differences(checked.bound.graph)]
+
     def about(self, node: ProjectNode) -> str:
         """Return a node's kind and name for messages."""
         return f"{node.config['kind']} `{node.name}`" if node.config else super().about(node)
@@ -196,7 +204,6 @@ class _SparkTakeover(ProjectImporter):
             )
         else:
             query = found.translation({table: self.names[self.keys[self.spec.key(table)]] for table in found.tables})
-            self.found.notes += [f"{definition.place}: {note}" for note in found.notes]
         if kind == "streaming table":
             self.found.notes.append(
                 f"{definition.place}: `{node.name}` is a streaming table: here it is always what its query makes of all rows"

@@ -52,13 +52,6 @@ REFUSED = {
     ),
     "SORT BY": ("`sort by` orders parts of a result", "write `order by`"),
 }
-NOTED = {
-    "CAST": "a `cast` of a float or decimal to an integer rounds here, and cuts in Spark; of a timestamp to a text it has an offset here",
-    "INTERVAL": "a date plus an interval is a timestamp here, and a date in Spark for whole days and months",
-    "SUBSTRING": "`substring` counts from 1 here; Spark takes 0 for 1, too",
-    "SUBSTR": "`substr` counts from 1 here; Spark takes 0 for 1, too",
-}
-"""The notes on words that have another meaning here for some values."""
 
 
 @frozen
@@ -70,7 +63,6 @@ class SparkQuery:
     edits: tuple[Edit, ...]
     tables: tuple[tuple[str, ...], ...]
     streams: bool
-    notes: tuple[str, ...]
 
     def place(self, table: tuple[str, ...]) -> Span:
         """Return the first place at which the query reads a table."""
@@ -114,9 +106,7 @@ def read_query(definition: SparkDefinition) -> SparkQuery:
     if not isinstance(tree, exp.Query):
         raise SpecError("this is not a query", span=span(definition.file, text, start))
     tables = tuple(dict.fromkeys(_key(node) for node in _tables(tree)))
-    words = {word_of(token) for token in tokens}
-    notes = tuple(note for word, note in NOTED.items() if word in words)
-    return SparkQuery(definition, tree, tuple(edits), tables, bool(streams), notes)
+    return SparkQuery(definition, tree, tuple(edits), tables, bool(streams))
 
 
 def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
