@@ -405,7 +405,7 @@ def test_hostile_values_in_a_manifest_end_with_a_message(project):
 
 
 def test_an_empty_text_in_a_seed_is_noted(project):
-    """dbt reads it as a null."""
+    """A null in dbt, as it reads seeds."""
     path = project.folder / "dbt/seeds/regions.csv"
     assert "is a null in dbt" not in project("import", "dbt", "dbt", "p.yaml").err
     header, *rows = path.read_text().splitlines()
