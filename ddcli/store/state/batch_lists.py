@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.store.state.entries import FileEntry, Times, mandatory, times
-from ddcli.store.state.names import BATCH, BEYOND, BUNDLE, CHECKSUM, integer_of, mapping_of, named, text_of
+from ddcli.store.state.names import BATCH, BEYOND, BUNDLE, CHECKSUM, mapping_of, named, text_of
 from ddcli.store.state.register import Segment
 
 if TYPE_CHECKING:
@@ -229,26 +229,30 @@ def _tree(batches: Iterable[Listed]) -> dict[str, list[list[Any]]]:
 
 def _batches(tree: Any) -> Iterator[Listed]:
     """Yield the batches that `_tree` wrote. Raises ValueError, TypeError or KeyError for rows that it can't have written."""
-    frontiers: dict[Any, Times] = {}
-
-    def frontier(tree: Any) -> Any:
-        """Return a frontier; nearly all are one time of one coordinate, and many are equal."""
-        if type(tree) is list and len(tree) == 1 and type(tree[0]) is list and len(tree[0]) == 1:
-            (value,) = tree[0]
-            if type(value) is int and value in frontiers:
-                return frontiers[value]
-            return frontiers.setdefault(integer_of(value), ((value,),))
-        return times(tree)
-
+    known: dict[Any, tuple[Times | None, Times, Times | None]] = {}
     for arrangement, rows in mapping_of(tree).items():
         for row in rows:
-            shard, name, count, size, sum_, lower, upper, since, footer, run, *bundled = row
             if len(row) not in (WIDTH - 2, WIDTH):
                 raise ValueError(f"a batch of {len(row)} values")
-            bundle, at = bundled or ("", 0)
+            shard, name, count, size, sum_, lower, upper, since, footer, run = row[: WIDTH - 2]
+            bundle, at = row[WIDTH - 2 :] or ("", 0)
             numbers = shard, count, size, run, at
             if {*map(type, numbers)} != {int} or min(numbers) < 0 or max(numbers) >= BEYOND:
                 raise ValueError(f"no numbers of a batch: {numbers!r:.80}")
             named(BATCH, name), named(CHECKSUM, sum_), text_of(footer), bundle == "" or named(BUNDLE, bundle)
-            bounds = frontier(lower), mandatory(frontier(upper)), frontier(since)
+            key = _single_times(lower, upper, since)
+            bounds = known.get(key) if key else None
+            if bounds is None:
+                bounds = times(lower), mandatory(times(upper)), times(since)
+                if key:
+                    known[key] = bounds
             yield arrangement, shard, FileEntry(name, count, size, sum_, *bounds, footer, run, bundle, at)
+
+
+def _single_times(lower: Any, upper: Any, since: Any) -> tuple[Any, ...] | None:
+    """Return the times of three frontiers that have one of one coordinate each, as nearly all do, and many the same; None for others."""
+    try:
+        ((before,),), ((after,),), ((least,),) = lower, upper, since
+    except (ValueError, TypeError):
+        return None
+    return (before, after, least) if type(before) is type(after) is type(least) is int else None
