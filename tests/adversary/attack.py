@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.adversary import damage, files, names, pipelines, states
+import polars as pl
+
+from tests.adversary import damage, files, names, pipelines, states, tables
 from tests.adversary.case import SECONDS, Case, judge
 from tests.adversary.runner import Runner
 from tests.adversary.shop import Shop, commands, make_removable, open_shop
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 GENERATORS: dict[str, Callable[[Shop], Sequence[Case] | Iterator[Case]]] = {
     generator.__name__: generator
-    for subject in (states, damage, names, files, pipelines)
+    for subject in (states, damage, names, files, pipelines, tables)
     for generator in subject.GENERATORS
 }
 """All of them, by name. Each gives all its cases, or so many that a number tells one."""
@@ -61,12 +63,21 @@ class Attack:
         for arguments in (*case.first, command):
             ending = self.runner.run(copy.folder, arguments, SECONDS)
             which = f"{case.name}: dd {' '.join(arguments)}"
-            found += [f"{which}: {each}\n{ending.said[-3000:]}" for each in judge(case, ending, canary.touched())]
+            wrong = judge(case, ending, canary.touched())
+            if case.hidden and (case.hidden in ending.said or shown_in(copy, case.hidden)):
+                wrong.append("it read a file outside of the table")
+            found += [f"{which}: {each}\n{ending.said[-3000:]}" for each in wrong]
         return found
 
     def close(self) -> None:
         """End it."""
         self.runner.close()
+
+
+def shown_in(shop: Shop, text: str) -> bool:
+    """Return whether an output of the shop has a text."""
+    files = (shop.folder / "out").rglob("*.parquet")
+    return any(text in str(pl.read_parquet(path).to_dict(as_series=False)) for path in files if path.is_file())
 
 
 @contextmanager

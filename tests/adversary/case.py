@@ -27,6 +27,7 @@ class Case:
 
     `first` is called, then one of `commands`; without any, one that the shop has. Each must end well. What is at the paths `kept` in the
     shop must stay as it is, as what is around the shop must; what is not in the shop's rooms, too. Below `adds` new files may come.
+    No output may have the text `hidden`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Case:
     first: tuple[tuple[str, ...], ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     adds: tuple[str, ...] = ()
+    hidden: str = ""
 
 
 class Numbered(Sequence[Case]):
