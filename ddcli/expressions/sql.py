@@ -22,6 +22,7 @@ from ddcli.expressions.syntax_checks import (
     check_comparisons,
     check_depth,
     check_nesting,
+    check_pairs,
     check_precedence,
     check_words,
 )
@@ -57,6 +58,7 @@ def read(text: Text, what: str = "an expression") -> Tree:
         raise SpecError(f"`;` ends {what}, but more follows", span=text.at(text.value.find(";")))
     tree = Tree(text, found)
     check_depth(tree)
+    check_pairs(tree, tokens)
     check_words(tree, tokens)
     check_comparisons(tree)
     check_precedence(tree)

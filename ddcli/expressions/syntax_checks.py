@@ -99,21 +99,26 @@ GRAMMAR |= {"at", "time", "zone", "asymmetric", "to", "materialized", "view", "b
 """The names that sqlglot reads as parts of other syntax."""
 
 
-def check_words(tree: Tree, tokens: Sequence[Token]) -> None:
-    """Raise SpecError for a name or a constant that no node has, since sqlglot has dropped it, for one directly behind a number, as in `1_000`, and for nothing between commas."""
-    for number, behind in pairwise(tokens):
-        if number.token_type == behind.token_type == TokenType.COMMA:
-            raise SpecError("a value is missing between these commas", span=tree.text.at(behind.start))
-        if number.token_type == TokenType.R_PAREN and behind.text.lower() == "export_state":
-            span = tree.text.at(behind.start, len(behind.text))
+def check_pairs(tree: Tree, tokens: Sequence[Token]) -> None:
+    """Raise SpecError for words and signs that sqlglot drops before or behind another: nothing between commas, a word that makes a map of a struct, one directly behind a number, as in `1_000`."""
+    for first, behind in pairwise(tokens):
+        kinds = (first.token_type, behind.token_type)
+        span = tree.text.at(behind.start, behind.end + 1 - behind.start)
+        if kinds == (TokenType.COMMA, TokenType.COMMA):
+            raise SpecError("a value is missing between these commas", span=span)
+        if kinds[0] == TokenType.R_PAREN and behind.text.lower() == "export_state":
             raise SpecError("`export_state` is not supported", span=span, hint="an alias of this name needs `as`")
-        if (
-            number.token_type == TokenType.NUMBER
-            and behind.start == number.end + 1
-            and behind.token_type == TokenType.VAR
-        ):
-            span = tree.text.at(behind.start, behind.end + 1 - behind.start)
-            raise SpecError(f"`{number.text}{behind.text}` is not a number", span=span, hint="write its digits alone")
+        if first.text.lower() == "map" and kinds[1] == TokenType.L_BRACE:
+            hint = "a struct is {'a': 1}, and a list of pairs [{'key': 1, 'value': 'x'}]"
+            raise SpecError("maps are not supported", span=tree.text.at(first.start, len(first.text)), hint=hint)
+        if kinds == (TokenType.L_BRACE, TokenType.NUMBER):
+            raise SpecError("a field is written with its name", span=span, hint="{'a': 1, 'b': 'x'}")
+        if kinds == (TokenType.NUMBER, TokenType.VAR) and behind.start == first.end + 1:
+            raise SpecError(f"`{first.text}{behind.text}` is not a number", span=span, hint="write its digits alone")
+
+
+def check_words(tree: Tree, tokens: Sequence[Token]) -> None:
+    """Raise SpecError for a name or a constant that no node has, since sqlglot has dropped it."""
     placed = set[int]()
     loose = Counter[str]()
     for node in tree.nodes:

@@ -145,6 +145,8 @@ with recursive r as (select 1 as l union all select l + count(*) over () from r 
 with recursive r as (select 1 as l union all select l + 1 from r where l < 3 qualify rank() over (order by l) = 1) select * from r → → with `union all`, a recursive part is a plain `select`
 select array(select c from u where u.a = t.a) as x from t → 1:8 → `array(select ...)` needs an order
 select array(select distinct c from u order by a) as x from t → 1:8 → `array(select ...)` needs an order
+select map {'a': a} as x from t → 1:8 → maps are not supported
+select {1: a} as x from t → 1:9 → a field is written with its name
 select a,, b from t → 1:10 → a value is missing between these commas
 select sum(a) export_state from t → 1:15 → `export_state` is not supported
 select grouping(AS64) as g from t group by rollup (a) → 1:8 → grouping takes at most 63 expressions
