@@ -24,7 +24,7 @@ from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_owned
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.writer import NAME, beyond, file_name
+from ddcli.store.log.writer import NAME, beyond, file_name, frontier_name
 from ddcli.store.state.names import count_of
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.time_text import format_time
@@ -135,6 +135,22 @@ def add(
         lock.release()
         discard(path, batch)
     return new
+
+
+def refuse_partial(path: Path, time: Schema) -> None:
+    """Raise StateError for a log that lacks the file of a commit, as one whose reader archives its files: its contents are unknown."""
+    upper, _ = read_owned(path)
+    found = [match for each in entries(path, NAME) if (match := NAME.fullmatch(each.path.name))]
+    follows = {match[1]: match[2] for match in found}
+    reached = BEGINNING
+    while reached in follows:
+        reached = follows.pop(reached)
+    if follows or upper is None or reached != frontier_name(upper, time):
+        raise StateError(
+            "the log lacks files of some of its commits, so its contents are unknown",
+            place=str(path),
+            hint="write to another directory, whose files nobody moves or removes",
+        )
 
 
 def discard(path: Path, batch: WriterBatch) -> None:

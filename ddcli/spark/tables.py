@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import UsageError
 from ddcli.sources.change_log import DIFF, TIME, ChangeLog
 from ddcli.spark.column_types import our_type
-from ddcli.spark.commits import BEGINNING, WriterBatch, add
+from ddcli.spark.commits import BEGINNING, WriterBatch, add, refuse_partial
 from ddcli.spark.options import located
 from ddcli.store.log.progress import read_owned
 from ddcli.store.time_text import format_time
@@ -70,6 +70,7 @@ def _contents(frame: DataFrame, place: Path) -> tuple[str, DataFrame | None]:
             hint="select the log's columns, or write to a log of its own",
         )
     add(place, [], WriterBatch(""), log.time, DIFF)  # a commit that died before its progress was written counts
+    refuse_partial(place, log.time)
     upper, _ = read_owned(place)
     assert upper is not None, "a log with rows has a progress now"
     last = format_time((upper[0][0] - 1,), list(log.time.values()))

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 import ddcli
 from ddcli.driver.run import run
 from ddcli.errors import InputError, StateError, UsageError
+from ddcli.expressions.types import parse_type
 from ddcli.spark import commits, sinks
 from ddcli.spark.commits import WriterBatch
 from ddcli.spark.sinks import LogTarget
@@ -98,6 +99,23 @@ def test_a_batch_is_written_once(tmp_path):
     (tmp_path / "in" / PROGRESS).unlink()  # what it had is in the names of files, too
     write(tmp_path / "in", [(1, "a")], WriterBatch("orders", 0))
     assert there(tmp_path / "in") == {(1, "a"): 2, (2, "b"): 1}
+
+
+def test_a_log_without_the_files_of_some_commits_has_no_known_contents(tmp_path):
+    """As one whose reader archives what it has taken: the difference from the rest would be another one."""
+    kind = {"time": parse_type("datetime[us]")}
+    for number in range(4):
+        write(tmp_path / "in", [(number, "a")], WriterBatch("x", number))
+        commits.refuse_partial(tmp_path / "in", kind)
+    for path in sorted((tmp_path / "in").glob("*.parquet")):
+        path.rename(tmp_path / "away")
+        with pytest.raises(StateError, match="lacks files of some of its commits"):
+            commits.refuse_partial(tmp_path / "in", kind)
+        (tmp_path / "away").rename(path)
+    write_log(tmp_path / "mine/a.parquet", [(1, "a", 0, 1)], ["k", "s", "time", "diff"])
+    write(tmp_path / "mine", [(1, "a", 9, 1)], WriterBatch("x"), TIMED)
+    with pytest.raises(StateError, match="lacks files"):
+        commits.refuse_partial(tmp_path / "mine", {"time": parse_type("int64")})
 
 
 def test_a_job_without_rows_writes_nothing(tmp_path):
