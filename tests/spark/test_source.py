@@ -35,10 +35,12 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def session(spark):
-    """Return a session that has no settings of other tests, and finds the format by itself."""
+    """Return a session that has no settings of other tests, finds the format by itself, and has moments in another zone than the machine."""
     from pyspark.sql import SparkSession
 
-    return SparkSession(spark.context).newSession()
+    found = SparkSession(spark.context).newSession()
+    found.conf.set("spark.sql.session.timeZone", "America/New_York")
+    return found
 
 
 def rows(frame):
