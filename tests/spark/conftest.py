@@ -17,8 +17,9 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.driver.extraJavaOptions": SMALL,
+    "spark.python.authenticate.socketTimeout": "300s",
 }
-"""What makes Spark and SQL quick to start."""
+"""What makes Spark and SQL quick to start, and patient with Python on a busy machine."""
 
 
 @pytest.fixture(scope="session")
