@@ -17,7 +17,7 @@ from ddcli.plan import groupings, logical, loops
 from ddcli.plan.node import Values
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.restriction import SAME
-from ddcli.provenance.sentences import bare, bounds, named_values, show, step_text
+from ddcli.provenance.sentences import bare, bounds, named_values, readable, show, step_text
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -69,7 +69,7 @@ class Absence:
         found = self._contents(child, inside)
         if not len(found):
             return Missing(node, values, because=[self.of(child, inside)])
-        return Missing(node, values, f"{says}: {self._text(child, found)}")
+        return Missing(node, values, f"{readable(says, node)}: {self._text(child, found)}")
 
     def _text(self, node: Node, found: Contents) -> str:
         """Return the first few records in words, and the number of the others."""

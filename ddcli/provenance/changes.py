@@ -26,7 +26,7 @@ from ddcli.provenance.depth import by_type
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import ALIKE
-from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, reduce_text, show, step_text
+from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -102,7 +102,7 @@ class Changes:
         return self._known[at]
 
     def _new(self, node: Node, record: Record, says: str) -> Reason:
-        return Reason(node, says, record, self.diff(node, record), change=True)
+        return Reason(node, readable(says, node), record, self.diff(node, record), change=True)
 
     def _made_of(self, reason: Reason, changed: Iterable[tuple[Node, Contents]]) -> Reason:
         """Return the reason, with the reasons of these changed records below it."""

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.plan.node import Node
 
-HIDDEN = re.compile(r'"?#(argument|grouping|key|order|part(?:ition)?|value|window)\d*"?')
+HIDDEN = re.compile(
+    r'"?#(all|argument|around|found|grouping|holds|items|key|known|left|n|one|order|part(?:ition)?|right|rows?|some|sort|value|window)\d*(#\d+)?"?'
+)
 """The names of columns that SQL statements have beside their own, quoted or not."""
+COPY = re.compile(r"#?(.+?)(#\d+)?", re.DOTALL)
+"""The name of a column, as a second one of that name in a statement is called."""
+DEEPEST = 6
+"""How many times a column of the plan's is replaced by an expression with others."""
 
 
 def step_text(step: Step) -> str:
@@ -54,17 +60,35 @@ def bare(expression: Expression) -> str:
 
 def readable(text: str, node: Node) -> str:
     """Return the words for an operator with the expressions in place of the columns that the plan has made of them for it."""
+    if not HIDDEN.search(text):
+        return text
     made: dict[str, str] = {}
-    for child in node.inputs:
-        below = child
-        while isinstance(below, logical.Apply | groupings.Window):
-            for name, expression in (
-                below.step.columns if isinstance(below, logical.Apply) and isinstance(below.step, MapStep) else ()
-            ):
-                if HIDDEN.fullmatch(name) and expression != Column(name, expression.type):
-                    made.setdefault(name, bare(expression))
-            (below,) = below.inputs
-    return HIDDEN.sub(lambda found: made.get(found[0].strip('"'), found[0]), text)
+    waiting, seen = list(node.inputs), set()
+    while waiting:
+        below = waiting.pop(0)
+        if id(below) in seen:
+            continue
+        seen.add(id(below))
+        waiting += below.inputs
+        for name, words in _computed(below):
+            if HIDDEN.fullmatch(name) and words.strip('"') != name:
+                made.setdefault(name, words)
+    for _ in range(DEEPEST):
+        text = HIDDEN.sub(lambda found: made.get(found[0].strip('"'), found[0]), text)
+    return HIDDEN.sub(r"\1", text)
+
+
+def _computed(node: Node) -> Iterable[tuple[str, str]]:
+    """Yield the columns that a node computes, with the expressions for them in words."""
+    if isinstance(node, logical.Apply) and isinstance(node.step, MapStep):
+        yield from ((name, bare(expression)) for name, expression in node.step.columns)
+    elif isinstance(node, groupings.Reduce):
+        yield from ((name, bare(expression)) for name, expression in node.by)
+        for name, expression in node.results:
+            words = bare(expression)
+            for at, call in enumerate(node.calls):
+                words = words.replace(quoted(f"${at}"), call.text())
+            yield name, words
 
 
 def bounds(node: logical.Temporal) -> str:
@@ -114,6 +138,19 @@ def shown_value(value: Any) -> str:
 def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
     """Return the values of a record by column, without the columns that the plan adds to those of the pipeline file."""
     values = zip(node.schema, record, strict=False)
-    hidden = (name for name in node.schema if no_column(name) is not None or HIDDEN.fullmatch(name))
+    hidden = (
+        name for name in node.schema if no_column(name) is not None or HIDDEN.fullmatch(name) or _is_copy(name, node)
+    )
     left_out = {presence.NAME, *hidden}
     return {name: value for name, value in values if name not in left_out}
+
+
+def asked_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that are asked for, without those of columns that the plan adds."""
+    return {name: value for name, value in values.items() if not HIDDEN.fullmatch(name)}
+
+
+def _is_copy(name: str, node: Node) -> bool:
+    """Return whether a column is another's copy, as a statement has it that names the same column twice."""
+    found = COPY.fullmatch(name)
+    return found is not None and found[1] != name and found[1] in node.schema

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.job.summary import plural
 from ddcli.provenance.absence import below
-from ddcli.provenance.sentences import named_values, shown_value
+from ddcli.provenance.sentences import asked_values, named_values, shown_value
 from ddcli.screen import json_value, rich_text
 from ddcli.store.time_text import format_time
 
@@ -53,7 +53,7 @@ def missing_tree(answer: Answer, missing: Missing) -> Tree:
     from rich.tree import Tree
 
     tree = Tree(
-        _parts((f"{answer.collection}: ", "bold"), (f"no {shown(missing.values)} at {answer.time}", "")),
+        _parts((f"{answer.collection}: ", "bold"), (f"no {shown(asked_values(missing.values))} at {answer.time}", "")),
         guide_style="dim",
     )
     _add_missing(tree, answer, missing, set(), head=True)
@@ -67,7 +67,7 @@ def _add_missing(
     name = None if head else answer.names.get(missing.node.fingerprint)
     branch = tree
     if name or missing.why:
-        texts = [rich_text(f"{name}: no {shown(missing.values)}", "bold")] if name else []
+        texts = [rich_text(f"{name}: no {shown(asked_values(missing.values))}", "bold")] if name else []
         branch = tree.add(rich_text("  ").join([*texts, *([rich_text(missing.why)] if missing.why else [])]))
     if missing.hindrance is not None:
         _add(branch, answer, missing.hindrance, {id(missing.hindrance)})
@@ -75,7 +75,7 @@ def _add_missing(
         branch = branch.add(_dim("and so on, down to"))
     for each in _because(missing, depth):
         if id(each) in seen:
-            branch.add(_dim(f"no {shown(each.values)}: see above"))
+            branch.add(_dim(f"no {shown(asked_values(each.values))}: see above"))
             continue
         seen.add(id(each))
         _add_missing(branch, answer, each, seen, depth + 1)
@@ -257,7 +257,7 @@ def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -
     seen.add(id(missing))
     return {
         "collection": answer.names.get(missing.node.fingerprint),
-        "values": {name: json_value(value) for name, value in missing.values.items()},
+        "values": {name: json_value(value) for name, value in asked_values(missing.values).items()},
         "why": missing.why or None,
         "hindrance": None if missing.hindrance is None else _reason(answer, missing.hindrance),
         "because": [_missing(answer, each, seen, depth + 1) for each in because],
