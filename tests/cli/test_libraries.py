@@ -33,3 +33,26 @@ def test_what_is_mapped_is_what_is_imported(root):
     assert found == imported
     assert not new
     assert "dd-libraries" not in threads, "there is nothing to map any more"
+
+
+UNUSED = """
+import sys
+from ddcli.cli.main import main
+try:
+    main(["run", "p.yaml"])
+finally:
+    print("imported:", *sys.modules)
+"""
+
+
+def test_a_run_over_csv_imports_no_readers_of_other_kinds(shop):
+    shop.write("in/1.csv", "n,region\n1,north\n")
+    shop.write(
+        "p.yaml", "inputs: {a: {path: in/, format: append, columns: {n: int64, region: string}}}\noutputs: {a: out/}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", UNUSED], cwd=shop.folder, check=True, capture_output=True, text=True)
+    imported = set(done.stdout.partition("imported:")[2].split())
+    tables = "ddcli.store.tables."
+    assert f"{tables}csv_kind" in imported
+    others = ("avro", "avro_header", "altered_values", "connect_values", "nested_text")
+    assert not imported & {tables + name for name in others}

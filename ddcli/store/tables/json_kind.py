@@ -14,7 +14,6 @@ from ddcli.expressions.json_text import Digits, written
 from ddcli.expressions.years import FIRST_DAY, LAST_DAY
 from ddcli.store.parquet import footers
 from ddcli.store.tables.compression import is_padded, packing_of
-from ddcli.store.tables.connect_values import ConnectValues
 from ddcli.store.tables.json_numbers import ExactColumns
 from ddcli.store.tables.json_values import has_mark, is_values, numbered_lines, payload_and_schema, payload_of
 from ddcli.store.tables.kinds import lazy_frame
@@ -46,6 +45,8 @@ class Ndjson(TextKind):
         self._misshapen: dict[Path, dict[int, tuple[str, str]]] = {}
         self._watched = ExactColumns(declared, nested=nested)
         self._syntax = Syntax(self._watched, tombstones=enveloped)
+        from ddcli.store.tables.connect_values import ConnectValues
+
         self._values = ConnectValues(declared, nested=nested)
 
     def footer(self, path: Path) -> Footer:

@@ -13,7 +13,6 @@ from polars.io.plugins import register_io_source
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.parquet import footers
-from ddcli.store.tables.altered_values import doubtful_columns, find_altered
 from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.csv_records import Damage
 from ddcli.store.tables.wider_types import name_of
@@ -113,6 +112,8 @@ class Parquet:
         return None
 
     def find_altered(self, path: Path, columns: Footer) -> Damage | None:
+        from ddcli.store.tables.altered_values import doubtful_columns, find_altered
+
         if not (doubtful := doubtful_columns(self.name, columns)):
             return None
         import pyarrow as pa

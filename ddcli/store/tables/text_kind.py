@@ -14,7 +14,6 @@ from ddcli.expressions.tree import Cast, Column
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.csv_records import Damage, not_text, opened
 from ddcli.store.tables.encodings import UTF_8
-from ddcli.store.tables.nested_text import VALUE, nested_value
 from ddcli.store.tables.text_syntax import Syntax
 from ddcli.store.tables.wider_types import more_digits
 
@@ -44,7 +43,7 @@ def _cast(texts: pl.Series, kind: Type, *, rounds: bool) -> pl.Series:
     """Return texts as values of a plain type, null where they are none."""
     if kind.kind == "string":
         return texts
-    return texts.alias(VALUE).to_frame().select(exact_cast(VALUE, kind, rounds=rounds)).to_series()
+    return texts.alias("text").to_frame().select(exact_cast("text", kind, rounds=rounds)).to_series()
 
 
 class TextKind:
@@ -69,8 +68,13 @@ class TextKind:
 
     def _forms(self) -> dict[str, pl.Expr]:
         """Return the columns that a cast doesn't read as they are written."""
+        nested = {name: kind for name, kind in self.declared.items() if kind.depth}
+        if not nested:
+            return {}
+        from ddcli.store.tables.nested_text import nested_value
+
         cast = partial(_cast, rounds=self.rounds)
-        return {name: nested_value(pl.col(name), kind, cast) for name, kind in self.declared.items() if kind.depth}
+        return {name: nested_value(pl.col(name), kind, cast) for name, kind in nested.items()}
 
     def _casts(self) -> dict[str, pl.Expr]:
         """Return the columns that are no text, as casts of it."""
