@@ -25,7 +25,7 @@ HIDDEN = re.compile(
 COPY = re.compile(r"#?(.+?)(#\d+)?", re.DOTALL)
 """The name of a column, as a second one of that name in a statement is called."""
 DEEPEST = 6
-"""How many times a column of the plan's is replaced by an expression with others."""
+"""The most rounds of replacing a column of the plan by its expression, which may have others."""
 
 
 def step_text(step: Step) -> str:
