@@ -436,6 +436,28 @@ def test_late_rows_and_nulls_are_found_where_times_are_not_kept(log):
             reader.largest_time()
 
 
+@pytest.mark.parametrize(("most", "reads"), [(None, 0), (100, 3), (9, 3), (8, 9), (2, 7)])
+def test_a_file_of_text_is_read_once_for_its_times(log, monkeypatch, most, reads):
+    """But where there may be more rows than are kept: nothing but its times shows how many it has. Then it is counted, and its ends are found, in a pass each."""
+    log.root.mkdir()
+    for at in range(3):
+        (log.root / f"{at}.csv").write_text("a,time\n" + "".join(f"{at},{at * 10 + row}\n" for row in range(3)))
+    read, collect = [], pl.LazyFrame.collect
+
+    def counted(scan, *given, **options):
+        read.append(scan)
+        return collect(scan, *given, **options)
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", counted)
+    reader = LogReader(log.listing(), Updates(columns=schema(a="int64", time="int64")), most=most)
+    read.clear()
+    assert reader.largest_time() == (22,)
+    assert len(read) == reads, "without a bound all are read together"
+    monkeypatch.undo()
+    taken = Read(reader, ["a"], None, ((21,),), 2)
+    assert sorted(rows(taken)) == [(at, at * 10 + row, 1) for at in range(3) for row in range(3) if at * 10 + row < 21]
+
+
 def test_slices_are_read_side_by_side(log):
     for at in range(3):
         log.write(f"{at}.parquet", pl.DataFrame({"a": range(at * 10, at * 10 + 10), "time": 0}))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.engine.times import less_equal
+from ddcli.store.parquet.footers import PARQUET
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -193,8 +194,27 @@ def survey(
 
     Only the first rows of a file in `limits` count, as many as it states.
     """
-    if most is not None and sum(map(tables.count_rows, paths)) > most:
+    frames: Sequence[pl.DataFrame | None] | None = _few(tables, paths, list(schema), most)
+    if frames is None:
         frames = [tables.collect([path], list(schema)) if path in limits else None for path in paths]
-    else:
-        frames = [*tables.collect_each(paths, list(schema))]
     return [FileTimes(tables, path, schema, frame, limits.get(path)) for path, frame in zip(paths, frames, strict=True)]
+
+
+def _few(
+    tables: Tables, paths: Sequence[Path], names: Sequence[str], most: int | None
+) -> Sequence[pl.DataFrame] | None:
+    """Return the time columns of each file; None if they have more than `most` rows in all.
+
+    Only Parquet states its number of rows. Others are not counted first, as that is to read them: they are read until there are too many.
+    """
+    counted = [path for path in paths if most is None or tables.kind(path).name == PARQUET]
+    if most is not None and (most := most - sum(map(tables.count_rows, counted))) < 0:
+        return None
+    frames = dict(zip(counted, tables.collect_each(counted, names), strict=True))
+    for path in paths:
+        if most is not None and path not in frames:
+            frames[path] = tables.collect([path], names, (0, most + 1))
+            most -= frames[path].height
+            if most < 0:
+                return None
+    return [frames[path] for path in paths]

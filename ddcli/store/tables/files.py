@@ -235,14 +235,16 @@ class Tables:
         """Return the least and the largest value of each column as two rows, and whether one has a null; the file streams by."""
         if self.kind(path).name == PARQUET and self._pages.groups(path).rows > MANY:
             return self._ends_by_slices(path, columns)
-        least, largest = ([getattr(pl.col(name), end)() for name in columns] for end in ("min", "max"))
-        nulls = [pl.col(name).null_count() for name in columns]
-        scan = self.scan([path], columns)
-        parts = [self._collected([path], columns, scan.select(part), "streaming") for part in (least, largest, nulls)]
-        failing = scan.select(pl.col(f"^{FAILING}.*$").any())
-        if failing.collect_schema() and any(self._collected([path], columns, failing, "streaming").row(0)):
+        asked = {"min": pl.Expr.min, "max": pl.Expr.max, "nulls": pl.Expr.null_count}
+        wanted = [of(pl.col(name)).alias(f"{what}\0{name}") for what, of in asked.items() for name in columns]
+        scan = self.scan([path], columns).select(*wanted, pl.col(f"^{FAILING}.*$").any())
+        found = self._collected([path], columns, scan, "streaming")
+        if any(found.select(pl.col(f"^{FAILING}.*$")).row(0) if found.width > len(wanted) else ()):
             self.collect([path], columns)
-        return pl.concat(parts[:2]), any(parts[2].row(0))
+        least, largest, nulls = (
+            found.select(pl.col(f"{what}\0{name}").alias(name) for name in columns) for what in asked
+        )
+        return pl.concat([least, largest]), any(nulls.row(0))
 
     def _ends_by_slices(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
         rows, frames, nulls = self.count_rows(path), list[pl.DataFrame](), False
