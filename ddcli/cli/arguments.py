@@ -81,6 +81,36 @@ class NameIn(click.types.StringParamType):
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
+class ColumnOf(click.types.StringParamType):
+    """A condition on a column, `region=north`, of the collection that another argument of the command names."""
+
+    name = "column"
+
+    def __init__(self, collection: str) -> None:
+        self.collection = collection
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the collection's columns, each with `=`; none if the file or its inputs can't be read, or once a value begins."""
+        from click.shell_completion import CompletionItem
+
+        from ddcli.commands.check import check
+        from ddcli.errors import DdError
+
+        pipeline, name = ctx.params.get("pipeline"), ctx.params.get(self.collection)
+        if pipeline is None or name is None or "=" in incomplete:
+            return []
+        try:
+            bound = check(pipeline).bound
+            if bound is None:
+                return []
+            output = bound.spec.outputs.get(name)
+            columns = bound.relations[name if output is None else output.source.value].node.schema
+        except (DdError, KeyError, OSError):
+            return []
+        found = sorted(each for each in columns if each.startswith(incomplete) and not QUOTED.search(each))
+        return [CompletionItem(f"{each}=") for each in found if visible(each) == each]
+
+
 class OutputOfSeveral(click.types.StringParamType):
     """A name of an output in the pipeline files of the command, or in those of its directories; a `+` before or after it includes other pipelines."""
 

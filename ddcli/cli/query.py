@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, check_following, following, formats
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, ColumnOf, check_following, following, formats
 from ddcli.screen import say
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NOTHING = 1
 @click.command("query", short_help="Look a key up in the state, without a run.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("name", type=COLLECTION)
-@click.argument("key", nargs=-1, metavar="[COLUMN=VALUE]...")
+@click.argument("key", type=ColumnOf("name"), nargs=-1, metavar="[COLUMN=VALUE]...")
 @click.option(
     "--as-of", metavar="T", help="Answer as of T, within the past that `history` keeps. [default: the newest commit]"
 )

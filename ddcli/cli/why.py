@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, Renamed, formats
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, ColumnOf, Renamed, formats
 from ddcli.screen import json_text, say
 
 UNWRAPPED = 1 << 16
@@ -16,7 +16,7 @@ UNWRAPPED = 1 << 16
 @click.command("why", short_help="Show the input rows that explain a record.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("collection", type=COLLECTION)
-@click.argument("keys", metavar="COLUMN=VALUE...", nargs=-1, required=True)
+@click.argument("keys", type=ColumnOf("collection"), metavar="COLUMN=VALUE...", nargs=-1, required=True)
 @click.option(
     "--as-of",
     "at",

@@ -167,6 +167,26 @@ def test_outputs_of_several_pipelines_are_completed(shop):
         assert completions("dd", "run", *files, "--select", "ages", "--select", f"{sign}z") == []
 
 
+def test_columns_of_a_collection_are_completed(shop):
+    """Those of inputs, collections and outputs; none that would need quotes, and none where the file can't be read."""
+    shop.write("in/1.csv", "region,amount\nnorth,1\n")
+    text = """inputs: {a: {path: in/, format: append, columns: {region: string, amount: int64}}}
+collections: {b: {sql: 'select region as place, amount + 1 as "in $" from a'}}
+outputs: {c: {path: out/, from: b}}
+"""
+    shop.write("p.yaml", text)
+    for command in ("why", "query"):
+        assert completions("dd", command, "p.yaml", "a", "") == [("plain", "amount="), ("plain", "region=")]
+        assert completions("dd", command, "p.yaml", "a", "re") == [("plain", "region=")]
+        assert completions("dd", command, "p.yaml", "a", "amount=1", "re") == [("plain", "region=")]
+        assert completions("dd", command, "p.yaml", "a", "region=n") == []
+        for name in ("b", "c"):
+            assert completions("dd", command, "p.yaml", name, "") == [("plain", "place=")]
+        assert completions("dd", command, "p.yaml", "nothing", "") == []
+    shop.write("p.yaml", "inputs: {")
+    assert completions("dd", "why", "p.yaml", "a", "") == []
+
+
 def test_a_command_that_is_not_there_is_no_reason_to_complain(shop):
     assert ("plain", "run") in completions("dd", "nope", "")
 
