@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError
 from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS
@@ -92,8 +92,10 @@ def interval_of(text: str, span: Span) -> Literal:
         raise SpecError("an interval of months and of days has no length", span=span, hint=hint)
     if not others:
         return first
-    value: Any = sum((each.value for each in others), first.value)  # type: ignore[arg-type, misc]
-    return replace(first, value=value, in_days=all(each.in_days for each in parts))
+    if first.type == MONTHS:
+        return replace(first, value=sum(each.value for each in parts))  # type: ignore[misc]
+    size = sum(each.value // dt.timedelta(microseconds=1) for each in parts)  # type: ignore[operator, misc]
+    return replace(_length(size, span), in_days=all(each.in_days for each in parts))
 
 
 def interval(amount: str, unit: str, span: Span) -> Literal:
@@ -106,14 +108,18 @@ def interval(amount: str, unit: str, span: Span) -> Literal:
         raise SpecError("an interval takes a constant whole number", span=span, hint=hint)
     if unit in MONTH_UNITS:
         return Literal(_whole(amount) * MONTH_UNITS[unit], MONTHS, span=span)
-    size = _whole(amount) * DIFF_UNITS[unit]
+    return replace(_length(_whole(amount) * DIFF_UNITS[unit], span), in_days=unit in {"day", "week"})
+
+
+def _length(size: int, span: Span) -> Literal:
+    """Return an interval of so many microseconds. Raises SpecError if it is too long."""
     try:
         value = dt.timedelta(microseconds=size)
     except OverflowError:
         value = None
     if value is None or abs(size) > integer_range("int64")[1]:
         raise SpecError("this interval is too long", span=span)
-    return Literal(value, DURATION, in_days=unit in {"day", "week"}, span=span)
+    return Literal(value, DURATION, span=span)
 
 
 def _whole(digits: str) -> int:

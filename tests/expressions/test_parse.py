@@ -97,6 +97,7 @@ a; b → 6 → `;` ends an expression
 NINES → 5 → has more than 38 digits
 -NINES → 6 → has more than 38 digits
 interval '1 month 2 days' → 14 → an interval of months and of days has no length
+interval '2562047788 hours 2562047788 hours' → 14 → too long
 cast('soon' as interval) → 5 → is no interval
 timestamp '2017-07-23A13:10:11' → 15 → is not a timestamp
 date '2017-W01-1' → 10 → is not a date
