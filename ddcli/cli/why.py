@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -85,13 +86,21 @@ def command(
       dd why pipelines/risk.yaml accused person=Javert  # exit 1
       dd why pipelines/risk.yaml at_risk person=Fantine --as-of 1 -o json
     """
+    from ddcli.engine.progress import SILENT
     from ddcli.job.summary import plural
     from ddcli.provenance import trees
     from ddcli.provenance.explanation import explain, not_there
     from ddcli.store.files.objects import locate
 
     where = None if state is None else locate(Path.cwd(), state)
-    answer = explain(pipeline, collection, keys, at=at, change=change, state=where, limit=limit, no_code=no_code)
+    progress = SILENT
+    if sys.stderr.isatty():
+        from ddcli.render.live import LiveProgress
+
+        progress = LiveProgress()
+    answer = explain(
+        pipeline, collection, keys, at=at, change=change, state=where, limit=limit, no_code=no_code, progress=progress
+    )
     if output == "json":
         say(json_text(trees.to_json(answer)))
         if answer.missing is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.driver.tables import read_settled, tables_as_now
+from ddcli.engine.progress import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
@@ -26,13 +27,15 @@ from ddcli.store.key_text import null_hint, parse_condition
 from ddcli.store.time_text import format_time, parse_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ddcli.engine.columns import Matrix
+    from ddcli.engine.progress import Progress
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
+    from ddcli.provenance.contents import Record
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.reasons import Leaf
 
@@ -83,12 +86,13 @@ def explain(
     state: Path | None = None,
     limit: int = 5,
     no_code: bool = False,
+    progress: Progress = SILENT,
 ) -> Answer:
     """Return the reasons why a collection has records with the values `keys` (`column=value`) at the time `at`.
 
     Without a time, at the last closed time, or before any run, at the last in the inputs. With `change`, return the reasons of their
     change at that time, by default the last at which any of them changed. At most `limit` records are explained, and at most `limit` of a
-    group shown. `no_code` refuses a pipeline that names Python functions. Raises NotThere if none has changed; if none exists, the
+    group shown. `no_code` refuses a pipeline that names Python functions. `progress` hears of the stages. Raises NotThere if none has changed; if none exists, the
     answer states why it is `missing`.
     """
     request = read_request(path, state)
@@ -96,13 +100,23 @@ def explain(
 
     def look() -> Answer:
         with tables_as_now(request, wanted=newest_of(request) is None) as now:
-            return _explain(now, collection, keys, at, change=change, limit=limit)
+            return _explain(now, collection, keys, at, progress, change=change, limit=limit)
 
-    return read_settled(request, look)
+    try:
+        return read_settled(request, look)
+    finally:
+        progress.end()
 
 
 def _explain(
-    request: Request, collection: str, keys: Sequence[str], at: str | None, *, change: bool, limit: int
+    request: Request,
+    collection: str,
+    keys: Sequence[str],
+    at: str | None,
+    progress: Progress,
+    *,
+    change: bool,
+    limit: int,
 ) -> Answer:
     started, path = clock.perf_counter(), request.spec.path
     inputs = Inputs.of(request)
@@ -115,8 +129,11 @@ def _explain(
     values = read_keys(keys, node.schema)
     asked = Question(inputs, node, values, _time(inputs, at), limit)
     subject = f"'{collection}' with {' and '.join(keys)}"
+    progress.begin(f"looking for {subject}")
     with deep_recursion():
-        answer = _changing(asked, subject, given=at is not None) if change else _existing(asked)
+        answer = (
+            _changing(asked, subject, progress, given=at is not None) if change else _existing(asked, subject, progress)
+        )
     names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
     places: dict[Leaf, list[Where]] = {}
     question, records, explained, missing = answer
@@ -146,14 +163,27 @@ Found = tuple[Question, int, tuple[Explained, ...], Missing | None]
 """The answered question, the number of records, the explanations of the first of them, or the reason why none exists."""
 
 
-def _existing(question: Question) -> Found:
+def _existing(question: Question, subject: str, progress: Progress) -> Found:
     """Find the records that exist."""
     found = question.records()
     if not len(found):
+        progress.begin(f"looking for the reason why there is no {subject}")
         return question, 0, (), Absence(question).of(question.node, question.values)
     chosen = found.rows(np.arange(min(len(found), question.limit)))
     pairs = zip(chosen.records(), chosen.counts(), strict=True)
-    return question, len(found), tuple(question.explained(*pair) for pair in pairs), None
+    return question, len(found), _explained(question.explained, [*pairs], subject, progress), None
+
+
+def _explained(
+    explained: Callable[[Record, int], Explained], pairs: Sequence[tuple[Record, int]], subject: str, progress: Progress
+) -> tuple[Explained, ...]:
+    """Return the explanation of each record, given with its count."""
+    progress.begin(f"tracing {subject} to the inputs", len(pairs))
+    made = []
+    for pair in pairs:
+        made.append(explained(*pair))
+        progress.advance()
+    return tuple(made)
 
 
 def _last_change(question: Question) -> Time | None:
@@ -180,7 +210,7 @@ def _never_existed(inputs: Inputs) -> str:
     return f"no such record has existed at any earlier time either, by the inputs as they are now{apart}"
 
 
-def _changing(asked: Question, subject: str, *, given: bool) -> Found:
+def _changing(asked: Question, subject: str, progress: Progress, *, given: bool) -> Found:
     """Find the records that changed at the `given` time, or at the last time at which one did."""
     kinds = asked.inputs.kinds
     if len(kinds) > 1:
@@ -197,7 +227,7 @@ def _changing(asked: Question, subject: str, *, given: bool) -> Found:
     found = changes.differing(now.node, now.values)
     chosen = found.rows(np.arange(min(len(found), now.limit)))
     pairs = zip(chosen.records(), chosen.counts(), strict=True)
-    return now, len(found), tuple(changes.explained(*pair) for pair in pairs), None
+    return now, len(found), _explained(changes.explained, [*pairs], subject, progress), None
 
 
 def _time(inputs: Inputs, at: str | None) -> Time:

@@ -10,6 +10,8 @@ import sys
 import polars as pl
 import pytest
 
+from ddcli.engine.progress import Progress
+from ddcli.provenance.explanation import explain
 from ddcli.provenance.trace import MOST
 from tests.harness import ROOT, snapshot
 
@@ -506,3 +508,39 @@ def test_a_join_with_one_column_for_two_keys(shop):
     )
     (record,) = asked(shop, "p.yaml", "c", "w=2")["records"]
     assert (record["count"], record["checked"], record["updates"]) == (1, True, 2)
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_the_stages_of_an_explanation_are_reported(shop, change):
+    """A long one shows them on a terminal; each record that is traced is counted."""
+
+    class Stages(Progress):
+        def __init__(self):
+            self.heard = []
+
+        def begin(self, what, tasks=None):
+            self.heard.append((what, tasks))
+
+        def advance(self, tasks=1):
+            self.heard.append(tasks)
+
+        def end(self):
+            self.heard.append("end")
+
+    shop.write("in/1.csv", "n,region\n1,north\n2,north\n")
+    shop.write(
+        "p.yaml", "inputs: {a: {path: in/, format: append, columns: {n: int64, region: string}}}\noutputs: {a: out/}\n"
+    )
+    assert shop("run", "p.yaml").code == 0
+    stages = Stages()
+    explain(shop.folder / "p.yaml", "a", ["region=north"], change=change, progress=stages)
+    subject = "'a' with region=north"
+    assert stages.heard == [(f"looking for {subject}", None), (f"tracing {subject} to the inputs", 2), 1, 1, "end"]
+    stages = Stages()
+    if not change:
+        explain(shop.folder / "p.yaml", "a", ["region=south"], progress=stages)
+        subject = "'a' with region=south"
+        assert [each[0] for each in stages.heard[:-1]] == [
+            f"looking for {subject}",
+            f"looking for the reason why there is no {subject}",
+        ]
