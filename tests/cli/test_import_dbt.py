@@ -404,11 +404,14 @@ def test_hostile_values_in_a_manifest_end_with_a_message(project):
     assert sorted(each.name for each in project.folder.iterdir()) == ["dbt"]
 
 
-def test_an_empty_text_in_a_seed_is_noted(project):
-    """A null in dbt, as it reads seeds."""
+def test_a_seed_that_dbt_reads_otherwise_is_noted(project):
     path = project.folder / "dbt/seeds/regions.csv"
-    assert "is a null in dbt" not in project("import", "dbt", "dbt", "p.yaml").err
-    header, *rows = path.read_text().splitlines()
-    path.write_text("\n".join([header, *rows, ",".join(['""'] * (header.count(",") + 1))]) + "\n")
+    text = path.read_text().rstrip("\n") + "\n"
+    assert "inputs.regions" not in project("import", "dbt", "dbt", "p.yaml").err
+    path.write_text(text + '"",x\n')
     err = project("import", "dbt", "dbt", "p.yaml", "--force").err
     assert 'inputs.regions: an empty text, `""`, is a null in dbt' in err
+    assert "a line without any value" not in err
+    path.write_text(text + ",\nx,y\n")
+    err = project("import", "dbt", "dbt", "p.yaml", "--force").err
+    assert "inputs.regions: a line without any value is a row of nulls in dbt, and none here" in err

@@ -84,10 +84,8 @@ def _seed(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any
     try:
         text = path.read_text(encoding="utf-8-sig")
         header = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
-        sides = f"[{re.escape(delimiter)}\n]"
-        empty = re.search(f'(?:^|{sides})""(?:$|{sides})', text) is not None
     except (OSError, ValueError, csv.Error, TypeError):
-        header, empty = [], False
+        header, text = [], ""
     named = {name.lower(): kind for name, kind in given.items()}
     whole = header and all(name.lower() in named for name in header)
     found["columns"] = {name: named[name.lower()] for name in header} if whole else "infer"
@@ -96,7 +94,10 @@ def _seed(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any
     remarks = []
     if given and not whole:
         remarks.append(f"the project has types of {', '.join(given)} alone: all columns are inferred")
-    if empty:
+    between = re.escape(delimiter)
+    if re.search(rf"^{between}+$", text, re.MULTILINE):
+        remarks.append("a line without any value is a row of nulls in dbt, and none here")
+    if re.search(rf'(?:^|{between})""(?:$|{between})', text, re.MULTILINE):
         remarks.append('an empty text, `""`, is a null in dbt, and a text here: delete the quotation marks in the file')
     return found, "; ".join(remarks)
 
