@@ -190,6 +190,13 @@ class Nest:
         """Return the places whose traces are read in a stage: in this scope, and outside of it, if a trace entered from there."""
         return set(self._outwards((*path, index) for index in (*stage.members, *stage.reads)))
 
+    def readers(self, at: Address) -> list[int]:
+        """Return the stages that read the updates at an address outside of all loops, in their order; a loop is a stage there."""
+        (index,) = at.place
+        if at.what == BROUGHT:
+            return [number for number, stage in enumerate(self.scope.stages) if index in stage.members]
+        return [number for number, stage in enumerate(self.scope.stages) if index in stage.reads]
+
     def outer_traces(self, path: Path) -> set[Path]:
         """Return the places outside of a loop whose traces are read in it."""
         return set(self._outwards(self.inputs(path)))

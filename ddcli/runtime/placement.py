@@ -125,9 +125,11 @@ class Choosing:
         return self.cluster(spark=self.rule.wants_spark((), size)).task_memory(self.request.memory)
 
     def cluster(self, *, spark: bool) -> Spark | Threads:
-        """Return Spark, started if need be, or the threads of this process."""
-        if not spark:
-            return self.here
+        """Return Spark or the threads of this process."""
+        return self.on_spark() if spark else self.here
+
+    def on_spark(self) -> Spark:
+        """Return Spark, started if need be."""
         if self.spark is None:
             request = self.request
             request.progress.begin("starting Spark")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import field
-from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts, RowCounts
@@ -17,10 +17,11 @@ from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.schedule import Leg, Schedule
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
+from ddcli.runtime.chain import RESULT, TASK, ChainedStage, Row, marks
 from ddcli.runtime.task import SHARED, Result, Task, packed, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.circuit.graph import Assembled
     from ddcli.circuit.traces import Rest, StateTraces
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 T = TypeVar("T")
+Waiting: TypeAlias = "Mapping[Address, Sequence[Sent]]"
 
 TURNS = 3
 """Tasks of a stage for each slot: shards differ in size, and a slot that is free early takes another."""
@@ -83,10 +85,14 @@ class Spreading:
     def run(self) -> None:
         """Run the step."""
         common = packed(self.job)
-        for leg, sent in self.schedule.legs():
+        legs = self.schedule.legs()
+        for leg, sent in legs:
             if self.watch is not None:
                 self.watch(self.counts)
             spark = self._wants_spark(leg)
+            if spark and not leg.path and leg.action == "stage":
+                self._run_chain(common, leg, sent, legs)
+                continue
             tasks = self._tasks(leg, sent, spark=spark)
             self._perform(common, tasks, self._title(leg), spark=spark)
             self._count_turn(leg)
@@ -105,16 +111,51 @@ class Spreading:
             loop = self.schedule.nest.scopes[leg.path[:-1]].places[leg.path[-1]]
             self.counts.note(loop.name, RowCounts(turns=1))
 
+    # --- chains ---------------------------------------------------------------------------------------------------
+
+    def _run_chain(self, common: bytes, leg: Leg, sent: Waiting, legs: Iterator[tuple[Leg, Waiting]]) -> None:
+        """Run a stage on Spark, and the `legs` after it up to a loop or a stage that is to run here, as one plan."""
+        stages, first = self.schedule.nest.scope.stages, leg.stage
+        waiting, size = [sent], self._size(leg)
+        for number in range(first + 1, len(stages)):
+            if stages[number].whole or not self.places.rule.wants_spark(self._wishes(Leg("stage", stage=number)), size):
+                break
+            waiting.append(next(legs)[1])
+        last, slots = first + len(waiting) - 1, self.places.on_spark().slots
+        titles = [self._title(Leg("stage", stage=number)) for number in range(first, last + 1)]
+        about = titles[0]
+        if last > first:
+            names = "; ".join(self.schedule.nest.scope.title(stage) for stage in stages[first : last + 1])
+            about = f"stages {first + 1} to {last + 1} of {len(stages)}: {names}"
+        partitions = min(self.job.cut.passes, TURNS * slots)
+        counts = [partitions] * len(waiting)
+        rows = list(marks(waiting, first, self.job.cut.passes))
+        if stages[first].first:
+            slices = [(name, at) for name in self.assembled.layouts for at in range(len(self.job.taken[name].slices))]
+            rows += [Row(at, TASK, 0, first, pickle.dumps(each)) for at, each in enumerate(slices)]
+            counts[0] = max(min(len(slices), TURNS * slots), 1)
+        steps = [ChainedStage(common, number, last, partitions, title) for number, title in enumerate(titles, first)]
+        self.progress.begin(about, sum(counts))
+        try:
+            done = self.places.on_spark().exchange(steps, rows, counts, about, self.progress)
+        except EngineError as error:
+            error.place = error.place or about
+            raise
+        found = sorted((pickle.loads(row.chunk) for row in done if row.edge == RESULT), key=itemgetter(0, 1))  # noqa: S301
+        self._take_in_all([result for _, _, result in found], len(waiting), spark=True)
+
     # --- where ----------------------------------------------------------------------------------------------------
 
     def _wants_spark(self, leg: Leg) -> bool:
         """Return whether a leg runs on Spark."""
-        if not leg.path and self.schedule.nest.scope.stages[leg.stage].first:
-            nt, layouts = len(self.job.time), self.assembled.layouts.items()
-            size = sum(self.job.taken[name].rows * (layout.width + nt + 1) * LANE for name, layout in layouts)
-        else:
-            size = leg.size
-        return self.places.rule.wants_spark(self._wishes(leg), size)
+        return self.places.rule.wants_spark(self._wishes(leg), self._size(leg))
+
+    def _size(self, leg: Leg) -> int:
+        """Return the bytes of updates that wait for a leg."""
+        if leg.path or not self.schedule.nest.scope.stages[leg.stage].first:
+            return leg.size
+        nt, layouts = len(self.job.time), self.assembled.layouts.items()
+        return sum(self.job.taken[name].rows * (layout.width + nt + 1) * LANE for name, layout in layouts)
 
     def _wishes(self, leg: Leg) -> frozenset[str]:
         """Return the engines that the pipeline file names for a leg's operators."""
@@ -148,7 +189,7 @@ class Spreading:
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
-    def _tasks(self, leg: Leg, sent: Mapping[Address, Sequence[Sent]], *, spark: bool) -> list[Task]:
+    def _tasks(self, leg: Leg, sent: Waiting, *, spark: bool) -> list[Task]:
         """Return the tasks of a leg, each with the updates that were sent to its shards."""
         slots = self.places.cluster(spark=spark).slots
         if not leg.path and self.schedule.nest.scope.stages[leg.stage].first:
@@ -175,9 +216,12 @@ class Spreading:
         except EngineError as error:
             error.place = error.place or about
             raise
-        self.done[spark].tasks += len(tasks)
-        self.done[spark].stages += 1
-        results: list[Result] = [pickle.loads(each) for each in done]  # noqa: S301
+        self._take_in_all([pickle.loads(each) for each in done], 1, spark=spark)  # noqa: S301
+
+    def _take_in_all(self, results: Sequence[Result], stages: int, *, spark: bool) -> None:
+        """Take in the results of the tasks of some stages; raise the first error of one."""
+        self.done[spark].tasks += len(results)
+        self.done[spark].stages += stages
         for result in results:
             if self.transaction is not None:  # when one fails, the files of the others are removed, too
                 self.transaction.adopt(result.batches, ())

@@ -12,6 +12,7 @@ import os
 import pickle
 import time as clock
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ from ddcli.store.scratch.exchange import FileExchange, Sent
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.rounds import Interval
     from ddcli.engine.schedule import Leg
-    from ddcli.engine.scope_tree import Address, Memos, Wake
+    from ddcli.engine.scope_tree import Address, Exchange, Memos, Wake
     from ddcli.engine.times import Frontier
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Schema
@@ -166,17 +167,22 @@ def perform(common: bytes, task: bytes, attempt: str) -> bytes:
 
     An error of the data, the pipeline or the system is part of the result, since Spark would repeat a task that raises.
     """
-    host = os.uname().nodename
     try:
-        result = _Doing(_job(common), attempt).do(pickle.loads(task))  # noqa: S301
-    except SpecError as error:  # the driver could import all that the file names, this machine can't
-        result = Result(error=_lacking(error))
-    except DdError as error:
-        result = Result(error=error, host=host if isinstance(error.__cause__ or error.__context__, OSError) else None)
-    except OSError as error:
-        problem = f"the file can't be opened: {error.strerror or error}"
-        result = Result(error=EngineError(problem, place=error.filename and str(error.filename)), host=host)
-    return pickle.dumps(result)
+        return pickle.dumps(Doing(unpacked(common), attempt).do(pickle.loads(task)))  # noqa: S301
+    except (DdError, OSError) as error:
+        return pickle.dumps(failure(error))
+
+
+def failure(error: DdError | OSError) -> Result:
+    """Return the result of a task that an error of the data, the pipeline or the system has ended."""
+    host = os.uname().nodename
+    if isinstance(error, SpecError):  # the driver could import all that the file names, this machine can't
+        return Result(error=_lacking(error))
+    if isinstance(error, DdError):
+        of_system = isinstance(error.__cause__ or error.__context__, OSError)
+        return Result(error=error, host=host if of_system else None)
+    problem = f"the file can't be opened: {error.strerror or error}"
+    return Result(error=EngineError(problem, place=error.filename and str(error.filename)), host=host)
 
 
 def _lacking(error: SpecError) -> EngineError:
@@ -190,7 +196,8 @@ _known: dict[bytes, Job] = {}
 """The job of this process's last task: most of its tasks belong to one run."""
 
 
-def _job(common: bytes) -> Job:
+def unpacked(common: bytes) -> Job:
+    """Return the job that was `packed`, and prepare this process for its tasks."""
     found = _known.get(common)
     if found is None:
         _known.clear()
@@ -208,7 +215,7 @@ def _job(common: bytes) -> Job:
     return found
 
 
-class _Doing:
+class Doing:
     """One attempt at a task."""
 
     def __init__(self, job: Job, attempt: str) -> None:
@@ -222,6 +229,7 @@ class _Doing:
         self.facts = {name: facts.apart() for name, facts in job.facts.items()}
         self.result = Result()
         self.scans = {name: scan.fingerprint for name, scan in job.graph.scans().items()}
+        self.dataflow: Assembled
         self.seconds: dict[str, float] = defaultdict(float)
         """The time that reading inputs and writing outputs took, by their names in `counts`."""
 
@@ -232,17 +240,15 @@ class _Doing:
             upper = self.job.interval.upper
             self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
         else:
-            self._check_shared()
-            Allowed.threads = min(task.threads, processors())
-            assembled = self.assembled(Allowed.threads)
-            exchange = FileExchange(real(self.job.scratch), Files(), self.name, task.sent)
-            try:
-                self._step(task, assembled, exchange)
-            finally:
-                assembled.scope.workers.close()
+            exchange = self.files(task.sent)
+            with self.stepping(exchange, task.threads, task.memos) as step:
+                self._step(task, step, exchange)
             exchange.flush()
             self.result.sent = exchange.sent
-            self.result.counts = Counts.of(assembled.scope.counts())
+        return self.finished()
+
+    def finished(self) -> Result:
+        """Return the result of all that was done."""
         apart = [(name, RowCounts(seconds=spent)) for name, spent in self.seconds.items()]
         for name, count in (*apart, *self.traces.counts()):
             self.result.counts.note(name, count)
@@ -290,7 +296,16 @@ class _Doing:
             return None
         return self.errors.add if self.job.reopen is None else self.errors.add_rebuilt(self.job.reopen)
 
-    def _step(self, task: Task, assembled: Assembled, exchange: FileExchange) -> None:
+    def files(self, sent: Mapping[Address, Sequence[Sent]]) -> FileExchange:
+        """Return the exchange by files, of which `sent` are to be read."""
+        return FileExchange(real(self.job.scratch), Files(), self.name, sent)
+
+    @contextmanager
+    def stepping(self, exchange: Exchange, threads: int = 1, memos: Memos | None = None) -> Iterator[SpilledStep]:
+        """Give the step, to take slices or shards through stages; in the end take over its counts and calls."""
+        self._check_shared()
+        Allowed.threads = min(threads, processors())
+        self.dataflow = assembled = self.assembled(Allowed.threads)
         names = defaultdict(list)
         for name, handle in assembled.leaving.items():  # equal collections are one
             names[handle.index].append(name)
@@ -299,19 +314,27 @@ class _Doing:
             for name in names[index]:
                 self._give(name, consolidated(delta), assembled.outputs[name])
 
-        step = SpilledStep(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(task.memos))
+        step = SpilledStep(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(memos or {}))
+        try:
+            yield step
+        finally:
+            assembled.scope.workers.close()
+        self.result.wakes, self.result.memos = step.wakes, step.memos
+        self.result.counts = Counts.of(assembled.scope.counts())
+
+    def _step(self, task: Task, step: SpilledStep, exchange: FileExchange) -> None:
         leg = task.leg
         assert leg is not None
-        stages = step.nest.scope.stages
-        if not leg.path and stages[leg.stage].first:
-            parts = [
-                (assembled.sources[name].index, self._part(name, at, assembled.layouts[name]))
-                for name, at in task.slices
-            ]
-            step.step_first(stages[leg.stage], 0, parts, self.job.interval)
+        if not leg.path and step.nest.scope.stages[leg.stage].first:
+            self.step_slices(step, leg.stage, task.slices)
         else:
             step.perform(leg, task.shards, exchange.incoming, self.job.interval)
-        self.result.wakes, self.result.memos = step.wakes, step.memos
+
+    def step_slices(self, step: SpilledStep, stage: int, slices: Iterable[tuple[str, int]]) -> None:
+        """Take slices of inputs through the first stage, whose number is `stage`."""
+        assembled = self.dataflow
+        parts = [(assembled.sources[name].index, self._part(name, at, assembled.layouts[name])) for name, at in slices]
+        step.step_first(step.nest.scope.stages[stage], 0, parts, self.job.interval)
 
     def _part(self, name: str, at: int, layout: Layout) -> Callable[[Pool], np.ndarray | Columns]:
         """Return a function that reads a slice of an input."""

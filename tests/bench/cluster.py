@@ -1,6 +1,6 @@
 """The figures of runs on clusters that no test can start, from the code's own formulas: `python -m tests.bench.cluster` prints them.
 
-A run has R readers of each exchange, and A arrangements. The sizes of shards, passes and slices are those that a run on Spark would choose; the bytes of a
+A run has some stages and arrangements. The sizes of shards, passes and slices are those that a run on Spark would choose; the bytes of a
 record are measured on a few. A commit in an object store waits for its requests, of which some are on their way at one time.
 """
 
@@ -11,19 +11,24 @@ import pickle
 import tracemalloc
 from typing import NamedTuple
 
-from ddcli.engine.scope_tree import BROUGHT, Address
+from ddcli.circuit.traces import ShardFiles
+from ddcli.engine.lanes import Layout
+from ddcli.expressions.types import Type
 from ddcli.job.sizes import LANE, sizes
+from ddcli.runtime.scheduler import TURNS
 from ddcli.runtime.spark.session import share
 from ddcli.runtime.task import Result
+from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.gate import REQUESTS
-from ddcli.store.scratch.exchange import Sent
-from ddcli.store.scratch.spill import SpilledPart
 from ddcli.store.state.batch_lists import LATELY, MOST, list_bytes
 from ddcli.store.state.entries import FileEntry
 
 WIDTH = 12
 """Lanes of a row, its time and its diff among them."""
-READERS = 1
+STAGES = 10
+"""Stages after the one that reads the inputs."""
+TASK_BYTES = 2_000
+"""Bytes of the record of a task of a pipeline of some operators, without its batches: counts above all."""
 ARRANGEMENTS = 10
 REQUEST = 0.02
 """Seconds of a request to an object store."""
@@ -56,7 +61,7 @@ class Figures(NamedTuple):
 
     shards: int
     passes: int
-    records: int
+    tasks: int
     results: float
     driver: float
     files: int
@@ -65,31 +70,45 @@ class Figures(NamedTuple):
 
 
 def record_bytes() -> tuple[float, float]:
-    """Return the bytes of a part's record as the driver receives it, and as it keeps it."""
-    parts = SpilledPart(1_000, WIDTH, 48_000, ((0, 4),) * WIDTH, ())
-    sent = [
-        Sent(Address((7,), BROUGHT, at, ()), f"000000012-0a1b2c3d-{at // 100}-1", 48_000 * at, parts)
-        for at in range(SAMPLE)
-    ]
-    data = pickle.dumps(Result(sent=sent))
+    """Return the bytes of a task's record of a batch file that it wrote, as the driver receives it, and as it keeps it."""
+    layout = BatchLayout(Layout({"k": Type("int64")}), Layout({f"v{at}": Type("int64") for at in range(WIDTH - 3)}), 1)
+    kept = [ShardFiles("14e78f24ce442d2e87c8", each.shard, layout, (each.entry,), True) for each in _batches()]
+    data = pickle.dumps(Result(kept=kept))
     tracemalloc.start()
     held = pickle.loads(data)  # noqa: S301 - our own
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(held.sent) == SAMPLE
+    assert len(held.kept) == SAMPLE
     return len(data) / SAMPLE, size / SAMPLE
+
+
+class _Batch(NamedTuple):
+    shard: int
+    entry: FileEntry
+
+
+def _batches() -> list[_Batch]:
+    checksum = "0123456789abcdef" * 4
+    return [
+        _Batch(
+            at,
+            FileEntry(
+                f"000000012-0a1b2c3d-{at}-0001.parquet",
+                10_000,
+                400_000,
+                checksum,
+                ((480,),),
+                ((540,),),
+                footer=checksum,
+            ),
+        )
+        for at in range(SAMPLE)
+    ]
 
 
 def entry_bytes() -> float:
     """Return the bytes of a batch in a list."""
-    checksum = "0123456789abcdef" * 4
-    entries = [
-        FileEntry(
-            f"000000012-0a1b2c3d-{at}-0001.parquet", 10_000, 400_000, checksum, ((480,),), ((540,),), footer=checksum
-        )
-        for at in range(SAMPLE)
-    ]
-    return len(list_bytes(("14e78f24ce442d2e87c8", at, entry) for at, entry in enumerate(entries))) / SAMPLE
+    return len(list_bytes(("14e78f24ce442d2e87c8", each.shard, each.entry) for each in _batches())) / SAMPLE
 
 
 def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
@@ -97,9 +116,8 @@ def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
     shards = frozenset([kept]) if kept else frozenset[int]()
     cut = sizes(rows, WIDTH, shards, 1, cluster.task_memory, apart=True).spread(rows, cluster.slots, new=not kept)
     assert cut.most is not None
-    slices = math.ceil(rows / cut.most)
-    # A stage's parts go to all shards; none is empty.
-    records = max(min(each * cut.passes * READERS, rows * READERS) for each in (slices, cut.passes))
+    # Each task of a stage has a record, whatever it sends; and each batch that one writes is in its record.
+    tasks = min(math.ceil(rows / cut.most), TURNS * cluster.slots) + STAGES * min(cut.passes, TURNS * cluster.slots)
     received, held = record_bytes()
     files = max(shards, default=cut.shards) * ARRANGEMENTS if rows >= kept else rows * ARRANGEMENTS
     # A batch is new in its list; those that it was merged with go, and as many others are written again at most.
@@ -109,9 +127,9 @@ def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
     return Figures(
         max(shards, default=cut.shards),
         cut.passes,
-        records,
-        records * received,
-        records * held,
+        tasks,
+        tasks * TASK_BYTES + files * received,
+        tasks * TASK_BYTES + files * held,
         files,
         listed * entry_bytes(),
         (FIXED + requests / REQUESTS) * REQUEST,
@@ -133,7 +151,7 @@ def main() -> None:
     for name, runs in loads().items():
         for what, each in zip((name, "  then 1 GB"), runs, strict=True):
             print(
-                f"{what:12} {each.shards:6,} shards {each.passes:6,} passes {each.records:8.1e} records"
+                f"{what:12} {each.shards:6,} shards {each.passes:6,} passes {each.tasks:7,} tasks"
                 f"  to the driver {each.results / 1e6:11,.0f} MB, held {each.driver / 1e9:9,.1f} GB"
                 f"  {each.files:8,} files  manifest {each.manifest / 1e6:6,.1f} MB  commit {each.commit:7.1f} s"
             )

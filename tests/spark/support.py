@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from ddcli.runtime.task import perform
+from ddcli.runtime.chain import ChainedStage
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 
@@ -22,6 +22,8 @@ class Here:
 
     page = None
     master = "here"
+    calm = False
+    """True: each task is done once."""
 
     def __init__(self, seed: int, slots: int = 2) -> None:
         self.chance = random.Random(seed)
@@ -42,6 +44,32 @@ class Here:
                 self.done += 1
         return [found[at] for at in range(len(tasks))]
 
+    def exchange(self, steps, rows, partitions, about, progress):
+        """Shuffle rows and take each partition through each step; some twice, and of either attempt what came out counts."""
+        assert about
+        rows = list(rows)
+        for step, count in zip(steps, partitions, strict=True):
+            self.chance.shuffle(rows)
+            parts = [[] for _ in range(count)]
+            for row in rows:
+                parts[row.shard % count].append(row)
+            while (
+                len(parts) > 1 and not self.calm and self.chance.random() < 0.2
+            ):  # adaptive execution may put small ones together
+                parts[0] += parts.pop()
+            rows = []
+            for part in self.chance.sample(parts, len(parts)):
+                part.sort(key=lambda row: row[:3])
+                times = 1 if self.calm else self.chance.choice([1, 1, 2])
+                rows += self.chance.choice([self.stepped(step, part) for _ in range(times)])
+        return rows
+
+    def stepped(self, step, part):
+        """Take a partition through a step, as pickles."""
+        self.done += 1
+        function = pickle.loads(pickle.dumps(step))  # noqa: S301
+        return list(function(iter(part), str(next(self.names))))
+
     def close(self) -> None:
         """Stay."""
 
@@ -54,7 +82,8 @@ import pickle, sys
 from pathlib import Path
 from ddcli.runtime.task import perform
 path = Path(sys.argv[1])
-path.write_bytes(perform(*pickle.loads(path.read_bytes())))
+function, *given = pickle.loads(path.read_bytes())
+path.write_bytes(pickle.dumps(perform(*given) if function is None else list(function(iter(given[0]), given[1]))))
 """
 
     def __init__(self, folder, differ=nullcontext, lacking=()):
@@ -64,13 +93,17 @@ path.write_bytes(perform(*pickle.loads(path.read_bytes())))
 
     def run(self, function, common, tasks, about, progress):
         with self.differ():
-            return [self.do(common, task) for task in tasks]
+            return [self.do(None, common, task, str(next(self.names))) for task in tasks]
 
-    def do(self, common, task):
+    def stepped(self, step, part):
+        with self.differ():
+            return self.do(step, part, str(next(self.names)))
+
+    def do(self, *given):
         path = self.folder / "task"
-        path.write_bytes(pickle.dumps((common, task, str(next(self.names)))))
+        path.write_bytes(pickle.dumps(given))
         subprocess.run([sys.executable, "-c", self.program, path], env=self.environment, check=True)
-        return path.read_bytes()
+        return pickle.loads(path.read_bytes())  # noqa: S301
 
 
 class Told(Here):
@@ -83,6 +116,10 @@ class Told(Here):
     def run(self, function, common, tasks, about, progress):
         self.abouts.append(about)
         return super().run(function, common, tasks, about, progress)
+
+    def exchange(self, steps, rows, partitions, about, progress):
+        self.abouts.append(about)
+        return super().exchange(steps, rows, partitions, about, progress)
 
 
 @contextmanager
@@ -99,19 +136,35 @@ def switching(seed: int, share: float = 0.5):
     return lambda: {"engine": "spark" if chance.random() < share else "local"}
 
 
-def bug(common, task, attempt):
-    """Fail as a bug of ours would."""
-    raise KeyError("gone")
+class Bug(ChainedStage):
+    """Fails as a bug of ours would."""
+
+    def __call__(self, rows, attempt):
+        raise KeyError("gone")
 
 
-def at_the_second_try(common, task, attempt):
-    """Do a task, but fail after it the first time, at some: a process that has failed is not used again, and dear."""
-    from pyspark import TaskContext
+class Seen(Here):
+    """Remembers the rows of each step."""
 
-    done = perform(common, task, attempt)
-    if TaskContext.get().attemptNumber() == 0 and TaskContext.get().partitionId() == 0:
-        raise RuntimeError("at first")
-    return done
+    def __init__(self, seed: int, slots: int = 2) -> None:
+        super().__init__(seed, slots)
+        self.rows = []
+
+    def stepped(self, step, part):
+        found = super().stepped(step, part)
+        self.rows.append((step, part, found))
+        return found
+
+
+class AtTheSecondTry(ChainedStage):
+    """Does a task, but fails after it the first time, at some: a process that has failed is not used again, and dear."""
+
+    def __call__(self, rows, attempt):
+        from pyspark import TaskContext
+
+        yield from super().__call__(rows, attempt)
+        if TaskContext.get().attemptNumber() == 0 and TaskContext.get().partitionId() == 0:
+            raise RuntimeError("at first")
 
 
 def assert_all_named(state):

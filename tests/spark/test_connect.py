@@ -13,7 +13,7 @@ from ddcli.errors import EngineError, InputError, SpecError, UsageError
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark import connect
 from tests.spark.servers import connect_server, free_port
-from tests.spark.support import assert_all_named, bug
+from tests.spark.support import Bug, assert_all_named
 
 PIPELINE = """
 dd: 1
@@ -114,7 +114,7 @@ def test_errors_are_told_in_a_line(server, path, monkeypatch):
     path.write_text(PIPELINE)
     with pytest.raises(UsageError, match=r"the setting spark.driver.memory can't be made: \[CANNOT_MODIFY"):
         run(path, engine="spark", remote=server, conf={"spark.driver.memory": "1g"})
-    monkeypatch.setattr(scheduler, "perform", bug)
+    monkeypatch.setattr(scheduler, "ChainedStage", Bug)
     with pytest.raises(EngineError, match=r"a task failed: KeyError: 'gone'"):
         run(path, engine="spark", remote=server)
     assert not list((path.parent / ".dd").rglob("*.parquet"))

@@ -17,12 +17,16 @@ STANDALONE = {"spark.master": "spark://host:7077"}
 @pytest.mark.parametrize(
     ("settings", "cores", "mebibytes"),
     [
-        (STANDALONE, 1, 1024 + 384 - 512),
-        (STANDALONE | {"spark.executor.memory": "8g"}, 4, (8192 + 819 - 512) // 4),
-        (STANDALONE | {"spark.executor.memory": "8g", "spark.executor.memoryOverhead": "4096"}, 4, (12288 - 512) // 4),
+        (STANDALONE, 1, (1024 + 384) // 2),
+        (STANDALONE | {"spark.executor.memory": "8g"}, 4, (8192 + 819 - 512 - 2048) // 4),
+        (
+            STANDALONE | {"spark.executor.memory": "8g", "spark.executor.memoryOverhead": "4096"},
+            4,
+            (12288 - 512 - 2048) // 4,
+        ),
         (STANDALONE | {"spark.executor.memory": "8g", "spark.executor.pyspark.memory": "8g"}, 4, 2048 - 1200),
         (STANDALONE | {"spark.executor.memory": "8g", "spark.executor.pyspark.memory": "1g"}, 1, 256),
-        ({"spark.master": "k8s://https://host", "spark.executor.memory": "10g"}, 2, (14336 - 512) // 2),
+        ({"spark.master": "k8s://https://host", "spark.executor.memory": "10g"}, 2, (14336 - 512 - 2048) // 2),
         (STANDALONE | {"spark.executor.memory": "512m"}, 1, (512 + 384) // 2),
     ],
 )

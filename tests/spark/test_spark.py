@@ -24,7 +24,7 @@ from tests.judge.logs import cases
 from tests.judge.sizes import cut
 from tests.judge.test_arrival import FORMATS, histories, judge_arrivals
 from tests.judge.test_random import SEARCH
-from tests.spark.support import assert_all_named, at_the_second_try, bug, switching
+from tests.spark.support import AtTheSecondTry, Bug, assert_all_named, switching
 from tests.store.support import LOCKS
 
 pytestmark = pytest.mark.spark
@@ -202,7 +202,7 @@ def test_tasks_look_for_modules_where_the_driver_does(spark, shop):
 
 
 def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monkeypatch):
-    monkeypatch.setattr(scheduler, "perform", bug)
+    monkeypatch.setattr(scheduler, "ChainedStage", Bug)
     before = files(shop)
     with pytest.raises(EngineError, match=r"a task failed: KeyError: 'gone'"):
         run(shop, **SPARK)
@@ -211,7 +211,7 @@ def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monke
 
 def test_a_task_that_fails_at_first_is_done_again(spark, shop, monkeypatch):
     """What its first attempt wrote is gone."""
-    monkeypatch.setattr(scheduler, "perform", at_the_second_try)
+    monkeypatch.setattr(scheduler, "ChainedStage", AtTheSecondTry)
     run(shop, **SPARK)
     assert log(shop).equals(wanted(shop).select(log(shop).columns))
     state = shop.parent / ".dd/sums"

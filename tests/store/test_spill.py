@@ -13,7 +13,8 @@ from ddcli.engine.pool import Pool
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
 from ddcli.store.files.gate import Files
-from ddcli.store.scratch.spill import Spill
+from ddcli.store.scratch import spill as spilled
+from ddcli.store.scratch.spill import Spill, chunks, from_chunks
 from tests.secret import SECRET
 
 NUMBERS = Layout({"a": Type("int64"), "b": Type("int64")})
@@ -63,6 +64,33 @@ def test_values_come_back_in_another_pool(tmp_path, room):
     found = bucket.take(pool, last=True)
     assert pool.values(found[:, 0], WORDS.schema["word"]).to_list() == said
     assert found[:, -2:].tolist() == [[7, 1]] * len(said)
+
+
+@given(part=st.lists(st.tuples(*[numbers] * 4), min_size=1, max_size=30), size=st.sampled_from([1, 64, 200, 4 << 20]))
+def test_lanes_come_back_from_chunks_of_any_size(part, size):
+    matrix, pool = np.array(part, np.int64), Pool(SECRET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spilled, "CHUNK", size)
+        found = list(chunks(matrix, NUMBERS, pool))
+    assert len(found) == -(-len(part) // max(size // 32, 1))
+    assert from_chunks(found, NUMBERS, pool).tolist() == matrix.tolist()
+
+
+@pytest.mark.parametrize("length", [1, 5_000, 100_000])
+def test_long_text_makes_more_chunks(monkeypatch, length):
+    monkeypatch.setattr(spilled, "CHUNK", 100_000)
+    frame = pl.DataFrame({"word": [f"{at}" * length for at in range(30)], "n": range(30)})
+    pool, matrix = Pool(SECRET), np.empty((30, WORDS.width + 2), np.int64)
+    encode(frame, WORDS, pool, matrix)
+    matrix[:, -2:] = 7, 1
+    found = list(chunks(matrix, WORDS, pool))
+    assert (len(found) == 1) == (length == 1)
+    # A value is in one piece, however long; else a chunk is as large as was asked for, but for what is beside the values.
+    assert max(map(len, found)) < max(200_000, 2 * length) + 10_000
+    pool = Pool(SECRET)
+    back = from_chunks(found, WORDS, pool)
+    assert pool.values(back[:, 0], WORDS.schema["word"]).to_list() == frame["word"].to_list()
+    assert back[:, -3:].tolist() == [[at, 7, 1] for at in range(30)]
 
 
 def test_the_largest_are_written_first(tmp_path):

@@ -4,6 +4,7 @@
 * connect: a driver behind an address
 * doctor: `dd doctor --spark`
 * java: the Java that Spark runs on
-* session: the common part of both
+* plans: plans of DataFrames, the same for both
+* session: the protocol, memory of tasks, errors
 * start: the Spark of a request
 """

@@ -1,28 +1,26 @@
-"""A Spark whose driver is in this process's Java: plain functions over partitions, one for each task. There are no DataFrames."""
+"""A Spark whose driver is in this process's Java: its start, its executors, the progress of its jobs."""
 
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, EngineError, ProcessError
 from ddcli.runtime.spark.java import java_home
+from ddcli.runtime.spark.plans import Plans
 from ddcli.runtime.spark.session import explained, promised, share, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.progress import Progress
     from ddcli.job.options import SparkOptions
-    from ddcli.runtime.spark.session import Function
 
 ALL_CORES = "local[*,4]"
 """The default master. Without the second number Spark doesn't repeat a failed task."""
@@ -37,6 +35,7 @@ DEFAULTS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.faulthandler.enabled": "true",  # a process that crashes prints its line
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
     # A task has one core; libraries would take all.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     "spark.executorEnv.OMP_NUM_THREADS": "1",
@@ -68,13 +67,13 @@ PATIENCE = 60
 """The most seconds to wait for an executor."""
 
 
-class Classic:
+class Classic(Plans):
     """A Spark with a context in this process (the protocol `Spark`)."""
 
-    def __init__(self, context: Any, *, owned: bool) -> None:
-        self.context = context
+    def __init__(self, session: Any, *, owned: bool) -> None:
+        self.session = session
+        self.context = session.sparkContext
         self.owned = owned
-        self._common: tuple[bytes, Any] | None = None
 
     @property
     def slots(self) -> int:
@@ -103,24 +102,15 @@ class Classic:
         address = self.context.uiWebUrl
         return None if address is None else str(address)
 
-    def run(
-        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
-    ) -> list[bytes]:
-        context = self.context
+    @contextmanager
+    def _named(self, tag: str, about: str) -> Iterator[None]:
         # A group of its own: a caller's session may have other jobs, which must not be cancelled.
-        group = f"dd-{secrets.token_hex(4)}"
+        context = self.context
+        context.setJobGroup(tag, about, interruptOnCancel=True)
         try:
-            with explained(self._error):
-                if self._common is None or self._common[0] is not common:
-                    self._forget()
-                    self._common = common, context.broadcast(common)
-                context.setJobGroup(group, about, interruptOnCancel=True)
-                each = partial(_each, function, self._common[1])
-                found = context.parallelize(list(tasks), len(tasks)).mapPartitions(each)
-                with self._followed(group, progress):
-                    return list(found.collect())
+            yield
         except KeyboardInterrupt:
-            context.cancelJobGroup(group)
+            context.cancelJobGroup(tag)
             raise
         finally:
             if not self._is_stopped():
@@ -128,8 +118,7 @@ class Classic:
                     context.setLocalProperty(name, None)
 
     @contextmanager
-    def _followed(self, group: str, progress: Progress) -> Iterator[None]:
-        """Show the progress of a group's jobs while the caller waits for them, unless `progress` is silent."""
+    def _followed(self, tag: str, partitions: Sequence[int], progress: Progress) -> Iterator[None]:
         if progress is SILENT:
             yield
             return
@@ -139,14 +128,15 @@ class Classic:
             tracker = self.context.statusTracker()
             while not over.wait(LOOK):
                 try:
-                    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-                    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-                except Exception:  # noqa: BLE001 - `run`, which waits for the jobs, raises the error
+                    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(tag)]
+                    ids = {stage for job in jobs if job for stage in job.stageIds}
+                    stages = [tracker.getStageInfo(stage) for stage in ids]
+                except Exception:  # noqa: BLE001 - the thread that waits for the jobs raises the error
                     return
                 known = [stage for stage in stages if stage]
                 if known:
                     progress.follow(
-                        sum(stage.numCompletedTasks for stage in known),
+                        min(sum(stage.numCompletedTasks for stage in known), sum(partitions)),
                         sum(stage.numActiveTasks for stage in known),
                         sum(stage.numFailedTasks for stage in known),
                     )
@@ -158,6 +148,10 @@ class Classic:
         finally:
             over.set()
             watch.join()
+
+    def _reset(self, settings: dict[str, str | None]) -> None:
+        if not self._is_stopped():
+            super()._reset(settings)
 
     def gather(self) -> None:
         """Wait for executors, unless Spark allocates them when tasks wait: the number of shards depends on their number.
@@ -215,30 +209,13 @@ class Classic:
         except (OSError, Py4JNetworkError):
             return None
 
-    def _forget(self) -> None:
-        if self._common is not None:
-            if not self._is_stopped():
-                self._common[1].destroy()
-            self._common = None
-
     def close(self) -> None:
         if not self.owned:
-            self._forget()
             return
         if self._has_died():
             with suppress(OSError):  # the first call fails, and then takes the process as gone
                 self.context.stop()
         self.context.stop()
-
-
-def _each(function: Function, common: Any, tasks: Iterable[bytes]) -> Iterator[bytes]:
-    """Run the tasks of a partition, in a Python process of an executor."""
-    from pyspark import TaskContext
-
-    here = TaskContext.get()
-    assert here is not None
-    for task in tasks:
-        yield function(common.value, task, str(here.taskAttemptId()))
 
 
 def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
@@ -247,9 +224,10 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
     Raises UsageError without Java, EngineError if Spark doesn't start.
     """
     from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - pyspark has no public name for it
-        return Classic(SparkContext._active_spark_context, owned=False)  # noqa: SLF001
+        return Classic(SparkSession(SparkContext._active_spark_context), owned=False)  # noqa: SLF001
     home = java_home(cache)
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
@@ -277,7 +255,7 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
             )
         for key, value in defaults.items():
             conf.setIfMissing(key, value)
-        context = SparkContext(conf=conf)
+        session = SparkSession(SparkContext(conf=conf))
     except Exception as error:
         reason = shortened(str(error))
         raise EngineError(
@@ -285,7 +263,7 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
             place=master or ALL_CORES,
             hint="is the master right, and does it answer?",
         ) from error
-    found = Classic(context, owned=True)
+    found = Classic(session, owned=True)
     if not master.startswith("local"):
         found.gather()
     return found

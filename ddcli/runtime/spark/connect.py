@@ -1,13 +1,7 @@
-"""A Spark whose driver is behind an address: Spark Connect.
-
-It runs plans of DataFrames, no plain functions, so the tasks are the rows of a small DataFrame, each in its own partition, and a function
-over Arrow batches runs them. That function carries the data that all tasks share; Spark sends it to an executor once a stage.
-"""
+"""A Spark whose driver is behind an address: Spark Connect."""
 
 from __future__ import annotations
 
-import pickle
-import secrets
 import socket
 from contextlib import contextmanager
 from functools import cached_property
@@ -17,17 +11,15 @@ from urllib.parse import urlsplit
 from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.job.options import REMOTE
+from ddcli.runtime.spark.plans import Plans
 from ddcli.runtime.spark.session import explained, share, shortened
 from ddcli.version import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Sequence
 
     from ddcli.engine.progress import Progress
     from ddcli.job.options import SparkOptions
-    from ddcli.runtime.spark.session import Function
 
 PORT = 15002
 """The default port of Spark Connect."""
@@ -37,12 +29,11 @@ RETRIES = 5
 """Attempts, over 17 seconds in all, to reach a server that has answered before; pyspark's own 15 take ten minutes."""
 FAULTS = "spark.sql.execution.pyspark.udf.faulthandler.enabled", "true"
 """The setting by which a process that crashes prints its line."""
-DONE = "id int, done binary"
 GONE = ("RETRIES_EXCEEDED", "StatusCode.UNAVAILABLE", "INVALID_HANDLE")
 """Parts of the error messages when a server or its session has ended."""
 
 
-class Connect:
+class Connect(Plans):
     """A Spark by a session of Spark Connect (the protocol `Spark`)."""
 
     page = None
@@ -69,35 +60,30 @@ class Connect:
     def master(self) -> str:
         return f"{REMOTE}{self.session.client.host}"
 
-    def run(
-        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
-    ) -> list[bytes]:
-        import pyarrow as pa
-
-        session, tag = self.session, f"dd-{secrets.token_hex(4)}"
-        rows = pa.table({"id": pa.array(range(len(tasks)), pa.int32()), "task": pa.array(tasks, pa.binary())})
-        session.addTag(tag)
-        session.addTag(about.replace(",", ";"))  # its web pages show the tags of a job; a tag can't have a comma
+    @contextmanager
+    def _named(self, tag: str, about: str) -> Iterator[None]:
+        session, tags = (
+            self.session,
+            (tag, about.replace(",", ";")),
+        )  # its web pages show them; a tag can't have a comma
+        for each in tags:
+            session.addTag(each)
         try:
-            with explained(self._error), self._followed(len(tasks), progress):
-                frame = session.createDataFrame(rows).repartitionById(len(tasks), "id")
-                done = frame.mapInArrow(_partition_function(pickle.dumps(function), common), DONE).toArrow()
+            yield
         except KeyboardInterrupt:
             session.interruptTag(tag)
             raise
         finally:
-            session.clearTags()
-        found: dict[int, bytes] = dict(zip(done["id"].to_pylist(), done["done"].to_pylist(), strict=True))
-        return [found[at] for at in range(len(tasks))]
+            for each in tags:
+                session.removeTag(each)
 
     @contextmanager
-    def _followed(self, tasks: int, progress: Progress) -> Iterator[None]:
-        """Show the progress of the tasks, which the server reports with its answers, unless `progress` is silent."""
-
+    def _followed(self, tag: str, partitions: Sequence[int], progress: Progress) -> Iterator[None]:
         def follow(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:  # noqa: ARG001 - pyspark names them
-            ours = [stage for stage in stages or () if stage.num_tasks == tasks]
-            if ours:  # the last: the one before puts each task into a partition
-                progress.follow(max(ours, key=lambda stage: stage.stage_id).num_completed_tasks, inflight_tasks, 0)
+            # The first stage only reads the rows that this process sent.
+            ours = sorted(stages or (), key=lambda stage: stage.stage_id)[1:]
+            completed = sum(stage.num_completed_tasks for stage in ours)
+            progress.follow(min(completed, sum(partitions)), inflight_tasks, 0)
 
         if progress is SILENT:
             yield
@@ -120,32 +106,6 @@ class Connect:
     def close(self) -> None:
         if self.owned:
             self.session.stop()
-
-
-def _partition_function(
-    function: bytes, common: bytes
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that runs the tasks of a partition. It is pickled with its code, and imports ddcli only where it runs."""
-
-    def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import os
-        import pickle
-
-        import pyarrow as pa
-        from pyspark import TaskContext
-
-        # A task has one core; libraries would take all.
-        for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS"):
-            os.environ.setdefault(name, "1")
-        call, here = pickle.loads(function), TaskContext.get()  # noqa: S301
-        assert here is not None
-        for batch in batches:
-            for at, task in zip(batch["id"].to_pylist(), batch["task"].to_pylist(), strict=True):
-                done = call(common, task, str(here.taskAttemptId()))
-                arrays = [pa.array([at], pa.int32()), pa.array([done], pa.binary())]
-                yield pa.RecordBatch.from_arrays(arrays, names=["id", "done"])
-
-    return do
 
 
 def connect(options: SparkOptions) -> Connect:

@@ -1,7 +1,7 @@
 """The common part of a Spark in this process (`classic`) and one behind an address (`connect`): the protocol, memory, errors.
 
-Spark schedules tasks, repeats failed ones, and returns their small results. It sees no rows: tasks read and write files themselves, so
-no Spark type meets one of ours.
+Spark schedules tasks, repeats failed ones, moves rows between them, and returns their small results. The rows carry bytes: tasks read inputs and write state and
+outputs themselves, so no Spark type meets one of ours.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.engine.progress import Progress
+    from ddcli.runtime.chain import Row, Step
 
     Function = Callable[[bytes, bytes, str], bytes]
 
@@ -26,7 +27,9 @@ LEAST_OVERHEAD = 384 << 20
 MAPPED = 1200 << 20
 """Address space of a task's process that is not resident: libraries, stacks of threads, arenas. Measured; `BASE` is resident."""
 JVM = 512 << 20
-"""The resident memory of an executor's JVM that only starts Python processes and carries small results."""
+"""The resident memory of an executor's JVM without the rows that it shuffles and sorts."""
+SORTED = 2 << 30
+"""Memory for the rows that the tasks of an executor sort at once, in the JVM: half of its heap at most."""
 UNBOUNDED = 64
 """The executors that a run counts on where dynamic allocation has no bound, or a higher one."""
 MISMATCH = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?: (\S+) than that in driver: ([\d.]+\d)")
@@ -78,8 +81,13 @@ class Spark(Protocol):
         `progress` shows the tasks that have ended, if that is known before all have.
         """
 
+    def exchange(
+        self, steps: Sequence[Step], rows: Sequence[Row], partitions: Sequence[int], about: str, progress: Progress
+    ) -> list[Row]:
+        """Return the rows of the last of some steps, each over so many partitions of the rows of the step before; the first gets `rows`."""
+
     def close(self) -> None:
-        """Remove the files that were sent to executors, and stop Spark if this process started it."""
+        """Stop Spark if this process started it."""
 
 
 @contextmanager
@@ -94,12 +102,12 @@ def explained(error_of: Callable[[Exception], DdError]) -> Iterator[None]:
 def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int:
     """Return the bytes of memory of one task: a part of this machine's, or of an executor's with `cores` tasks at once.
 
-    Rows are in Python processes, outside of the JVM's heap. `spark.executor.pyspark.memory` limits the memory that these map; else YARN
-    and Kubernetes limit the executor as a whole, of which the JVM takes little, since it never sees a row.
+    A shard is in the memory of a Python process, outside of the JVM's heap. `spark.executor.pyspark.memory` limits the memory that these map; else YARN
+    and Kubernetes limit the executor as a whole, of which the JVM takes a part: it sorts packed rows, on disk where they are many.
 
     >>> conf = {"spark.master": "yarn", "spark.executor.memory": "8g", "spark.executor.memoryOverhead": "2g"}
     >>> share(conf, 4, 100, 0) >> 20
-    2432
+    1920
     >>> share(conf | {"spark.executor.pyspark.memory": "16g"}, 4, 100, 0) >> 20, share({"spark.master": "local[4]"}, 1, 4, 1 << 30) >> 20
     (2896, 256)
     """
@@ -113,7 +121,7 @@ def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int
     factor = float(settings.get("spark.executor.memoryOverheadFactor", "0.4" if master.startswith("k8s") else "0.1"))
     overhead = settings.get("spark.executor.memoryOverhead")
     whole = heap + (bytes_of(overhead) if overhead else max(LEAST_OVERHEAD, int(heap * factor)))
-    return max(whole - JVM, whole // 2) // cores
+    return max(whole - JVM - min(heap // 2, SORTED), whole // 2) // cores
 
 
 def promised(settings: Mapping[str, str]) -> int:

@@ -36,7 +36,7 @@ def start(options: SparkOptions, name: str, cache: Path) -> Spark:
             return Connect(session, owned=False)
         from ddcli.runtime.spark.classic import Classic
 
-        return Classic(session.sparkContext, owned=False)
+        return Classic(session, owned=False)
     if master is not None and master.startswith(REMOTE):
         from ddcli.runtime.spark.connect import connect
 

@@ -7,10 +7,12 @@ the transaction doesn't adopt, because the attempt failed or another was quicker
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.errors import DdError
 from ddcli.store.files.gate import Files, PendingWrites, Written, temporary
 from ddcli.store.state.contents import batch_directory
 
@@ -40,6 +42,12 @@ class Attempt:
     def finish(self) -> list[Path]:
         """Wait for all writes, and raise the first error; return the paths of the batch files."""
         self._pending.finish()
+        return self._batches
+
+    def abandon(self) -> list[Path]:
+        """Wait for all writes, also those that fail; return the paths of the batch files, for their removal."""
+        with suppress(DdError, OSError):
+            self._pending.finish()
         return self._batches
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:

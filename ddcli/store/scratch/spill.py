@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 KINDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 WIDE = 8
+CHUNK = 4 << 20
+"""Bytes of lanes of a chunk: Spark holds some in memory at once."""
 
 
 class Spill:
@@ -199,6 +201,45 @@ def unpack(
     encode(frame, layout, pool, room)
     for at in range(layout.width, room.shape[1]):
         room[:, at] = frame[f"\0{at - layout.width}"].to_numpy()
+
+
+def chunks(updates: np.ndarray, layout: Layout, pool: Pool) -> Iterator[bytes]:
+    """Yield updates as chunks of bytes, each readable by itself: of `CHUNK` bytes of lanes at most, unless a single update is larger."""
+    rows = max(CHUNK // (updates.shape[1] * WIDE), 1)
+    for start in range(0, len(updates), rows):
+        some = updates[start : start + rows]
+        part = packed(some, layout, pool)
+        if part.size > 2 * CHUNK and len(some) > 1:  # long text: as many more chunks as it is too large
+            for at in range(0, len(some), step := max(len(some) * CHUNK // part.size, 1)):
+                yield _chunk(packed(some[at : at + step], layout, pool))
+        else:
+            yield _chunk(part)
+
+
+def _chunk(part: SpilledPart) -> bytes:
+    head = np.array(
+        [part.rows, part.width, len(part.lanes), *(number for lane in part.lanes for number in lane)], np.int64
+    )
+    return b"".join((head.data, *part.buffers))
+
+
+def from_chunks(found: Sequence[bytes], layout: Layout, pool: Pool) -> np.ndarray:
+    """Return the updates of some chunks, at least one, in a matrix."""
+    parts = [_head(chunk) for chunk in found]
+    matrix, row = room_for([part for part, _ in parts]), 0
+    for chunk, (part, start) in zip(found, parts, strict=True):
+        unpack(matrix[row : row + part.rows], part, memoryview(chunk)[start:], layout, pool)
+        row += part.rows
+    return matrix
+
+
+def _head(chunk: bytes) -> tuple[SpilledPart, int]:
+    """Return the part of a chunk without its bytes, and where these begin."""
+    rows, width, count = np.frombuffer(chunk, np.int64, 3).tolist()
+    numbers = np.frombuffer(chunk, np.int64, 2 * count, 3 * WIDE).tolist()
+    start = (3 + 2 * count) * WIDE
+    lanes = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+    return SpilledPart(rows, width, len(chunk) - start, lanes, ()), start
 
 
 def _is_pooled(layout: Layout) -> bool:

@@ -1,0 +1,181 @@
+"""Plans of DataFrames: the same for a Spark in this process (`classic`) and one behind an address (`connect`).
+
+A plan is some rows, and steps over them: before each step Spark's shuffle brings the rows of a shard together, and sorts them. A step runs as `mapInArrow`, so rows
+pass as Arrow batches, whose chunks Spark neither reads nor changes. It compresses, serves and sorts them, and repeats what fails.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import frozen
+from ddcli.runtime.chain import RESULT, TASK, Row
+from ddcli.runtime.spark.session import explained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from ddcli.engine.progress import Progress
+    from ddcli.errors import DdError
+    from ddcli.runtime.chain import Step
+    from ddcli.runtime.spark.session import Function
+
+ROWS = "shard int, edge int, turn int, last int, chunk binary"
+BATCH = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+}
+"""The most that a Python process gets at once: a chunk may have some MB, and Spark's default is 10 000 rows."""
+ROOM = 16 << 20
+"""Bytes of chunks after which a Python process hands over a batch."""
+
+
+@frozen
+class Alone:
+    """A step that calls a function for each row: tasks that send no rows."""
+
+    function: Function
+    common: bytes
+    title: str
+
+    def __call__(self, rows: Iterator[Row], attempt: str) -> Iterator[Row]:
+        for row in rows:
+            yield Row(row.shard, RESULT, 0, 0, self.function(self.common, row.chunk, f"{attempt}-{row.shard}"))
+
+
+class Plans(ABC):
+    """A Spark that runs plans (the protocol `Spark`, but for its facts)."""
+
+    session: Any
+    """The session: of pyspark, or of its Connect."""
+
+    def run(
+        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
+    ) -> list[bytes]:
+        """Return `function(common, task, attempt)` of each task; no two attempts have the same name `attempt`."""
+        rows = [Row(at, TASK, 0, 0, task) for at, task in enumerate(tasks)]
+        done = self.exchange([Alone(function, common, about)], rows, [len(tasks)], about, progress)
+        found = {row.shard: row.chunk for row in done}
+        return [found[at] for at in range(len(tasks))]
+
+    def exchange(
+        self, steps: Sequence[Step], rows: Sequence[Row], partitions: Sequence[int], about: str, progress: Progress
+    ) -> list[Row]:
+        """Return the rows of the last step. Each step gets the rows of the one before, the first one `rows`, in so many partitions."""
+        tag = f"dd-{secrets.token_hex(4)}"
+        with (
+            explained(self._error),
+            self._set(BATCH),
+            self._named(tag, about),
+            self._followed(tag, partitions, progress),
+        ):
+            frame = self.session.createDataFrame(_table(rows))
+            for step, count in zip(steps, partitions, strict=True):
+                sorted_ = frame.repartitionById(count, "shard").sortWithinPartitions("shard", "edge", "turn")
+                frame = sorted_.mapInArrow(_over_batches(pickle.dumps(step), getattr(step, "title", "")), ROWS)
+            done = frame.toArrow()
+        return [Row(*values) for values in zip(*(column.to_pylist() for column in done.columns), strict=True)]
+
+    @abstractmethod
+    def _error(self, error: Exception) -> DdError:
+        """Return an error of Spark as one for people."""
+
+    @abstractmethod
+    def _named(self, tag: str, about: str) -> AbstractContextManager[None]:
+        """Name the jobs that are started meanwhile, by a tag and for people; cancel them when the user interrupts."""
+
+    @abstractmethod
+    def _followed(self, tag: str, partitions: Sequence[int], progress: Progress) -> AbstractContextManager[None]:
+        """Show the progress of the tagged jobs, of steps with so many tasks."""
+
+    @contextmanager
+    def _set(self, settings: dict[str, str]) -> Iterator[None]:
+        """Change settings of the session for a while: it may be the caller's."""
+        conf = self.session.conf
+        before = {name: conf.get(name, None) for name in settings}
+        for name, value in settings.items():
+            conf.set(name, value)
+        try:
+            yield
+        finally:
+            self._reset(before)
+
+    def _reset(self, settings: dict[str, str | None]) -> None:
+        for name, value in settings.items():
+            if value is None:
+                self.session.conf.unset(name)
+            else:
+                self.session.conf.set(name, value)
+
+
+def _table(rows: Sequence[Row]) -> pa.Table:
+    import pyarrow as pa
+
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types(), strict=True)]
+    return pa.table(arrays, names=list(Row._fields))
+
+
+def types() -> list[pa.DataType]:
+    """Return the types of the columns of rows."""
+    import pyarrow as pa
+
+    return [*[pa.int32()] * (len(Row._fields) - 1), pa.binary()]
+
+
+def _over_batches(step: bytes, title: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step as a function over Arrow batches. It is pickled with its code, and imports ddcli only where it runs."""
+
+    def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import pickle
+
+        # A task has one core; libraries would take all.
+        for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
+        from pyspark import TaskContext
+
+        from ddcli.runtime.spark.plans import in_batches, rows_of
+
+        here = TaskContext.get()
+        assert here is not None
+        call = pickle.loads(step)  # noqa: S301
+        yield from in_batches(call(rows_of(batches), str(here.taskAttemptId())))
+
+    do.__name__ = do.__qualname__ = title or do.__name__  # Spark's pages show it
+    return do
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    """Yield the rows of batches."""
+    for batch in batches:
+        *numbers, chunks = batch.columns
+        for shard, edge, turn, last, chunk in zip(*(column.to_pylist() for column in numbers), chunks, strict=True):
+            yield Row(shard, edge, turn, last, chunk.as_py())
+
+
+def in_batches(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of some rows each."""
+    import pyarrow as pa
+
+    def batch() -> pa.RecordBatch:
+        arrays = [pa.array(column, kind) for column, kind in zip(zip(*held, strict=True), types(), strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, names=list(Row._fields))
+
+    held: list[Row] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += len(row.chunk)
+        if size >= ROOM:
+            yield batch()
+            held.clear()
+            size = 0
+    if held:
+        yield batch()
