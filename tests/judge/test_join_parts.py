@@ -22,6 +22,7 @@ from tests.judge.case import Case
 from tests.judge.harness import judge
 from tests.judge.logs import cuts, updates
 from tests.judge.sizes import join_few
+from tests.spark.support import Here, started
 from tests.yaml_text import write_yaml
 
 READERS = {
@@ -88,8 +89,10 @@ def in_parts(seed, shards):
 @settings(max_examples=many(60))
 @given(joined(), st.sampled_from([1, 3]), st.integers(0, 2**32))
 def test_joins_in_parts_mean_what_is_written(case, shards, seed):
-    with tempfile.TemporaryDirectory() as folder, in_parts(seed, shards):
-        judge(case, Path(folder))
+    """In this process, or as tasks of others."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, in_parts(seed, shards), started(Here(seed)):
+        judge(case, Path(folder), lambda: {"engine": chance.choice(["local", "spark"])})
 
 
 def test_an_output_has_each_record_once_where_both_sides_change(shop, monkeypatch):
