@@ -70,7 +70,7 @@ NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*)),')
     metavar="COLUMN,...",
 )
 @CSV_OPTION
-@click.option("--plain", is_flag=True, help="Compare the rows of files as they are, even those of a log.")
+@click.option("--plain", is_flag=True, help="Compare the rows of files as they are, also the updates of a log.")
 @click.option(
     "--select",
     metavar="OUTPUT",

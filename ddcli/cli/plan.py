@@ -28,7 +28,7 @@ WORK = 10
 def command(pipeline: Path, until: str | None, state: str | None, counts: bool, exit_code: bool, output: str) -> None:
     """Show the work of a run of PIPELINE: the files and rows to read.
 
-    For a changed file it also shows which arrangements the run keeps or builds anew; which outputs change, and by which edits of the file; and which operators have a worse class of work (see `dd explain`).
+    For a changed file it also shows which arrangements the run keeps or builds anew; which outputs change, and the edits of the file that change them; and which operators have a worse class of work (see `dd explain`).
     Then it lists the choices of the plan, with the figures that decided them: columns and filters, the order of joins, delta joins, shared arrangements,
     collections that are kept once in place of their filtered parts, and sides that are kept apart.
 

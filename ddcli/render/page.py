@@ -165,7 +165,7 @@ def page(drawing: Drawing) -> str:
             _table(view),
             _loops(view),
             "</main>",
-            "<footer><p>Seconds are those of all threads together. A shared arrangement has a double border.</p></footer>",
+            "<footer><p>Seconds are summed over all threads. A shared arrangement has a double border.</p></footer>",
             f"<script>{SCRIPT}</script>",
             "</body></html>",
         ]

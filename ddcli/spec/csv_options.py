@@ -117,7 +117,7 @@ KEYS = {
     "timestamp_format": Key(MomentFormat(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"),
     "header": Key(
         Flag(),
-        about="false: the columns are those of `columns`, in order; default: true, but inferred columns ask where it looks otherwise",
+        about="false: the columns are as in `columns`, in order; default: true, but inferred columns ask where it looks otherwise",
     ),
     "comment": Key(Literally("the beginning of a comment"), about="lines that begin with it are skipped"),
     "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header to skip"),

@@ -298,7 +298,7 @@ OPERATORS: dict[str, Shape[Any]] = {
     "enter": EnterScope(),
     "arrange": record(
         operator_model.Arrange,
-        {"by": Key(COLUMNS, required=True), "export": Key(NAME, about="the name by which other pipelines import it")},
+        {"by": Key(COLUMNS, required=True), "export": Key(NAME, about="its name for the pipelines that import it")},
         "arrange: {by: [customer_id]}",
     ),
     "inspect": operator(operator_model.Inspect, "label", Words("a label")),

@@ -57,7 +57,7 @@ KEYS = {
     "table": Key(
         Words("a name"), about="the name of the table in the database; default: the output's", argument="called"
     ),
-    "key": Key(COLUMNS, about="columns of which no two rows of the table in the database have the same values"),
+    "key": Key(COLUMNS, about="columns that identify a row of the table in the database"),
 }
 EXAMPLE = "{path: marts/orders/}"
 
