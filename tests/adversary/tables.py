@@ -140,7 +140,7 @@ def _delta(number: int, seed: int, shop: Shop) -> None:
     hidden = _hide(shop)
     logs = [name for name in files if name.startswith("_delta_log/")]
     for _ in range(chance.choice([1, 1, 2])):
-        name = chance.choice([name for name in logs if name in files])
+        name = chance.choice([name for name in logs if files.get(name) is delta_files()[number][name]])
         if name.endswith(".parquet"):
             files[name] = _checkpoint(files[name], chance, hidden)
         elif chance.random() < 0.1:
