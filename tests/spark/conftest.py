@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.job.options import SparkOptions
 from ddcli.runtime.spark.start import start
-from tests.spark.servers import SMALL
+from tests.spark.servers import FOUND, SMALL
 
 MASTER = "local[2,4]"
 """Two tasks at once, each tried four times."""
@@ -23,9 +25,12 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark(tmp_path_factory):
     """Return the running Spark, which runs with the engine spark find by themselves."""
     pytest.importorskip("pyspark")
-    found = start(SparkOptions(MASTER, SETTINGS), "tests", cache_dir())
+    settings = SETTINGS | {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(FOUND), prepend=os.pathsep)
+        found = start(SparkOptions(MASTER, settings), "tests", cache_dir())
     yield found
     found.close()

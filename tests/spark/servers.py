@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import ROOT
+
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """What makes a JVM quick to start, and small."""
+
+
+FOUND = ROOT / "ddcli/spark/found"
+"""The module by which Spark finds the format `dd`, which an installation has at its top: one from before may lack it."""
 
 
 def home() -> Path:
@@ -29,6 +35,7 @@ def environment() -> dict[str, str]:
         "SPARK_DAEMON_MEMORY": "512m",
         "SPARK_DAEMON_JAVA_OPTS": SMALL,
         "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(FOUND), os.environ.get("PYTHONPATH")))),
     }
 
 
