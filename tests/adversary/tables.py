@@ -223,7 +223,8 @@ def _iceberg(seed: int, shop: Shop) -> None:
 def _hide(shop: Shop) -> Path:
     """Write a file beside the shop, with a text that no output may have."""
     path = shop.around / "hidden.parquet"
-    pl.DataFrame({"id": [1], "s": [HIDDEN], "k": [HIDDEN]}).write_parquet(path)
+    columns = {"id": [1], "s": [HIDDEN], "k": [1], "v": [HIDDEN], "p": ["x"], "at": [None]}  # those of the tables
+    pl.DataFrame(columns, schema_overrides={"at": pl.Datetime("us", "UTC")}).write_parquet(path)
     return path
 
 
