@@ -26,7 +26,7 @@ class Cluster(classic.Classic):
     """Executors come at the given seconds; the driver ends at a time."""
 
     def __init__(self, clock, coming, ends=1e9, **settings):
-        super().__init__(None, owned=True)
+        super().__init__(SimpleNamespace(sparkContext=None), owned=True)
         self.clock, self.coming, self.ends = clock, coming, ends
         self.settings = {f"spark.{name.replace('_', '.')}": value for name, value in settings.items()}
 
