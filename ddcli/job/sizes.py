@@ -10,9 +10,12 @@ import math
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.engine.operators.join import PairRoom
+
+if TYPE_CHECKING:
+    from ddcli.engine.operators.join import PairRoom
 
 BASE = 180 << 20
 """The bytes that a run has resident before it has read a row: Python, polars, pyarrow, kernels."""
@@ -71,6 +74,8 @@ class Sizes:
     @property
     def pairs(self) -> PairRoom:
         """The room for rows of joins."""
+        from ddcli.engine.operators.join import PairRoom  # with numpy, which a run with nothing new does without
+
         return PairRoom(self.joined, each=self.room is not None)
 
     def streams(self, rows: int) -> bool:

@@ -6,7 +6,7 @@ import re
 import polars as pl
 import pytest
 
-from ddcli.store.state.manifest import BEFORE, manifest_path, read_newest
+from ddcli.store.state.manifest import WHOLE, manifest_path, read_newest
 from tests.harness import ORDER_COLUMNS, contents, files
 from tests.store.test_manifest import rewrite
 
@@ -514,7 +514,16 @@ def test_a_state_of_the_format_before_is_planned_anew_by_a_run_with_nothing_new(
         older.setattr("ddcli.plan.windows.way", lambda _call: 0)
         ran(orders)
     state = orders.folder / ".dd/orders"
-    rewrite(manifest_path(state, read_newest(state).number), {"format": BEFORE})
+    manifest = read_newest(state)
+
+    def whole(file):
+        return {name: getattr(file, name) for name in file.__slots__}
+
+    arrangements = {
+        name: entry.to_json() | {"shards": [[whole(file) for file in shard] for shard in entry.shards]}
+        for name, entry in manifest.arrangements.items()
+    }
+    rewrite(manifest_path(state, manifest.number), {"format": WHOLE, "arrangements": arrangements}, ["batches"])
     before = contents(orders.folder / "out/placed")
     back = ["retract", "orders.yaml", "orders/1.parquet", "--dry-run"]
     assert orders(*back).code == 4

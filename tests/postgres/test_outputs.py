@@ -103,10 +103,10 @@ def test_a_table_that_another_state_writes(make):
     judges.judge_another_writer(make(0))
 
 
-def test_two_names_of_one_table(tmp_path, database, execute):
+def test_two_names_of_one_table(tmp_path, database, execute, monkeypatch):
     execute("create schema marts")
-    by_path = f"{database}&options=-csearch_path%3Dmarts"
-    judges.judge_names_of_one_table(DatabaseFollower(tmp_path / "shop", by_path, keyed=False), ["t", "marts.t"])
+    monkeypatch.setenv("PGOPTIONS", "-c search_path=marts")
+    judges.judge_names_of_one_table(DatabaseFollower(tmp_path / "shop", database, keyed=False), ["t", "marts.t"])
 
 
 def test_an_output_with_another_name(make):

@@ -168,4 +168,4 @@ def test_what_is_written_for_a_file_in_any_style_is_a_pipeline(tmp_path, monkeyp
         (tmp_path / "q.yaml").write_text(written_pipeline(source).text)
         assert check_file(tmp_path / "q.yaml").errors == (), source.read_text()
         tried += 1
-    assert tried > many(150) // 10
+    assert tried > many(150) // 20

@@ -344,7 +344,7 @@ def read_manifest(path: Path) -> Manifest:
             raise StateError("a file of the state is gone", place=str(state / SEGMENTS / name), hint=RESTORE) from None
 
     try:
-        if version == BEFORE:
+        if version < FORMAT:
             text_of(tree["engine"])
             tree["engine"] = ""  # this version may plan differently, so that a run with nothing new must plan again
         check_number(tree["number"], path)
