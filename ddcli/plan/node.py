@@ -101,7 +101,7 @@ NO_KEYS: Keys = frozenset()
 
 Origins = dict[str, list[tuple[int, str]]]
 Partition = tuple[tuple[str, "Type"], ...] | None
-"""The columns by which a collection lies in shards, each with the type that it had at the exchange, which decided its lanes. None: nothing is known."""
+"""The columns that a collection is partitioned by, each with the type that it had at the exchange, which decided its lanes. None: nothing is known."""
 Values = dict[str, Any]
 """Values of some of a record's columns."""
 
@@ -172,7 +172,7 @@ class Node:
         return "change"
 
     def partition(self, times: int) -> Partition:
-        """Return the columns by which the records of a physical node are in shards: all of them are in the record, so equal ones are together.
+        """Return the columns that the records of a physical node are partitioned by: all of them are in the record, so equal ones are together.
 
         Times have `times` coordinates. If equal records already share a shard, no exchange is needed.
         """

@@ -13,17 +13,9 @@ from ddcli.store.state.verify import verify_state
 from tests.crash.shop import Shop
 from tests.harness import ROOT
 from tests.objects.shop import Remote
-from tests.spark.servers import SMALL, standalone
+from tests.spark.servers import ON_THIS_MACHINE, standalone
 
 VERSIONED = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
-SETTINGS = {
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": SMALL,
-    "spark.driver.extraJavaOptions": SMALL,
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-}
 
 
 def ever(endpoint, bucket):
@@ -54,7 +46,7 @@ def test_executors_meet_in_shuffles_and_the_bucket(tmp_path, endpoint, bucket):
     there = Remote(Shop.make(tmp_path / "remote"), bucket)
     path = there.local.folder / "shop.yaml"
     path.write_text(path.read_text().replace("name: shop\n", "name: shop\nshards: 4\n"))
-    conf = [word for pair in SETTINGS.items() for word in ("--conf", "=".join(pair))]
+    conf = [word for pair in ON_THIS_MACHINE.items() for word in ("--conf", "=".join(pair))]
     with standalone(tmp_path) as (master, _):
         for step in range(3):
             there.supply(step)

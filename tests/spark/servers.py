@@ -15,6 +15,15 @@ import pytest
 from tests.harness import ROOT
 
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+ON_THIS_MACHINE = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": SMALL,
+    "spark.driver.extraJavaOptions": SMALL,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+"""Settings of a run on a cluster whose machines are this one."""
 """What makes a JVM quick to start, and small."""
 
 

@@ -18,7 +18,7 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import collect_garbage
 from tests.harness import ROOT
 from tests.spark.deadly import DEADLY_HEAD, PIPELINE
-from tests.spark.servers import SMALL, standalone
+from tests.spark.servers import ON_THIS_MACHINE, standalone
 from tests.spark.support import assert_all_named
 
 pytestmark = [
@@ -103,13 +103,7 @@ for line in sys.stdin:
     except DdError as error:
         print(json.dumps(error.render()), flush=True)
 """
-SETTINGS = {
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": SMALL,
-    "spark.driver.extraJavaOptions": SMALL,
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
+SETTINGS = ON_THIS_MACHINE | {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
     "spark.speculation.minTaskRuntime": "50ms",

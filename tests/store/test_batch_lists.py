@@ -2,7 +2,6 @@
 
 import json
 import random
-import tarfile
 import threading
 from dataclasses import replace
 
@@ -16,11 +15,11 @@ from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry
 from ddcli.store.state.export import export_state
 from ddcli.store.state.holds import Hold, holding, write_hold
-from ddcli.store.state.manifest import FORMAT, WHOLE, Manifest, manifest_path, read_manifest, read_newest
+from ddcli.store.state.manifest import WHOLE, Manifest, manifest_path, read_manifest, read_newest
 from ddcli.store.state.names import ARRANGEMENT
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.upkeep import compact_state, reshard_state, verify
-from tests.crash.shop import Shop
+from tests.crash.shop import Shop, judge_former_state
 from tests.draws import many
 from tests.harness import ROOT
 from tests.store.support import Dead, Faulty, names
@@ -265,19 +264,7 @@ def test_a_small_state_is_one_file(tmp_path):
 
 def test_a_state_of_format_8_is_read_and_goes_on(tmp_path):
     """The version before named all batches in the manifest."""
-    with tarfile.open(OLD) as archive:
-        archive.extractall(tmp_path, filter="data")
-    shop = Shop(tmp_path)
-    (path,) = (shop.state / "manifest").iterdir()
-    assert b'"format":%d' % WHOLE in path.read_bytes()
-    assert verify(shop.state)[2] == []
-    for step in (2, 3):
-        shop.supply(step)
-        shop.run()
-        assert shop.rows() == shop.meant(step + 1)
-        (path,) = (shop.state / "manifest").iterdir()
-        assert b'"format":%d' % FORMAT in path.read_bytes()
-    assert verify(shop.state)[2] == []
+    judge_former_state(OLD, WHOLE, tmp_path)
 
 
 def test_upkeep_of_a_state_with_lists(early, monkeypatch, tmp_path):

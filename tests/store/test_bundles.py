@@ -26,11 +26,11 @@ from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.export import export_state
-from ddcli.store.state.manifest import BEFORE, FORMAT, Manifest, manifest_path, read_newest
+from ddcli.store.state.manifest import BEFORE, Manifest, manifest_path, read_newest
 from ddcli.store.state.upkeep import collect_garbage, compact_state, verify
 from ddcli.store.state.verify import OpenBundles, verify_state
 from tests import draws
-from tests.crash.shop import Shop
+from tests.crash.shop import judge_former_state
 from tests.draws import many
 from tests.harness import ROOT
 from tests.secret import SECRET
@@ -247,19 +247,7 @@ def test_a_copy_and_a_compaction_have_files_of_their_own(tmp_path):
 
 def test_a_state_of_the_format_before_goes_on(tmp_path):
     """It is read as it is, by every command, and its next commit makes it one of this format."""
-    with tarfile.open(OLD) as archive:
-        archive.extractall(tmp_path, filter="data")
-    shop = Shop(tmp_path)
-    (path,) = (shop.state / "manifest").iterdir()
-    assert b'"format":%d' % BEFORE in path.read_bytes()
-    assert verify(shop.state)[2] == []
-    for step in (2, 3):
-        shop.supply(step)
-        shop.run()
-        assert shop.rows() == shop.meant(step + 1)
-        (path,) = (shop.state / "manifest").iterdir()
-        assert b'"format":%d' % FORMAT in path.read_bytes()
-    assert verify(shop.state)[2] == []
+    judge_former_state(OLD, BEFORE, tmp_path)
 
 
 def test_verify_finds_any_bit_of_a_bundle(tmp_path):
