@@ -34,8 +34,7 @@ from ddcli.engine.places import Handle
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Nest
-from ddcli.expressions.steps import ExplodeStep
-from ddcli.plan import loops, physical
+from ddcli.plan import groupings, loops, physical, physical_joins
 from ddcli.plan.loops import level, outer_nodes
 from ddcli.plan.node import below
 
@@ -135,7 +134,7 @@ def assemble(
         else:
             layout = result.outputs[name] = Layout(node.schema)
             in_parts = scope.pairs is not None and scope.pairs.each
-            if node.partition(scope.nt) is not None and not (in_parts and _repeats(node)):
+            if node.partition(scope.nt) is not None and not (in_parts and node.repeats):
                 result.owned.add(name)
             elif parted and scope.workers.count > 1:
                 parts = [Consolidate() for _ in pools]
@@ -149,29 +148,6 @@ def assemble(
         result.sources[scan.name] = assembly.sources.fed.get(scan.name, handle)
         result.layouts[scan.name] = Layout(scan.schema)
     return result
-
-
-def _keeps_signs(node: Node) -> bool:
-    """Return whether an operator always emits only inserts for inserts."""
-    if isinstance(node, physical.Linear):
-        return not any(isinstance(step, ExplodeStep) for step in node.steps)
-    if isinstance(node, physical.SignedSum):
-        return -1 not in node.signs
-    plain = physical.Arrangement | physical.Consolidated | physical.Show
-    return isinstance(node, plain) and not isinstance(node, physical.Filtered)
-
-
-def _repeats(node: Node) -> bool:
-    """Return whether the parts in which a join emits its rows may have equal ones at a node: behind the join, or where it leaves out columns."""
-    if isinstance(node, physical.EquiJoin):
-        left, right = node.inputs
-        assert isinstance(right, physical.Arrangement)
-        kept = {(side, source) for _, side, source in node.columns}
-        values = {("right", name) for name in right.schema if name not in right.key}
-        return not kept >= {("left", name) for name in left.schema} | values
-    if isinstance(node, physical.Linear | physical.OrderLanes | physical.SignedSum):
-        return any(isinstance(each, physical.EquiJoin) or _repeats(each) for each in node.inputs)
-    return False
 
 
 @dataclass(frozen=True)
@@ -233,21 +209,21 @@ class _Assembly:
             return handle
         inputs = [self.handle(child) for child in node.inputs]
         summed = (
-            isinstance(node, physical.Accumulate | physical.StandingRecord)
+            isinstance(node, groupings.Accumulate | physical.StandingRecord)
             and self.scope.combines
             and self.scope.nt == 1
         )
         if summed:
             inputs = self.summed(node, *inputs)
-        moved = summed and isinstance(node, physical.Accumulate) and not self.scope.streams
-        if isinstance(node, physical.RowLookup) and self.scope.workers.count > 1:
+        moved = summed and isinstance(node, groupings.Accumulate) and not self.scope.streams
+        if isinstance(node, physical_joins.RowLookup) and self.scope.workers.count > 1:
             inputs = self.brought(node, *inputs)
         shards = self.shards(partial(self.operators.operator, node))
         if isinstance(node, physical.Arrangement):
             self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
         # Updates of a chain of lookups at later rounds continue at once: they must meet the others as of this step.
-        joins, wraps = physical.EquiJoin | physical.DeltaJoin, isinstance(node, physical.Filtered)
-        shifts = isinstance(node, joins | physical.EnterAt)
+        joins, wraps = physical_joins.EquiJoin | physical_joins.DeltaJoin, isinstance(node, physical.Filtered)
+        shifts = isinstance(node, joins | loops.EnterAt)
         handle = self.scope.add(
             shards,
             *inputs,
@@ -258,7 +234,7 @@ class _Assembly:
             wraps=wraps,
             arranges=isinstance(node, physical.Arrangement),
         )
-        self.scope.call(handle, node.fingerprint, node.kind, keeps_signs=_keeps_signs(node), takes=not summed)
+        self.scope.call(handle, node.fingerprint, node.kind, keeps_signs=node.keeps_signs, takes=not summed)
         if self.operators.times > 1 and isinstance(node, joins):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth
@@ -278,7 +254,7 @@ class _Assembly:
             times = self.scope.add(shards, read, width=layout.width, layout=layout)
             self.scope.call(times, node.fingerprint, node.kind, emits=False)
             return [times]
-        assert isinstance(node, physical.Accumulate)
+        assert isinstance(node, groupings.Accumulate)
         combines = [Combine(reduction(node, self.operators.times)) for _ in range(self.scope.workers.count)]
         layout = Layout(node.inputs[0].schema)
         rows = self.scope.add(combines, read, width=layout.width, layout=layout)
@@ -295,7 +271,7 @@ class _Assembly:
         permutes = [Permute(range(layout.width), self.scope.nt) for _ in range(self.scope.workers.count)]
         return self.scope.add(permutes, read, width=layout.width, layout=layout, route=lanes)
 
-    def brought(self, node: physical.RowLookup, updates: Handle, arranged: Handle) -> list[Handle]:
+    def brought(self, node: physical_joins.RowLookup, updates: Handle, arranged: Handle) -> list[Handle]:
         """Return the handles that a lookup reads, with the updates in the shards of the rows that they look up."""
         if is_in_order(node):
             return [updates, arranged]

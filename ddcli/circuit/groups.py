@@ -37,9 +37,9 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
 from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
-from ddcli.plan import physical
-from ddcli.plan.physical import ALL
-from ddcli.plan.reductions import accumulated, cells, is_gathered
+from ddcli.plan import groupings, windows
+from ddcli.plan.cells import accumulated, cells, is_gathered
+from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,7 @@ MOST_COPIES = 2**30
 """The copies of records that polars gets at once, at most: so a wrong diff fills no memory."""
 
 
-def accumulations(node: physical.Accumulate) -> list[Aggregate]:
+def accumulations(node: groupings.Accumulate) -> list[Aggregate]:
     """Return the sums of an accumulation beside the number of records, over its input's value lanes."""
     values = value_layout(node.inputs[0].schema, node.by)
     found: list[Aggregate] = []
@@ -66,7 +66,7 @@ def accumulations(node: physical.Accumulate) -> list[Aggregate]:
     return found
 
 
-def aggregates(node: physical.Group, pool: Pool) -> list[Aggregate]:
+def aggregates(node: groupings.Group, pool: Pool) -> list[Aggregate]:
     """Return the aggregates of a reduction, as many lanes as its cells have, over the values of its arrangement."""
     (arranged,) = node.inputs
     values = value_layout(arranged.schema, node.by)
@@ -80,23 +80,23 @@ def aggregates(node: physical.Group, pool: Pool) -> list[Aggregate]:
     return found
 
 
-def summing_calls(node: physical.Accumulate | physical.Group) -> list[AggregateCall]:
+def summing_calls(node: groupings.Accumulate | groupings.Group) -> list[AggregateCall]:
     """Return the call that each aggregate of a reduction belongs to, in the order of the aggregates."""
-    calls = accumulated(node.calls).values() if isinstance(node, physical.Accumulate) else node.calls
+    calls = accumulated(node.calls).values() if isinstance(node, groupings.Accumulate) else node.calls
     values = value_layout(node.inputs[0].schema, node.by)
     return [call for call in calls for _ in ([call] if is_gathered(call) else kernel_aggregates(call, values))]
 
 
 def sum_error(
-    error: SumOverflow, node: physical.Accumulate | physical.Group | physical.WindowedGroup, pool: Pool
+    error: SumOverflow, node: groupings.Accumulate | groupings.Group | windows.WindowedGroup, pool: Pool
 ) -> DdError:
     """Return the error of a sum that left its type in the words of the pipeline file: its place, its text, the group."""
-    by = node.inputs[0].key if isinstance(node, physical.WindowedGroup) else node.by  # type: ignore[attr-defined]
+    by = node.inputs[0].key if isinstance(node, windows.WindowedGroup) else node.by  # type: ignore[attr-defined]
     key = Layout({name: node.schema[name] for name in by})
     (values,) = decode(np.array([error.key], np.int64), key, pool).rows(named=True)
     shown = [f"{name} = {value!r}" for name, value in values.items() if name != ALL]
     group = f", in the group where {', '.join(shown)}" if shown else ""
-    if isinstance(node, physical.WindowedGroup):
+    if isinstance(node, windows.WindowedGroup):
         call = node.calls[error.aggregate].aggregate
     else:
         call = summing_calls(node)[error.aggregate] if error.aggregate >= 0 else None
@@ -166,7 +166,7 @@ def _number(kind: Type) -> Number:
     return "unsigned" if kind.kind == "uint64" else "signed"
 
 
-def top(node: physical.Top, pool: Pool) -> Aggregate:
+def top(node: groupings.TopK, pool: Pool) -> Aggregate:
     """Return the aggregate that keeps the first rows of each group, all columns of the result that are not its key."""
     (arranged,) = node.inputs
     by = arranged.key  # type: ignore[attr-defined]
@@ -267,7 +267,7 @@ def gathered_function(
     return evaluate
 
 
-def python_reducer(node: physical.PythonGroup, pool: Pool) -> Aggregate:
+def python_reducer(node: groupings.PythonGroup, pool: Pool) -> Aggregate:
     """Return the aggregate that calls a Python function `(key, [(value, count), ...]) -> [(value, count), ...]` a group.
 
     Key and values are tuples of Python values in the order of their columns.

@@ -28,7 +28,7 @@ from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.secret import PUBLIC
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.types import POOLED, Type
-from ddcli.plan import physical
+from ddcli.plan import asof, groupings, loops, physical, physical_joins, windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ INT64 = Type("int64")
 
 def _reporting(
     operator: Group | Local | RunningWindow,
-    node: physical.Accumulate | physical.Group | physical.WindowedGroup,
+    node: groupings.Accumulate | groupings.Group | windows.WindowedGroup,
     pool: Pool,
 ) -> Operator:
     """Have a reduction's overflow reported in the words of the pipeline file: the engine knows no columns."""
@@ -172,8 +172,8 @@ class Operators:
         keep = keeping(whole.schema, filters, self.pool(shard))
         return Filtered(self.arranged[whole.fingerprint][shard], keep, asked)
 
-    @operator.register(physical.EquiJoin)
-    def _(self, node: physical.EquiJoin, shard: int) -> Operator:
+    @operator.register(physical_joins.EquiJoin)
+    def _(self, node: physical_joins.EquiJoin, shard: int) -> Operator:
         left, right = node.inputs
         assert isinstance(left, physical.Arrangement)
         assert isinstance(right, physical.Arrangement)
@@ -187,8 +187,8 @@ class Operators:
             self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take, self._room(node)
         )
 
-    @operator.register(physical.HalfJoin)
-    def _(self, node: physical.HalfJoin, shard: int) -> Operator:
+    @operator.register(physical_joins.HalfJoin)
+    def _(self, node: physical_joins.HalfJoin, shard: int) -> Operator:
         lanes, nk = lookup_lanes(node)
         at = {lane: place for place, lane in reversed([*enumerate(lanes)])}
         given, found = (Layout(each.schema) for each in node.inputs)
@@ -207,21 +207,21 @@ class Operators:
         room = self.scope.pairs
         return room and self._rooms.setdefault(node.fingerprint, PairRoom(room.size, each=room.each))
 
-    @operator.register(physical.RowCount)
-    def _(self, node: physical.RowCount, shard: int) -> Operator:
+    @operator.register(physical_joins.RowCount)
+    def _(self, node: physical_joins.RowCount, shard: int) -> Operator:
         lanes, nk = lookup_lanes(node)
         return RowCount(None if is_in_order(node) else lanes, self.looked_up(node, shard), nk, new=node.new)
 
-    @operator.register(physical.FewerRows)
-    def _(self, node: physical.FewerRows, shard: int) -> Operator:
+    @operator.register(physical_joins.FewerRows)
+    def _(self, node: physical_joins.FewerRows, shard: int) -> Operator:
         return FewerRows(self.scope.nt, fewer=node.fewer)
 
-    @operator.register(physical.DeltaJoin)
-    def _(self, node: physical.DeltaJoin, shard: int) -> Operator:
+    @operator.register(physical_joins.DeltaJoin)
+    def _(self, node: physical_joins.DeltaJoin, shard: int) -> Operator:
         return Concat([1] * len(node.inputs), Layout(node.schema).width + self.scope.nt + 1)
 
-    @operator.register(physical.EnterAt)
-    def _(self, node: physical.EnterAt, shard: int) -> Operator:
+    @operator.register(loops.EnterAt)
+    def _(self, node: loops.EnterAt, shard: int) -> Operator:
         return EnterAt(self.scope.nt)
 
     @operator.register(physical.Shift)
@@ -242,8 +242,8 @@ class Operators:
     def _(self, node: physical.OrderLanes, shard: int) -> Operator:
         return Permute(order_lanes(node), self.scope.nt)
 
-    @operator.register(physical.Accumulate)
-    def _(self, node: physical.Accumulate, shard: int) -> Operator:
+    @operator.register(groupings.Accumulate)
+    def _(self, node: groupings.Accumulate, shard: int) -> Operator:
         reduce = reduction(node, self.times)
         return _reporting(
             Accumulate(
@@ -253,22 +253,22 @@ class Operators:
             self.pool(shard),
         )
 
-    @operator.register(physical.Group)
-    def _(self, node: physical.Group, shard: int) -> Operator:
+    @operator.register(groupings.Group)
+    def _(self, node: groupings.Group, shard: int) -> Operator:
         return _reporting(self.group(node, node.by, aggregates(node, self.pool(shard)), shard), node, self.pool(shard))
 
-    @operator.register(physical.PythonGroup)
-    def _(self, node: physical.PythonGroup, shard: int) -> Operator:
+    @operator.register(groupings.PythonGroup)
+    def _(self, node: groupings.PythonGroup, shard: int) -> Operator:
         return self.group(node, node.by, [python_reducer(node, self.pool(shard))], shard)
 
-    @operator.register(physical.Top)
-    def _(self, node: physical.Top, shard: int) -> Operator:
+    @operator.register(groupings.TopK)
+    def _(self, node: groupings.TopK, shard: int) -> Operator:
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arrangement)
         return self.group(node, arranged.key, [top(node, self.pool(shard))], shard)
 
-    @operator.register(physical.WindowedGroup)
-    def _(self, node: physical.WindowedGroup, shard: int) -> Operator:
+    @operator.register(windows.WindowedGroup)
+    def _(self, node: windows.WindowedGroup, shard: int) -> Operator:
         from ddcli.circuit.windows import TOGETHER, deciding_lanes, window
         from ddcli.engine.operators.neighbours import Neighbours
 
@@ -282,8 +282,8 @@ class Operators:
         near = Neighbours(key.width, values.width, calls, node.reach, deciding_lanes(node, pool))
         return _reporting(Local(near, self.own_arranged(node, shard)), node, pool)
 
-    @operator.register(physical.RunningGroup)
-    def _(self, node: physical.RunningGroup, shard: int) -> Operator:
+    @operator.register(windows.RunningGroup)
+    def _(self, node: windows.RunningGroup, shard: int) -> Operator:
         from ddcli.circuit.running_windows import ContinuedCalls, mark_layout
         from ddcli.engine.operators.running_windows import Running, RunningWindow
 
@@ -300,8 +300,8 @@ class Operators:
         marks = self.trace(node, key, mark_layout(node), shard)
         return _reporting(RunningWindow(running, self.own_arranged(node, shard), marks), node, pool)
 
-    @operator.register(physical.AsofGroup)
-    def _(self, node: physical.AsofGroup, shard: int) -> Operator:
+    @operator.register(asof.AsofGroup)
+    def _(self, node: asof.AsofGroup, shard: int) -> Operator:
         from ddcli.engine.operators.asof import AsofJoin
 
         (arranged,) = node.inputs
@@ -320,8 +320,8 @@ class Operators:
             return Local(join, self.own_arranged(node, shard))
         return self.group(node, arranged.key, [Gather(join.width, join.gathered, single=False)], shard)
 
-    @operator.register(physical.Multiplicity)
-    def _(self, node: physical.Multiplicity, shard: int) -> Operator:
+    @operator.register(groupings.Threshold)
+    def _(self, node: groupings.Threshold, shard: int) -> Operator:
         arranged = self.own_arranged(node, shard)
         threshold = Threshold(Layout(node.schema).width, self.times, multiplicity(node.function))
         if self.scope.nt == 1:
@@ -342,7 +342,7 @@ class Operators:
         output, waiting = self.output_trace(node, by, shard), self.waiting(node, by, shard)
         return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
 
-    def looked_up(self, node: physical.RowLookup, shard: int) -> Joinable:
+    def looked_up(self, node: physical_joins.RowLookup, shard: int) -> Joinable:
         """Return the arrangement in which updates are looked up."""
         return self.arranged[node.arranged.fingerprint][shard]
 
@@ -375,7 +375,7 @@ class Operators:
         )
 
 
-def reduction(node: physical.Accumulate, nt: int) -> Reduce:
+def reduction(node: groupings.Accumulate, nt: int) -> Reduce:
     """Return the reduction of an accumulation, over times of `nt` coordinates."""
     key = Layout({name: node.schema[name] for name in node.by})
     return Reduce(key.width, value_layout(node.inputs[0].schema, node.by).width, nt, accumulations(node))

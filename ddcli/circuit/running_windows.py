@@ -17,8 +17,8 @@ from ddcli.engine.operators.reduce_replay import Replay
 from ddcli.engine.operators.running_windows import Continued
 from ddcli.expressions.types import Type
 from ddcli.named_tuple import NamedTuple
+from ddcli.plan.cells import window_cells
 from ddcli.plan.physical import lane_column, lane_columns
-from ddcli.plan.windows import cells
 
 if TYPE_CHECKING:
     from ddcli.circuit.windows import Mask
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Schema
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan import physical
+    from ddcli.plan import windows
 
 ROWS = "$rows"
 """The column of a mark that counts the rows of the partition up to there."""
 
 
-def order_columns(node: physical.RunningGroup) -> Schema:
+def order_columns(node: windows.RunningGroup) -> Schema:
     """Return the columns of the arrangement that hold a row's place in the order."""
     schema = node.inputs[0].schema
     found: Schema = {}
@@ -45,16 +45,16 @@ def order_columns(node: physical.RunningGroup) -> Schema:
     return found
 
 
-def counts_rows(node: physical.RunningGroup) -> bool:
+def counts_rows(node: windows.RunningGroup) -> bool:
     """Return whether a call needs, beside its state, the number of rows before."""
     return any(call.function in ("rank", "nth_value") for call in node.calls)
 
 
-def mark_layout(node: physical.RunningGroup) -> Layout:
+def mark_layout(node: windows.RunningGroup) -> Layout:
     """Return the layout of a mark's values: its place, the number of rows up to there if that matters, and the cells of each call."""
     found = order_columns(node) | ({ROWS: Type("int64")} if counts_rows(node) else {})
     for at, call in enumerate(node.calls):
-        found |= cells(at, call)
+        found |= window_cells(at, call)
     return Layout(found)
 
 
@@ -74,7 +74,7 @@ class _Block(NamedTuple):
 class ContinuedCalls(WindowCalls):
     """The calls of a running window over an arrangement's values: `Running`'s protocol."""
 
-    def __init__(self, node: physical.RunningGroup, pool: Pool):
+    def __init__(self, node: windows.RunningGroup, pool: Pool):
         super().__init__(node, pool)
         self.backwards = node.backwards
         self.counts = counts_rows(node)

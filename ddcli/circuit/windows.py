@@ -16,8 +16,7 @@ from ddcli.engine.operators.reduce_aggregates import Gather, Gathered, null_test
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED
-from ddcli.plan.reductions import is_gathered
-from ddcli.plan.windows import cells
+from ddcli.plan.cells import is_gathered, window_cells
 
 if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Literal
     from ddcli.expressions.types import Type
     from ddcli.expressions.windows import FrameBound, WindowCall
-    from ddcli.plan import physical
+    from ddcli.plan import windows
 
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -37,13 +36,13 @@ TOGETHER = 500_000
 """The rows of windows that are evaluated together: each has several copies and a dozen numbers meanwhile."""
 
 
-def window(node: physical.WindowedGroup, pool: Pool) -> Gather:
+def window(node: windows.WindowedGroup, pool: Pool) -> Gather:
     """Return the aggregate that computes, for each row of a group, the result's columns that are not the key."""
     calls = WindowCalls(node, pool)
     return Gather(calls.result.width, calls, single=False)
 
 
-def deciding_lanes(node: physical.WindowedGroup, pool: Pool) -> int:
+def deciding_lanes(node: windows.WindowedGroup, pool: Pool) -> int:
     """Return how many of the first lanes of the arrangement's values decide a row's place: those of the keys, where hashes come after them."""
     (arranged,) = node.inputs
     values = value_layout(arranged.schema, arranged.key)  # type: ignore[attr-defined]
@@ -54,13 +53,13 @@ def deciding_lanes(node: physical.WindowedGroup, pool: Pool) -> int:
 class WindowCalls:
     """The calls of a window over an arrangement's values."""
 
-    def __init__(self, node: physical.WindowedGroup, pool: Pool):
+    def __init__(self, node: windows.WindowedGroup, pool: Pool):
         (arranged,) = node.inputs
         by = arranged.key  # type: ignore[attr-defined]
         self.node, self.pool = node, pool
         self.values = value_layout(arranged.schema, by)
         self.result = value_layout(node.schema, by)
-        made = [cells(at, call) for at, call in enumerate(node.calls)]
+        made = [window_cells(at, call) for at, call in enumerate(node.calls)]
         own = {name for each in made for name in each}
         self.cells = [self.result.take(each) for each in made]
         carried = [name for name in self.result.names if name not in own]
@@ -185,7 +184,7 @@ class WindowCalls:
         position = at
         kernels: list[Aggregate]
         if is_gathered(aggregate):
-            ((name, kind),) = cells(at, call).items()
+            ((name, kind),) = window_cells(at, call).items()
             kernels = [Gather(kind.lanes, gathered_function(aggregate, position, kind, layout, self.pool))]
             nothing = column_of(Layout({name: kind}), name).nothing
         else:

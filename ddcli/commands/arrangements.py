@@ -9,9 +9,9 @@ from ddcli.errors import DdError
 from ddcli.job.request import read_request
 from ddcli.plan import presence
 from ddcli.plan.changes import describe
-from ddcli.plan.descriptions import OWN, by_words
-from ddcli.plan.physical import ALL, WAITING, Arrangement, Linear
+from ddcli.plan.physical import WAITING, Arrangement, Linear
 from ddcli.plan.places import places
+from ddcli.plan.words import ALL, OWN
 from ddcli.store.state.pipeline_file import file_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
 def _name(node: Node, names: Mapping[str, str], at: Mapping[str, OperatorPlace]) -> str:
     """Return the collection that an arrangement has; of one between the operators of a collection its words, and the collection's name."""
     if isinstance(node, Arrangement) and node.inputs[0].fingerprint in names:
-        by = by_words(node)
+        by = node.groups
         return f"{names[node.inputs[0].fingerprint]} by {by}" if by else names[node.inputs[0].fingerprint]
     if node.fingerprint in names:
         return names[node.fingerprint]

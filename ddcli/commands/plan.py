@@ -200,7 +200,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
     from ddcli.plan.choices import plan_choices
-    from ddcli.plan.estimates import estimated_rows
+    from ddcli.plan.physical_graph import estimated_rows
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.log.reader import LogReader
     from ddcli.store.time_text import format_frontier
@@ -273,7 +273,7 @@ def _state_work(
     wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None, expected: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the work on arrangements and outputs; `expected` are the estimated rows of a new state's arrangements, by fingerprint."""
-    from ddcli.plan.changes import describe, keeps_state
+    from ddcli.plan.changes import describe
     from ddcli.plan.logical import EXPORT
     from ddcli.plan.physical import WAITING
     from ddcli.store.state.entries import Size
@@ -285,7 +285,7 @@ def _state_work(
                 describe(node), estimated=round(expected[node.fingerprint]) if node.fingerprint in expected else None
             )
             for node in wanted.graph.nodes
-            if keeps_state(node, times)
+            if node.keeps_state(times)
         ]
         outputs = {name: OutputWork("new") for name in wanted.graph.outputs if not name.startswith(EXPORT)}
         return {"built": tuple(built), "outputs": outputs}

@@ -91,8 +91,6 @@ class RunBudget:
 
     def check_work(self, graph: PhysicalGraph, places: Callable[[], Mapping[str, OperatorPlace]]) -> list[BudgetError]:
         """Return an error for each operator of a plan whose work is of a worse class than the file allows, at its place."""
-        from ddcli.plan.descriptions import details
-
         if not self.work:
             return []
         errors = []
@@ -101,7 +99,8 @@ class RunBudget:
             most, span = self.work.get(place.collection if place else None) or self.work.get(None) or (None, None)
             if found is None or most is None or WORK_CLASSES.index(found) <= WORK_CLASSES.index(most):
                 continue
-            how = f" ({'; '.join(details(node))})" if details(node) else ""
+            details = node.details()
+            how = f" ({'; '.join(details)})" if details else ""
             errors.append(
                 BudgetError(
                     f"{place.path if place else 'the pipeline'}: work: {found}, but the budget is {most}: "

@@ -1,27 +1,121 @@
-"""As-of joins: the operator as a logical node, and its lowering to one arrangement of both sides' rows, in the order of the compared columns."""
+"""As-of joins: as they are written, and as the engine computes them, over one arrangement of both sides' rows in the order of the compared columns."""
 
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import meet
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.types import POOLED, Type
-from ddcli.plan import logical, physical
-from ddcli.plan.join import comparable, joined_columns, match_keys
-from ddcli.plan.physical import ALL
-from ddcli.plan.reductions import INT64
+from ddcli.plan import physical
+from ddcli.plan.cells import INT64
+from ddcli.plan.joins import BinaryNode, comparable, joined_columns, match_keys
+from ddcli.plan.logical import renamed_keys
+from ddcli.plan.loops import level
+from ddcli.plan.node import inherited
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange, column_as, is_not_null, linear, project
+from ddcli.plan.words import ALL, AT, SIDE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Node
+    from ddcli.plan.node import Columns, Keys, Lowering, Node, Origins
     from ddcli.spec import operator_model
+
+
+class AsofJoin(BinaryNode):
+    """Each left record with the right record of its key that is nearest: of those at or before its value, one with the greatest.
+
+    `on` pairs columns that are equal, `at` is the pair that is compared. With `forward` it is the least value at or after, and `strict` leaves
+    equal values out. Of several such records it is the first by the right columns in the order of `columns`, lane by lane. Nulls are
+    neither equal nor before. A right record, of these columns alone, counts once if its multiplicity is positive; the left one's is that of the result. `how`
+    decides whether left records without a partner stay, with nulls; `columns` is as in a join.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    at: tuple[str, str]
+    how: str
+    forward: bool
+    strict: bool
+    columns: tuple[tuple[str, str, str], ...]
+
+    def column_origins(self) -> Origins:
+        """Return the origins of the left side's columns: the nearest record depends on all that have the key."""
+        return {
+            name: [(0, source), *((1, other) for one, other in self.on if one == source)]
+            for name, side, source in self.columns
+            if side != "right"
+        }
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        """Read of the right side all columns that the join has, wanted or not: they decide among records with equal values."""
+        left = {source for name, side, source in self.columns if name in wanted and side != "right"}
+        right = {source for _, side, source in self.columns if side == "right"}
+        ons = [frozenset(pair[side] for pair in (*self.on, self.at)) for side in (0, 1)]
+        return [ons[0] | left, ons[1] | right]
+
+    @inherited
+    def unique(self) -> Keys:
+        return renamed_keys(
+            self.inputs[0].unique, {source: name for name, side, source in reversed(self.columns) if side != "right"}
+        )
+
+    def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the known columns of the left and of the right record, from values of the result's; of the right one also its key."""
+        known = [(side, source, values[name]) for name, side, source in self.columns if name in values]
+        left = {source: value for side, source, value in known if side != "right"}
+        right = {other: left[one] for one, other in self.on if one in left}
+        return left, right | {source: value for side, source, value in known if side == "right"}
+
+    @property
+    def condition(self) -> str:
+        """Return the comparison, by the columns' names in the result."""
+        named = {source: name for name, side, source in self.columns if side == "right"}
+        return f"{self.at[0]} {self.compared} {named.get(self.at[1], self.at[1])}"
+
+    @property
+    def compared(self) -> str:
+        """Return the operator that compares the left value with the right one."""
+        return ("<" if self.forward else ">") + "=" * (not self.strict)
+
+    @property
+    def place_values(self) -> tuple[Any, ...]:
+        return (self.on, self.at, self.how, self.compared)
+
+    def lowered(self, lowering: Lowering) -> Node:
+        return lower_asof(self, lowering.node(self.left), lowering.node(self.right), lowering.schema(self))
+
+
+class AsofGroup(physical.OfGroups):
+    """The left rows of each group of an `Arrangement` input, each with the nearest right row's columns. State.
+
+    The first of a row's values, `SIDE`, is 0 or 1 for its side; then come `lanes` integers, in whose order the last right row before
+    a left one is its nearest; then the left's columns, and `rights` of the right. `condition` is its comparison for people.
+    """
+
+    kind: ClassVar[str] = "asof_join"
+    lanes: int
+    rights: tuple[str, ...]
+    inner: bool
+    strict: bool
+    condition: str
+
+    @property
+    def work(self) -> str:
+        return "output" if physical.in_order_of_time(self) else super().work
+
+    def keeps_state(self, times: int) -> bool:
+        return times > 1 or level(self) > 0
+
+    def details(self) -> list[str]:
+        partner = f"the nearest with {self.condition}"
+        return [f"of each {self.arranged.key_text()}", partner, "inner" if self.inner else "left"]
 
 
 def asof_join(left: Relation, right: Relation, operator: operator_model.AsofJoin, name: str | None) -> Relation:
@@ -42,9 +136,7 @@ def asof_join(left: Relation, right: Relation, operator: operator_model.AsofJoin
         )
     schema, columns, qualified, aliases = joined_columns(left, right, pairs, operator.how, name, operator.span)
     forward = operator.direction == "forward"
-    node = logical.AsofJoin(
-        (left.node, right.node), schema, pairs, at, operator.how, forward, operator.strict, tuple(columns)
-    )
+    node = AsofJoin((left.node, right.node), schema, pairs, at, operator.how, forward, operator.strict, tuple(columns))
     return Relation(node, qualified, aliases)
 
 
@@ -53,7 +145,7 @@ def is_ordered(kind: Type) -> bool:
     return kind.kind not in POOLED and kind.kind not in ("null", "months")
 
 
-def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) -> Node:
+def lower_asof(node: AsofJoin, left: Node, right: Node, wanted: Schema) -> Node:
     """Return the physical nodes of an as-of join over its sides, with the `wanted` columns.
 
     Rows with a null in a compared column have no partner: none of them is arranged.
@@ -79,7 +171,7 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
             name: column_as(source, child.schema[source].required(), keys[name]) for name, source in sources
         } or {ALL: Literal(0, INT64)}
         at = child.schema[node.at[side]].required()
-        columns |= {physical.SIDE: Literal(side, INT64), physical.AT: Column(node.at[side], at)}
+        columns |= {SIDE: Literal(side, INT64), AT: Column(node.at[side], at)}
         for name, (of, source, kind) in given.items():
             here = column_as(source, kind, values[name])
             columns[name] = here if of == side else Literal(None, values[name])
@@ -87,8 +179,8 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
         steps.append(MapStep(tuple(columns.items())))
         schema = {name: expression.type for name, expression in columns.items()}
         prepared = linear(child, steps, schema, fuse=False)
-        shown = keys | {physical.SIDE: INT64} | ordered | values
-        return physical.OrderLanes((prepared,), shown, ((physical.lane_column(0), physical.AT, node.forward),))
+        shown = keys | {SIDE: INT64} | ordered | values
+        return physical.OrderLanes((prepared,), shown, ((physical.lane_column(0), AT, node.forward),))
 
     def compared(child: Node, side: int) -> list[Expression]:
         """Return the compared columns of a side that may be null."""
@@ -96,11 +188,9 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
         return [Column(name, child.schema[name]) for name in names if child.schema[name].nullable]
 
     inner = node.how == "inner"
-    both = physical.SignedSum((rows(left, 0), rows(right, 1)), keys | {physical.SIDE: INT64} | ordered | values, (1, 1))
+    both = physical.SignedSum((rows(left, 0), rows(right, 1)), keys | {SIDE: INT64} | ordered | values, (1, 1))
     rights = tuple(name for name, (side, _, _) in given.items() if side)
-    found = physical.AsofGroup(
-        (arrange(both, keys),), keys | values, len(ordered), rights, inner, node.strict, node.condition
-    )
+    found = AsofGroup((arrange(both, keys),), keys | values, len(ordered), rights, inner, node.strict, node.condition)
     named = {one: name for name, (one, _) in reversed(on.items())}
     results: dict[str, Expression] = {}
     for name, side, source in node.columns:

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import dataclass
 from ddcli.plan import physical
-from ddcli.plan.descriptions import by_words
 from ddcli.plan.edits import collections_of
 from ddcli.plan.generations import substitute
-from ddcli.plan.logical import EXPORT
+from ddcli.plan.logical import EXPORT, INPUT
 from ddcli.plan.loops import level
-from ddcli.plan.outline import INPUT, wording
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
 
@@ -37,7 +35,7 @@ INTERNAL = re.compile(r'"?[#$]\w')
 CONTENTS = "="
 """The prefix of scans of an arrangement's contents, instead of an input."""
 
-RECORDS = physical.UpsertTable | physical.SnapshotTable | physical.WatchedRecords
+RECORDS = physical.KeptTable | physical.WatchedRecords
 """The nodes that keep the records of an input as they are."""
 
 Change = Literal["same", "changed", "new"]
@@ -102,7 +100,7 @@ class PlanChanges:
     @cached_property
     def stateful(self) -> list[Node]:
         """The nodes that keep state."""
-        return [node for node in self.plan.graph.nodes if keeps_state(node, self.times)]
+        return [node for node in self.plan.graph.nodes if node.keeps_state(self.times)]
 
     @cached_property
     def built(self) -> dict[str, Node]:
@@ -192,34 +190,11 @@ class PlanChanges:
         same = len(inputs) == len(node.inputs)
         below = [self._compare(child, other) for child, other in zip(node.inputs, inputs, strict=True)] if same else []
         reasons = list(dict.fromkeys(reason for each in below for reason in each))
-        now = wording(node)
+        now = node.wording
         return reasons if (kind, words) == now else [_differ(kind, words, *now), *reasons]
 
     def _has(self, fingerprint: str) -> bool:
         return fingerprint in self.known.arrangements or fingerprint + WAITING in self.known.arrangements
-
-
-def keeps_state(node: Node, times: int) -> bool:
-    """Return whether a node keeps state, for times with so many coordinates."""
-    if isinstance(node, physical.Filtered) or physical.is_imported(node):
-        return False
-    always = (
-        physical.Arrangement
-        | physical.Accumulate
-        | physical.Group
-        | physical.PythonGroup
-        | physical.Top
-        | physical.StandingRecord
-    )
-    if isinstance(node, always | physical.Delay | RECORDS):
-        return True
-    # In totally ordered time, counts and a row's neighbours are read from the arrangement, and no join returns updates at future times.
-    near = isinstance(node, physical.WindowedGroup) and node.reach is not None
-    if near or isinstance(node, physical.Multiplicity | physical.AsofGroup):
-        return times > 1 or level(node) > 0
-    return isinstance(node, physical.WindowedGroup) or (
-        times > 1 and isinstance(node, physical.EquiJoin | physical.DeltaJoin)
-    )
 
 
 def as_source(node: Node, times: int) -> Node:
@@ -235,8 +210,7 @@ def describe(node: Node) -> str:
     """Return a description of the collection that a node's state holds: `orders by customer`, `sums by region of orders`."""
     inputs = sorted({each.name for each in _scans(node)})
     of = ", ".join(inputs)
-    by = by_words(node)
-    grouped = f" by {by}" if by else ""
+    grouped = f" by {node.groups}" if node.groups else ""
     return (
         f"{of}{grouped}"
         if isinstance(node, physical.Arrangement)

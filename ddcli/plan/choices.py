@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import frozen
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column
-from ddcli.plan import logical, physical
-from ddcli.plan.changes import describe, keeps_state
+from ddcli.plan import joins, logical, physical, physical_joins
+from ddcli.plan.changes import describe
 from ddcli.plan.delta import delta_joins, identity
-from ddcli.plan.descriptions import without_parentheses
 from ddcli.plan.generation import place
 from ddcli.plan.join_order import MUCH, reordered
 from ddcli.plan.kept_sides import OFTEN, by_conditions, kept_rows
 from ddcli.plan.node import Graph, below
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.places import places
+from ddcli.plan.words import without_parentheses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generation import Generation
     from ddcli.plan.generations import Plan
-    from ddcli.plan.logical import Join
+    from ddcli.plan.joins import Join
     from ddcli.plan.node import Node
 
 
@@ -71,7 +71,7 @@ def _shared(plan: Plan) -> Iterator[PlanChoice]:
     times = next((scan.nt for scan in plan.graph.scans().values()), 1)
     readers = Counter(child.fingerprint for node in plan.graph.nodes for child in node.inputs)
     for node in plan.graph.nodes:
-        if readers[node.fingerprint] > 1 and keeps_state(node, times):
+        if readers[node.fingerprint] > 1 and node.keeps_state(times):
             why = f"{readers[node.fingerprint]} operators read the same"
             yield PlanChoice("shared", "collections", f"{describe(node)} is kept once", why)
 
@@ -141,7 +141,7 @@ def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
     stand = {node.fingerprint for node in moved.operators.values()}
     for node in moved.graph.nodes():
         if isinstance(node, logical.Apply) and isinstance(node.step, FilterStep) and node.fingerprint not in stand:
-            if generation.wholes and isinstance(node.inputs[0], logical.Join):
+            if generation.wholes and isinstance(node.inputs[0], joins.Join):
                 continue  # it may be there so that a collection is kept once
             names = inputs_of(node)
             of = f"inputs.{names[0]}" if len(names) == 1 else "collections"
@@ -204,7 +204,7 @@ def _deltas(bound: BoundPipeline, plan: Plan, generation: Generation, part: Grap
         kept = {
             node.arranged.fingerprint
             for node in physical_graph({"": delta}).nodes
-            if isinstance(node, physical.RowLookup)
+            if isinstance(node, physical_joins.RowLookup)
         }
         path = at[delta.fingerprint].path if delta.fingerprint in at else "collections"
         words = f"keeps no intermediate results of the joins of {_listed(inputs_of(join))}"

@@ -20,7 +20,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import Type
-from ddcli.plan import loops, physical
+from ddcli.plan import loops, physical, physical_joins
 from ddcli.plan.loops import level
 from ddcli.plan.node import Graph, below, digest
 from ddcli.plan.physical import is_constant
@@ -53,7 +53,7 @@ def delta_joins(
     found: dict[str, Node] = {}
     taken: set[str] = set()
     for node in reversed(nodes):
-        if isinstance(node, physical.EquiJoin) and node.fingerprint not in taken:
+        if isinstance(node, physical_joins.EquiJoin) and node.fingerprint not in taken:
             join = _Joined(readers)
             join.add(node)
             other = join.delta() if join.parts.isdisjoint(engines) else None
@@ -93,13 +93,13 @@ class _Joined:
     result: list[tuple[str, Place]] = field(default_factory=list)
     schema: Schema = field(default_factory=dict)
 
-    def add(self, node: physical.EquiJoin) -> None:
+    def add(self, node: physical_joins.EquiJoin) -> None:
         """Add the last join, with the joins below it."""
         self.schema = node.schema
         places = self._join(node)
         self.result = [(name, places[name]) for name in node.schema]
 
-    def _join(self, node: physical.EquiJoin, depth: int = 1) -> dict[str, Place]:
+    def _join(self, node: physical_joins.EquiJoin, depth: int = 1) -> dict[str, Place]:
         """Add a join at this depth below the last one, and return the origin of each of its columns."""
         self.parts.add(node.fingerprint)
         left, right = node.inputs
@@ -120,7 +120,7 @@ class _Joined:
         if type(node) is physical.Arrangement and self.readers[node.fingerprint] == 1 and depth < MOST:
             names, below, passed, _ = _unwrapped(node)
             alone = all(self.readers[each.fingerprint] == 1 for each in (*passed, below))
-            if alone and isinstance(below, physical.EquiJoin):
+            if alone and isinstance(below, physical_joins.EquiJoin):
                 places = self._join(below, depth + 1)
                 self.parts.update(each.fingerprint for each in (node, *passed))
                 return {name: places[source] for name, source in names.items()}
@@ -155,7 +155,7 @@ class _Joined:
                     break
                 chains += ends
             else:
-                return physical.DeltaJoin(tuple(chains), self.schema)
+                return physical_joins.DeltaJoin(tuple(chains), self.schema)
         return None
 
     def _is_joined(self, place: Place) -> bool:
@@ -185,7 +185,7 @@ class _Joined:
         node = ends[0]
         while node.inputs[0] is not first.arranged:
             node = node.inputs[0]
-        alike = isinstance(node, physical.RowLookup) and node.on[: len(node.arranged.key)]
+        alike = isinstance(node, physical_joins.RowLookup) and node.on[: len(node.arranged.key)]
         return [one for one, _ in alike or ()] == [*first.arranged.key], ends
 
     def _continued(self, node: Node, bound: Mapping[Place, str], way: _OpenChain) -> list[Node]:
@@ -211,7 +211,7 @@ class _Joined:
         columns = dict([*counted.schema.items()][:-2])
         ends: list[Node] = []
         for lookup, fewer in ((best, False), (other, True)):
-            chosen = physical.FewerRows((counted,), columns, fewer)
+            chosen = physical_joins.FewerRows((counted,), columns, fewer)
             found = self._after_lookup(chosen, bound, lookup, replace(way, parted=True))
             if not found:
                 return self._after_lookup(node, bound, best, way)
@@ -277,7 +277,7 @@ class _Joined:
             side, source, schema[name] = given[place]
             columns.append((name, side, source))
             found[place] = name
-        joined = physical.HalfJoin((node, arranged), schema, lookup.on, lookup.new, tuple(columns))
+        joined = physical_joins.HalfJoin((node, arranged), schema, lookup.on, lookup.new, tuple(columns))
         return self._continued(self._joinable(joined, found) if left else joined, found, replace(way, left=left))
 
 
@@ -339,9 +339,9 @@ def _widened(node: Node, lookup: _Lookup) -> tuple[Node, _Lookup]:
 
 def _counted(node: Node, lookup: _Lookup, number: int) -> Node:
     """Return updates with the number of rows that a lookup finds for each, in the lookup's order."""
-    count = _fresh(f"{physical.ROWS}{number}", node.schema)
+    count = _fresh(f"{physical_joins.ROWS}{number}", node.schema)
     columns = {one: node.schema[one] for one, _ in lookup.on} | node.schema | {count: ROW_COUNT}
-    return physical.RowCount((node, lookup.of.arranged), columns, lookup.on, lookup.new)
+    return physical_joins.RowCount((node, lookup.of.arranged), columns, lookup.on, lookup.new)
 
 
 def _unwrapped(node: physical.Arrangement) -> tuple[dict[str, str], Node, list[Node], frozenset[str]]:

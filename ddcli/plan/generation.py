@@ -11,9 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import quoted
-from ddcli.plan import logical
 from ddcli.plan.delta import delta_joins, identity, with_delta_joins
 from ddcli.plan.join_order import much_smaller, reordered
 from ddcli.plan.kept_sides import Share, by_conditions, chosen_wholes, kept_whole, sides_above
@@ -25,8 +22,8 @@ from ddcli.plan.pushdown import MovedFilters, as_written, pushed_down, read_by_s
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ddcli.plan.joins import Join
     from ddcli.plan.kept_sides import JoinSide
-    from ddcli.plan.logical import Join
     from ddcli.plan.physical_graph import PhysicalGraph
 
 
@@ -39,20 +36,9 @@ def place(node: Node) -> str:
     Unlike its fingerprint, that stays when an input declares one more column, or a file has one more.
     """
     for each in below(node, lambda known: known.fingerprint in _PLACES):
-        _PLACES[each.fingerprint] = _place(each)
+        children = [_PLACES[child.fingerprint] for child in each.inputs]
+        _PLACES[each.fingerprint] = digest(each.operator, each.place_values, children)
     return _PLACES[node.fingerprint]
-
-
-def _place(node: Node) -> str:
-    values = node.identity_values
-    if isinstance(node, logical.Join):
-        values = (node.on, node.how)
-    elif isinstance(node, logical.AsofJoin):
-        values = (node.on, node.at, node.how, node.compared)
-    elif isinstance(node, logical.Apply) and isinstance(node.step, MapStep):
-        columns = [(name, expression.text()) for name, expression in node.step.columns]
-        values = tuple((name, text) for name, text in columns if text != quoted(name))
-    return digest(node.operator, values, [_PLACES[child.fingerprint] for child in node.inputs])
 
 
 Choices = Callable[["Join", "Join"], bool]

@@ -22,7 +22,6 @@ from ddcli.plan.join_order import keeps_key, reordered
 from ddcli.plan.kept_sides import Share, by_conditions
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
-from ddcli.plan.outline import outline
 from ddcli.plan.physical_graph import PhysicalGraph, physical_graph
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
-    from ddcli.plan.logical import Join
+    from ddcli.plan.joins import Join
     from ddcli.plan.node import Node
 
 
@@ -68,7 +67,7 @@ class Plan:
         """Return the JSON that a manifest keeps of the plan."""
         return {
             "generations": [generation.to_json() for generation in self.generations],
-            "outline": outline(self.logical),
+            "outline": self.logical.outline(),
         }
 
 

@@ -1,19 +1,33 @@
-"""The operators of a logical graph over groups of records: reductions, the first of a group, windows, multiplicities."""
+"""The operators over groups of records: reductions, the first of a group, multiplicities; as they are written, and as the engine computes them.
+
+A reduction's aggregate calls are computed in cells (see `cells`); its results are expressions over those. When every call is a sum or a
+count, the cells are the state and the input is not kept.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.expressions.tree import Column
+from ddcli.expressions.steps import FilterStep
+from ddcli.expressions.tree import Cast, Column, Expression, Literal, quoted
+from ddcli.expressions.types import POOLED
+from ddcli.plan import physical, words
+from ddcli.plan.cells import INT64, RECORDS, accumulated, cells, finished, has_value, is_accumulable
 from ddcli.plan.logical import columns_of
+from ddcli.plan.loops import level
 from ddcli.plan.node import NO_KEYS, Node, inherited
+from ddcli.plan.shape import arrange, conform, linear, project
+from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ddcli.expressions.aggregates import AggregateCall
-    from ddcli.expressions.tree import Expression
-    from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import Columns, Keys, Origins
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.estimates import PastRows
+    from ddcli.plan.node import Columns, Keys, Lowering, Origins, Partition
 
 
 class Reduce(Node):
@@ -34,6 +48,50 @@ class Reduce(Node):
     @inherited
     def unique(self) -> Keys:
         return frozenset({frozenset(name for name, _ in self.by)})
+
+    @property
+    def wording(self) -> tuple[str, str]:
+        by = ", ".join(
+            name if expression.text() == Column(name, expression.type).text() else f"{name}: {expression.text()}"
+            for name, expression in self.by
+        )
+        results = []
+        for name, expression in self.results:
+            text = expression.text()
+            for at, call in enumerate(self.calls):
+                text = text.replace(Column(f"${at}", call.type).text(), call.text())
+            results.append(f"{name}: {text}")
+        return "reduce", f"by {by}: {', '.join(results)}" if by else ", ".join(results)
+
+    def lowered(self, lowering: Lowering) -> Node:
+        (child,) = self.inputs
+        by = dict(self.by) or {ALL: Literal(0, INT64)}
+        arguments = _Arguments(by)
+        calls = tuple(arguments.rewritten(call) for call in self.calls)
+        given = {name: expression.type for name, expression in arguments.columns.items()}
+        prepared = project(lowering.node(child), arguments.columns, given, fuse=lowering.read_once(child))
+        schema: Schema = {name: given[name] for name in by}
+        key = tuple(by)
+        bindings = {f"${at}": finished(at, call) for at, call in enumerate(calls)}
+        reduced: Node
+        if all(is_accumulable(call) for call in calls):
+            schema |= {RECORDS: INT64}
+            for at, call in accumulated(calls).items():
+                schema |= cells(at, call)
+            bindings |= {f"${at}": Column(RECORDS, INT64) for at in range(len(calls)) if at not in accumulated(calls)}
+            reduced = Accumulate((prepared,), schema, key, calls)
+        else:
+            for at, call in enumerate(calls):
+                schema |= cells(at, call)
+            reduced = Group((arrange(prepared, key),), schema, key, calls)
+        for at, call in enumerate(calls):
+            some = has_value(at, call)
+            if some is not None:
+                reduced = linear(reduced, [FilterStep(some)], reduced.schema, fuse=True)
+        results: dict[str, Expression] = {name: Column(name, given[name]) for name, _ in self.by}
+        results |= {name: expression.substitute(bindings) for name, expression in self.results}
+        types = {name: expression.type for name, expression in results.items()}
+        return conform(project(reduced, results, types, fuse=True), lowering.schema(self), fuse=True)
 
 
 class Grouped(Node, ABC):
@@ -72,11 +130,114 @@ class PythonReduce(Grouped):
     def title(self) -> str:
         return f"reduce {self.function}"
 
+    def lowered(self, lowering: Lowering) -> Node:
+        child = lowering.node(self.inputs[0])
+        columns = {name: Column(name, child.schema[name]) for name in dict.fromkeys(self.by + self.values)}
+        prepared, key = grouped(child, columns, self.by)
+        schema = {name: prepared.schema[name] for name in key} | self.schema
+        group = PythonGroup((arrange(prepared, key),), schema, key, self.values, self.function)
+        return conform(group, lowering.schema(self), fuse=True)
 
-class Threshold(Node):
-    """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct."""
+
+class Computed(Node):
+    """A reduction by `calls`, one record for each group of the `by` columns. State."""
+
+    kind: ClassVar[str] = "reduce"
+    by: tuple[str, ...]
+    calls: tuple[AggregateCall, ...]
+
+    def keeps_state(self, times: int) -> bool:
+        return True
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return emitted_of_groups(self, self.by, inputs, past)
+
+    def details(self) -> list[str]:
+        texts = physical.argument_texts(self)
+        return [
+            f"by {words.key(self.by, texts)}",
+            ", ".join(words.expression(call.text(), texts) for call in self.calls),
+        ]
+
+    @property
+    def groups(self) -> str:
+        names = [name for name in self.by if name != ALL]
+        return words.key(names, physical.argument_texts(self)) if names else ""
+
+    def texts(self) -> dict[str, str]:
+        return self.result_texts()
+
+    def result_texts(self) -> dict[str, str]:
+        texts = physical.argument_texts(self)
+        found = {quoted(RECORDS): "count(*)"} | {own: texts[own] for own in map(quoted, self.by) if own in texts}
+        for at, call in enumerate(self.calls):
+            text = words.expression(call.text(), texts)
+            counted = ", ".join(words.expression(argument.text(), texts) for argument in call.args)
+            found |= {finished(at, call).text(): text, quoted(f"${at}"): text, quoted(f"${at}.n"): f"count({counted})"}
+        return found
+
+
+class Accumulate(Computed):
+    """Sums of a group that continue from themselves: counts and sums of `calls`. Keeps them, not the input.
+
+    The input is `by` then one column for each call's argument; the schema has the columns of `accumulators`. State.
+    """
+
+    @property
+    def exchanged_by(self) -> tuple[str, ...]:
+        return self.by
+
+    def partition(self, times: int) -> Partition:
+        return self.partition_by(self.by)
+
+
+class Group(Computed, physical.OfGroups):
+    """A reduction that reads the rows of its groups: `Arrangement` input, one value for each call, kept beside it. State."""
+
+
+class PythonGroup(physical.OfGroups):
+    """A reduction by a Python function over an `Arrangement` input. State."""
+
+    kind: ClassVar[str] = "reduce"
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+    function: str
+
+    def keeps_state(self, times: int) -> bool:
+        return True
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return emitted_of_groups(self, self.by, inputs, past)
+
+    def details(self) -> list[str]:
+        return [f"by {words.key(self.by, {})}", self.function]
+
+    @property
+    def groups(self) -> str:
+        names = [name for name in self.by if name != ALL]
+        return words.key(names, {}) if names else ""
+
+
+class Threshold(physical.OfGroups):
+    """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct.
+
+    The engine computes it over an arrangement whose key are all columns. State.
+    """
 
     function: Expression | None
+
+    @property
+    def operator(self) -> str:
+        return "Multiplicity" if self.is_physical else "Threshold"
+
+    @property
+    def kind(self) -> str:
+        """The word for it by its function."""
+        return "threshold" if self.function else "distinct"
+
+    @property
+    def work(self) -> str:
+        return "change"
 
     def column_origins(self) -> Origins:
         return self.unchanged()
@@ -85,15 +246,37 @@ class Threshold(Node):
     def unique(self) -> Keys:
         return frozenset({frozenset(self.schema)}) if self.function is None else NO_KEYS
 
+    def lowered(self, lowering: Lowering) -> Node:
+        child = lowering.exactly(self.inputs[0], self.schema)
+        found = Threshold((arrange(child, tuple(self.schema)),), self.schema, self.function)
+        return conform(found, lowering.schema(self), fuse=True)
 
-class TopK(Grouped):
+    def keeps_state(self, times: int) -> bool:
+        return times > 1 or level(self) > 0  # in totally ordered time, counts are read from the arrangement
+
+    def details(self) -> list[str]:
+        return [words.without_parentheses(self.function.text())] if self.function else []
+
+
+class TopK(Grouped, physical.OfGroups):
     """The first `k` records of each group, counting multiplicities, in the order of `order_by` (a column and
     whether it descends), ties by the remaining columns in lane order.
+
+    The engine computes it over an arrangement by the groups' columns. State.
     """
 
+    kind: ClassVar[str] = "top_k"
     certain: ClassVar[bool] = True
     k: int
     order_by: tuple[tuple[str, bool], ...]
+
+    @property
+    def operator(self) -> str:
+        return "Top" if self.is_physical else "TopK"
+
+    @property
+    def identity_values(self) -> tuple[Any, ...]:
+        return (self.k, self.order_by) if self.is_physical else (self.by, self.k, self.order_by)
 
     @property
     def title(self) -> str:
@@ -111,21 +294,81 @@ class TopK(Grouped):
     def unique(self) -> Keys:
         return self.inputs[0].unique | {frozenset(self.by)} if self.k == 1 else self.inputs[0].unique
 
+    def lowered(self, lowering: Lowering) -> Node:
+        child = lowering.exactly(self.inputs[0], self.schema)
+        columns = {name: Column(name, kind) for name, kind in child.schema.items()}
+        prepared, key = grouped(child, columns, self.by)
+        if all(child.schema[name].kind not in POOLED for name, _ in self.order_by):
+            prepared = ranked(prepared, key, self.order_by)
+        schema = {name: prepared.schema[name] for name in key} | self.schema
+        found = TopK((arrange(prepared, key),), schema, key, self.k, self.order_by)
+        return conform(found, lowering.schema(self), fuse=True)
 
-class Window(Grouped):
-    """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in additional columns.
+    def keeps_state(self, times: int) -> bool:
+        return True
 
-    The order is that of `order_by` (a column and whether it descends), ties by the remaining columns in lane order. A record whose
-    multiplicity is negative is no row.
+    def details(self) -> list[str]:
+        texts = self.arranged.texts()
+        order = ", ".join(words.key([name], texts) + " desc" * descending for name, descending in self.order_by)
+        return [f"{self.k} by {order}", f"of each {self.arranged.key_text()}"]
+
+
+def emitted_of_groups(node: Node, by: Sequence[str], inputs: Sequence[float], past: PastRows) -> float:
+    """Return the rows that a reduction is expected to emit; of a single group its record before and after."""
+    found = past.groups(node.fingerprint, inputs[0])
+    return found if [*by] != [ALL] else min(found, 2.0)
+
+
+def grouped(child: Node, columns: Mapping[str, Expression], by: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
+    """Return `child` with these columns, and the key to group it by: a constant where all of it is one group."""
+    key = by or (ALL,)
+    if not by:
+        columns = {ALL: Literal(0, INT64), **columns}
+    return project(child, columns, {name: expression.type for name, expression in columns.items()}, fuse=False), key
+
+
+def ranked(child: Node, key: tuple[str, ...], order_by: tuple[tuple[str, bool], ...]) -> Node:
+    """Return `child` with the lanes of its order columns in front of its values, inverted where the order descends."""
+    lanes = tuple((physical.lane_column(at), name, descending) for at, (name, descending) in enumerate(order_by))
+    schema = {name: child.schema[name] for name in key}
+    for name, source, _ in lanes:
+        schema |= physical.lane_columns(name, child.schema[source])
+    schema |= child.schema
+    return physical.OrderLanes((child,), schema, lanes)
+
+
+class _Arguments:
+    """The columns that the calls read, each computed once; a plain column keeps its name, so that arrangements are shared.
+
+    An aggregated key is also a value: aggregates read only values.
     """
 
-    order_by: tuple[tuple[str, bool], ...]
-    calls: tuple[tuple[str, WindowCall], ...]
+    def __init__(self, by: dict[str, Expression]):
+        self.by = by
+        self.columns: dict[str, Expression] = dict(by)
 
-    @property
-    def title(self) -> str:
-        return f"window {', '.join(call.text() for _, call in self.calls)}"
+    def rewritten(self, call: AggregateCall) -> AggregateCall:
+        """Return the call over columns alone. Constants (a separator, a fraction) stay."""
+        given = [_narrow(arg) if call.function in ("sum", "avg") else arg for arg in call.values]
+        args = (*(self._column(arg) for arg in given), *call.args[len(given) :])
+        order = tuple((self._column(key), descending) for key, descending in call.order_by)
+        return replace(call, args=args, order_by=order)
 
-    @property
-    def order(self) -> tuple[tuple[str, bool], ...]:
-        return self.order_by
+    def _column(self, expression: Expression) -> Column:
+        for name, known in self.columns.items():
+            if known == expression and name not in self.by:
+                return Column(name, expression.type, span=expression.span)
+        name = expression.name if isinstance(expression, Column) else f"$value{len(self.columns)}"
+        if name in self.columns:
+            name = f"$value{len(self.columns)}"
+        self.columns[name] = expression
+        return Column(name, expression.type, span=expression.span)
+
+
+def _narrow(argument: Expression) -> Expression:
+    """Return the argument without a widening to int64: the sum adds the same integers either way."""
+    if isinstance(argument, Cast) and argument.type.kind == "int64" and not argument.try_:
+        inner = argument.argument.type
+        if inner.is_integer and inner.kind != "uint64":
+            return argument.argument
+    return argument

@@ -10,7 +10,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.plan import logical
+from ddcli.plan import joins, logical
 from ddcli.plan.node import Graph
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
-    from ddcli.plan.logical import Join
+    from ddcli.plan.joins import Join
     from ddcli.plan.node import Node
 
 MUCH = 32
@@ -40,9 +40,9 @@ def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
     for node in graph.nodes():
         inputs = tuple(done[child.fingerprint] for child in node.inputs)
         found = node.over(inputs)
-        if isinstance(node, logical.Join) and isinstance(found, logical.Join):
+        if isinstance(node, joins.Join) and isinstance(found, joins.Join):
             first = inputs[0]
-            if isinstance(first, logical.Join) and (other := _small_first(found, first)) and wanted(node, first):
+            if isinstance(first, joins.Join) and (other := _small_first(found, first)) and wanted(node, first):
                 found = other
                 if node.fingerprint in graph.engines:
                     wishes[found.right.fingerprint] = graph.engines[node.fingerprint]
@@ -99,7 +99,7 @@ def _small_first(node: Join, first: Join) -> Join | None:
         else:  # a key of the first join stays one: a join has it from its left side
             below, column = origin[source]
             result.append((name, below, column))
-    return logical.Join((large, inner), node.schema, first.on, "inner", tuple(result))
+    return joins.Join((large, inner), node.schema, first.on, "inner", tuple(result))
 
 
 def joined_whole(left: Node, right: Node, on: Iterable[tuple[str, str]]) -> tuple[Join, dict[str, str]]:
@@ -114,4 +114,4 @@ def joined_whole(left: Node, right: Node, on: Iterable[tuple[str, str]]) -> tupl
         called[name] = next(each for each in chain([name], numbered) if each not in schema)
         schema[called[name]] = kind.required() if name in other_keys else kind
         columns.append((called[name], "right", name))
-    return logical.Join((left, right), schema, on, "inner", tuple(columns)), called
+    return joins.Join((left, right), schema, on, "inner", tuple(columns)), called

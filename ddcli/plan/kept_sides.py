@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column
-from ddcli.plan import logical
+from ddcli.plan import joins, logical
 from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows
 from ddcli.plan.join_order import joined_whole
@@ -159,11 +159,11 @@ def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> Mov
     done: dict[str, Node] = {}
     stands: dict[str, Node] = {}
     """Filters that were moved above a join, by their former nodes."""
-    joins: list[tuple[str, Node]] = []
+    moved_above: list[tuple[str, Node]] = []
     for node in graph.nodes():
         inputs = tuple(done[child.fingerprint] for child in node.inputs)
         found = node.over(inputs)
-        if isinstance(found, logical.Join) and found.how == "inner" and not found.free:
+        if isinstance(found, joins.Join) and found.how == "inner" and not found.free:
             keys = [*zip(*found.on, strict=True)]
             sides = [side_of(child, key) for child, key in zip(inputs, keys, strict=True)]
             wanted = [above(side) for side in sides]
@@ -174,18 +174,18 @@ def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> Mov
                 ]
                 left, right = (sides[at] if each else plain[at] for at, each in enumerate(wanted))
                 join, filtered, found = _joined(found, left, right)
-                joins.append((node.fingerprint, join))
+                moved_above.append((node.fingerprint, join))
                 for side, child in zip((left, right), node.inputs, strict=True):
                     stands |= dict.fromkeys(_moved_above(child, side, done), filtered)
         done[node.fingerprint] = found
-    if not joins:
+    if not moved_above:
         return moved
     outputs = {name: done[node.fingerprint] for name, node in graph.outputs.items()}
     there = {node.fingerprint for node in Graph(outputs).nodes()}
     stands = {each: done[each] if done[each].fingerprint in there else filtered for each, filtered in stands.items()}
     wishes: Engines = {}
     places = [(each, stands.get(each, node)) for each, node in done.items()]
-    for each, node in [*places, *joins]:
+    for each, node in [*places, *moved_above]:
         if each in graph.engines:
             wishes[node.fingerprint] = wishes.get(node.fingerprint, frozenset()) | graph.engines[each]
     same_ = {
@@ -201,7 +201,7 @@ def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> Mov
     return MovedFilters(Graph(outputs, wishes), same_, {**operators, **same_})
 
 
-def _joined(node: logical.Join, left: JoinSide, right: JoinSide) -> tuple[Node, Node, Node]:
+def _joined(node: joins.Join, left: JoinSide, right: JoinSide) -> tuple[Node, Node, Node]:
     """Return the join of two sides' whole collections, that join filtered by the sides' conditions, and that with the columns of the former join."""
     on = sorted(zip(left.key, right.key, strict=True))
     join, called = joined_whole(left.whole, right.whole, on)

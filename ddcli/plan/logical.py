@@ -8,16 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions import stage
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
+from ddcli.expressions.tree import Call, Column, Literal, quoted
+from ddcli.expressions.types import Type
+from ddcli.plan import physical
 from ddcli.plan.node import NO_KEYS, Node, inherited
+from ddcli.plan.shape import conform, linear, with_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.node import Columns, Graph, Keys, Origins
+    from ddcli.plan.node import Columns, Graph, Keys, Lowering, Origins
+
+INT64 = Type("int64")
 
 
 def columns_of(expressions: Iterable[Expression]) -> Columns:
@@ -30,9 +35,13 @@ def is_unique(keys: Keys, columns: Iterable[str]) -> bool:
     return any(key <= set(columns) for key in keys)
 
 
-def _renamed(keys: Keys, names: Mapping[str, str]) -> Keys:
+def renamed_keys(keys: Keys, names: Mapping[str, str]) -> Keys:
     """Return the keys of which all columns have a new name."""
     return frozenset(frozenset(names[name] for name in key) for key in keys if key <= names.keys())
+
+
+INPUT = "input"
+"""The kind of an input, for people."""
 
 
 class Source(Node):
@@ -48,15 +57,34 @@ class Source(Node):
     def identity_values(self) -> tuple[Any, ...]:
         return (self.name, len(self.time), self.meaning, self.arranged)
 
+    @property
+    def wording(self) -> tuple[str, str]:
+        return INPUT, f"{self.name} ({', '.join(f'{name} {kind}' for name, kind in self.schema.items())})"
 
-class Upsert(Node):
+    def lowered(self, lowering: Lowering) -> Node:
+        return physical.Scan((), lowering.schema(self), self.name, len(self.time), self.meaning, self.arranged)
+
+
+class Table(Node):
+    """The current table of an input."""
+
+    key: tuple[str, ...]
+
+    @property
+    def source(self) -> Source:
+        """The input."""
+        (found,) = self.inputs
+        assert isinstance(found, Source)
+        return found
+
+
+class Upsert(Table):
     """The current record of each key of an input whose rows set a key's record from their time on.
 
     The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among those of a key at one time. If it is
     `lasting`, `ORDER` decides among all rows of a key, at any times; among equal ones `MOMENT`, then `SEQUENCE`.
     """
 
-    key: tuple[str, ...]
     lasting: bool = False
 
     @property
@@ -70,17 +98,36 @@ class Upsert(Node):
         sequence = {MOMENT, SEQUENCE} if self.lasting else set()
         return [wanted | {*self.key, PRESENT, ORDER} | sequence]
 
+    def lowered(self, lowering: Lowering) -> Node:
+        source = self.source
+        schema = lowering.schema(self)
+        record = {name: self.schema[name] for name in self.key} | schema
+        rows = record | {name: source.schema[name] for name in (PRESENT, ORDER)}
+        if not self.lasting:
+            table = physical.UpsertTable((lowering.exactly(source, rows),), record, self.key, source.name)
+            return conform(table, schema, fuse=True)
+        rows |= {MOMENT: INT64}
+        fed = lowering.exactly(source, rows | {SEQUENCE: INT64})
+        table = physical.UpsertTable((fed,), rows, self.key, source.name, lasting=True)
+        present = Call("=", (Column(PRESENT, rows[PRESENT]), Literal(1, INT64)), Type("bool"))
+        return conform(linear(table, [FilterStep(present)], rows, fuse=True), schema, fuse=True)
 
-class Snapshots(Node):
+
+class Snapshots(Table):
     """The current table of an input whose rows of one time are the whole table; with a key, a table of one record for each key."""
-
-    key: tuple[str, ...]
 
     def column_origins(self) -> Origins:
         return {name: [(0, name)] for name in self.key or self.schema}
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | set(self.key)]
+
+    def lowered(self, lowering: Lowering) -> Node:
+        source = self.source
+        schema = lowering.schema(self)
+        record = {name: self.schema[name] for name in self.key} | schema
+        plain = physical.SnapshotTable((lowering.exactly(source, record),), record, self.key, source.name)
+        return conform(plain, schema, fuse=True)
 
 
 EXPORT = "export:"
@@ -101,6 +148,13 @@ class Passthrough(Node):
 class Watched(Passthrough):
     """An input whose records are watched: no multiplicity should be negative."""
 
+    def lowered(self, lowering: Lowering) -> Node:
+        (source,) = self.inputs
+        assert isinstance(source, Source)
+        given = lowering.exactly(source, source.schema)
+        watched = physical.WatchedRecords((given,), source.schema, source.name)
+        return conform(watched, lowering.schema(self), fuse=True)
+
 
 PRESENT, ORDER, MOMENT, SEQUENCE = "$present", "$order", "$moment", "$sequence"
 """Columns of rows that are upserts, beside their data."""
@@ -114,6 +168,33 @@ class Apply(Node):
     @property
     def identity_values(self) -> tuple[Any, ...]:
         return (stage.FusedSteps(self.inputs[0].schema, (self.step,)).text(),)
+
+    @property
+    def place_values(self) -> tuple[Any, ...]:
+        if not isinstance(self.step, MapStep):
+            return self.identity_values
+        columns = [(name, expression.text()) for name, expression in self.step.columns]
+        return tuple((name, text) for name, text in columns if text != quoted(name))
+
+    @property
+    def wording(self) -> tuple[str, str]:
+        kind, _, text = str(self.identity_values[0]).partition(" ")
+        return kind, text
+
+    def lowered(self, lowering: Lowering) -> Node:
+        (child,) = self.inputs
+        step = self.step
+        schema = lowering.schema(self)
+        below = lowering.node(child)
+        if isinstance(step, MapStep):
+            step = MapStep(tuple((name, expression) for name, expression in step.columns if name in schema))
+            return linear(below, [step], schema, fuse=lowering.read_once(child))
+        after = {name: below.schema[name] for name in below.schema}
+        if isinstance(step, UnnestStep):
+            after |= {step.name: step.call.type}
+        elif isinstance(step, PythonStep):
+            after = dict(step.output)
+        return conform(linear(below, [step], after, fuse=lowering.read_once(child)), schema, fuse=True)
 
     def column_origins(self) -> Origins:
         return {name: [(0, origin)] for name, origin in self.step.origins(self.inputs[0].schema).items()}
@@ -140,7 +221,7 @@ class Apply(Node):
             for name, each in self.step.columns:  # one that there is twice under its own name, where it has that
                 if isinstance(each, Column) and each.type.required() == have[each.name].required():
                     names[each.name] = name if name == each.name else names.get(each.name, name)
-            return _renamed(self.inputs[0].unique, names)
+            return renamed_keys(self.inputs[0].unique, names)
         return NO_KEYS
 
 
@@ -155,6 +236,11 @@ class JoinFunction(Node):
 
     function: str
     batch: bool
+
+    def lowered(self, lowering: Lowering) -> Node:
+        child = lowering.exactly(self.inputs[0], self.inputs[0].schema)
+        shift = physical.PythonShift((child,), self.schema, self.function, self.batch)
+        return conform(physical.Delay((shift,), self.schema), lowering.schema(self), fuse=False)
 
 
 class Temporal(Node):
@@ -172,6 +258,13 @@ class Temporal(Node):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | columns_of(bound for bound in (self.lower, self.upper) if bound)]
 
+    def lowered(self, lowering: Lowering) -> Node:
+        bounds = {"$from": self.lower, "$until": self.upper}
+        given = {name: bound for name, bound in bounds.items() if bound is not None}
+        child = with_columns(lowering, self, given)
+        shift = physical.Shift((child,), lowering.schema(self), self.lower is not None, self.upper is not None)
+        return physical.Delay((shift,), shift.schema)
+
 
 class Negate(Node):
     """The input with each diff negated."""
@@ -181,6 +274,10 @@ class Negate(Node):
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted]
+
+    def lowered(self, lowering: Lowering) -> Node:
+        schema = lowering.schema(self)
+        return physical.SignedSum((lowering.exactly(self.inputs[0], schema),), schema, (-1,))
 
 
 class Concat(Node):
@@ -192,12 +289,21 @@ class Concat(Node):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted for _ in self.inputs]
 
+    def lowered(self, lowering: Lowering) -> Node:
+        schema = lowering.schema(self)
+        inputs = tuple(lowering.exactly(child, schema) for child in self.inputs)
+        return physical.SignedSum(inputs, schema, (1,) * len(inputs))
+
 
 class Consolidate(Passthrough):
     """The input itself, with at most one update for a record and time."""
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted]
+
+    def lowered(self, lowering: Lowering) -> Node:
+        schema = lowering.schema(self)
+        return physical.Consolidated((lowering.exactly(self.inputs[0], schema),), schema)
 
 
 class Arrange(Passthrough):
@@ -212,11 +318,17 @@ class Arrange(Passthrough):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | set(self.by)]
 
+    def lowered(self, lowering: Lowering) -> Node:
+        return lowering.node(self.inputs[0])
+
 
 class Inspect(Passthrough):
     """The input itself, whose updates are shown to a person under a label."""
 
     label: str
+
+    def lowered(self, lowering: Lowering) -> Node:
+        return physical.Show((lowering.exactly(self.inputs[0], self.schema),), self.schema, self.label)
 
 
 class Once(Node):
@@ -230,157 +342,8 @@ class Once(Node):
     def unique(self) -> Keys:
         return frozenset({frozenset()})
 
-
-class BinaryNode(Node):
-    """Pairs of a left and a right record, one from each of two inputs."""
-
-    @property
-    def left(self) -> Node:
-        return self.inputs[0]
-
-    @property
-    def right(self) -> Node:
-        return self.inputs[1]
-
-
-class Join(BinaryNode):
-    """Pairs of records with equal, non-null keys; `how`: which records without a partner stay, with nulls.
-
-    `on` pairs a left column with a right one. `columns` has where each column of the result comes from: its name,
-    the side ("left", "right", or "key" for one that equals both sides' key) and the column's name there (the left
-    one's for a key).
-    """
-
-    on: tuple[tuple[str, str], ...]
-    how: str
-    columns: tuple[tuple[str, str, str], ...]
-
-    @property
-    def read_by(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(zip(*self.on, strict=True))
-
-    def column_origins(self) -> Origins:
-        """Return the origins of keys, and of the columns of a side that is never missing: a null of the other may stand for any record there."""
-        kept = {
-            "key",
-            *(("left",) if self.how in ("inner", "left") else ()),
-            *(("right",) if self.how in ("inner", "right") else ()),
-        }
-        found: Origins = {}
-        for name, side, source in self.columns:
-            if side in kept:
-                partners = [(1, other) for one, other in self.on if one == source] if side == "key" else []
-                found[name] = [(int(side == "right"), source), *partners]
-        return found
-
-    def reads(self, wanted: Columns) -> list[Columns]:
-        left = {source for name, side, source in self.columns if name in wanted and side != "right"}
-        right = {source for name, side, source in self.columns if name in wanted and side == "right"}
-        return [frozenset(left | {one for one, _ in self.on}), frozenset(right | {other for _, other in self.on})]
-
-    @inherited
-    def unique(self) -> Keys:
-        """Return a side's keys, where each of its records has one partner at most."""
-        found = NO_KEYS
-        left = {source: name for name, side, source in reversed(self.columns) if side != "right"}
-        right = {source: name for name, side, source in reversed(self.columns) if side == "right"}
-        for one, other in self.on:  # a key, which the record has under the left one's name
-            if one in left and self.how == "inner":
-                right.setdefault(other, left[one])
-        if self.how in ("inner", "left") and is_unique(self.inputs[1].unique, [other for _, other in self.on]):
-            found |= _renamed(self.inputs[0].unique, left)
-        if self.how == "inner" and is_unique(self.inputs[0].unique, [one for one, _ in self.on]):
-            found |= _renamed(self.inputs[1].unique, right)
-        return found
-
-    def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the known columns of the left and of the right record, from values of the result's. A key that one side has is the other's, too, unless it is null."""
-        known = [(side, source, values[name]) for name, side, source in self.columns if name in values]
-        left = {source: value for side, source, value in known if side != "right"}
-        right = {source: value for side, source, value in known if side == "right"}
-        for one, other in self.on:
-            if left.get(one) is not None:
-                right.setdefault(other, left[one])
-            elif right.get(other) is not None:
-                left.setdefault(one, right[other])
-        return left, right
-
-
-class AsofJoin(BinaryNode):
-    """Each left record with the right record of its key that is nearest: of those at or before its value, one with the greatest.
-
-    `on` pairs columns that are equal, `at` is the pair that is compared. With `forward` it is the least value at or after, and `strict` leaves
-    equal values out. Of several such records it is the first by the right columns in the order of `columns`, lane by lane. Nulls are
-    neither equal nor before. A right record, of these columns alone, counts once if its multiplicity is positive; the left one's is that of the result. `how`
-    decides whether left records without a partner stay, with nulls; `columns` is as in a join.
-    """
-
-    on: tuple[tuple[str, str], ...]
-    at: tuple[str, str]
-    how: str
-    forward: bool
-    strict: bool
-    columns: tuple[tuple[str, str, str], ...]
-
-    def column_origins(self) -> Origins:
-        """Return the origins of the left side's columns: the nearest record depends on all that have the key."""
-        return {
-            name: [(0, source), *((1, other) for one, other in self.on if one == source)]
-            for name, side, source in self.columns
-            if side != "right"
-        }
-
-    def reads(self, wanted: Columns) -> list[Columns]:
-        """Read of the right side all columns that the join has, wanted or not: they decide among records with equal values."""
-        left = {source for name, side, source in self.columns if name in wanted and side != "right"}
-        right = {source for _, side, source in self.columns if side == "right"}
-        ons = [frozenset(pair[side] for pair in (*self.on, self.at)) for side in (0, 1)]
-        return [ons[0] | left, ons[1] | right]
-
-    @inherited
-    def unique(self) -> Keys:
-        return _renamed(
-            self.inputs[0].unique, {source: name for name, side, source in reversed(self.columns) if side != "right"}
-        )
-
-    def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the known columns of the left and of the right record, from values of the result's; of the right one also its key."""
-        known = [(side, source, values[name]) for name, side, source in self.columns if name in values]
-        left = {source: value for side, source, value in known if side != "right"}
-        right = {other: left[one] for one, other in self.on if one in left}
-        return left, right | {source: value for side, source, value in known if side == "right"}
-
-    @property
-    def condition(self) -> str:
-        """Return the comparison, by the columns' names in the result."""
-        named = {source: name for name, side, source in self.columns if side == "right"}
-        return f"{self.at[0]} {self.compared} {named.get(self.at[1], self.at[1])}"
-
-    @property
-    def compared(self) -> str:
-        """Return the operator that compares the left value with the right one."""
-        return ("<" if self.forward else ">") + "=" * (not self.strict)
-
-
-class Semijoin(Node):
-    """Left records whose key is (or, with `anti`, is not) the key of some right record; a null key equals none."""
-
-    on: tuple[tuple[str, str], ...]
-    anti: bool
-
-    @property
-    def read_by(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(zip(*self.on, strict=True))
-
-    def column_origins(self) -> Origins:
-        return {name: [(0, name), *((1, other) for one, other in self.on if one == name)] for name in self.schema}
-
-    def reads(self, wanted: Columns) -> list[Columns]:
-        return [wanted | {one for one, _ in self.on}, frozenset(other for _, other in self.on)]
-
-    @inherited
-    def unique(self) -> Keys:
-        return self.inputs[0].unique
+    def lowered(self, lowering: Lowering) -> Node:
+        return physical.StandingRecord((lowering.exactly(self.inputs[0], self.schema),), self.schema)
 
 
 def sources(graph: Graph) -> dict[str, Source]:

@@ -14,14 +14,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ddcli.expressions.tree import Cast
+from ddcli.expressions.types import Type
 from ddcli.plan.node import LoopName, Node, below, digest, inherited
+from ddcli.plan.shape import conform, with_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.node import Columns, Origins
+    from ddcli.plan.node import Columns, Lowering, Origins
+
+INT64 = Type("int64")
 
 
 class OfLoop(Node):
@@ -46,6 +51,9 @@ class LoopVariable(OfLoop):
     def work(self) -> None:
         return None
 
+    def lowered(self, lowering: Lowering) -> Node:
+        return conform(self, lowering.schema(self))
+
 
 class Enter(OfLoop):
     """Each record of the input from the round `max(0, at)` on; `at` is an integer that is never null."""
@@ -57,6 +65,16 @@ class Enter(OfLoop):
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | self.at.columns()]
+
+    def lowered(self, lowering: Lowering) -> Node:
+        at = self.at if self.at.type == INT64 else Cast(self.at, INT64)
+        return EnterAt((with_columns(lowering, self, {"$round": at}),), lowering.schema(self), self.loop, self.depth)
+
+
+class EnterAt(OfLoop):
+    """Each record of the input from the loop's round on that is in its last column, "$round"; without that column."""
+
+    kind: ClassVar[str] = "enter"
 
 
 class Iterate(OfLoop):
@@ -96,6 +114,15 @@ class Iterate(OfLoop):
         """The loops around this one whose round it depends on: its own round ends here."""
         return _free(self.initials) | (_free(self.bodies) - {LoopName(self.depth, self.loop)})
 
+    def lowered(self, lowering: Lowering) -> Node:
+        """Identify the loop by its lowered nodes: a column outside that no node reads is no part of it."""
+        inputs = tuple(lowering.exactly(child, child.schema) for child in self.inputs)
+        return identified(replace(self, inputs=inputs))
+
+    def details(self) -> list[str]:
+        names = ", ".join(name.value for name in self.names)
+        return [f"{names}, {self.bound} rounds" if self.bound is not None else names]
+
 
 class Leave(Node):
     """The `which`-th of the bodies of the input, an `Iterate`, after its last round."""
@@ -106,6 +133,9 @@ class Leave(Node):
     @property
     def work(self) -> None:
         return None
+
+    def lowered(self, lowering: Lowering) -> Node:
+        return conform(replace(self, inputs=(lowering.node(self.inputs[0]),)), lowering.schema(self))
 
 
 def level(node: Node) -> int:

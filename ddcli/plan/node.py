@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import field, fields, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform, overload
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema, Type
+    from ddcli.plan.estimates import PastRows
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
@@ -113,6 +114,29 @@ class LoopName(NamedTuple):
     name: str
 
 
+class Lowering(Protocol):
+    """The lowering of a logical graph, as its nodes see it."""
+
+    @property
+    def alike(self) -> bool:
+        """True if equal arrangements are one, whether or not their collection has other readers."""
+
+    def node(self, node: Node, /) -> Node:
+        """Return the physical node with the required columns of a logical one, in its order."""
+
+    def schema(self, node: Node, /) -> Schema:
+        """Return the columns of a logical node that some reader needs."""
+
+    def read_once(self, node: Node, /) -> bool:
+        """Return whether a logical node has a single reader, into which it may be fused."""
+
+    def exactly(self, child: Node, schema: Schema, /) -> Node:
+        """Return the physical node of `child` with just these columns, in this order, of these types."""
+
+    def side(self, child: Node, keys: Sequence[str], /, *, fuse: bool = False) -> Node:
+        """Return the physical node of `child` with the columns that joins by these keys need, in its order."""
+
+
 @dataclass_transform(frozen_default=True, eq_default=False)
 @dataclass(frozen=True, eq=False)
 class Node:
@@ -163,6 +187,20 @@ class Node:
         return [frozenset(child.schema) for child in self.inputs]
 
     @property
+    def place_values(self) -> tuple[Any, ...]:
+        """Return its part of the collection's place, which states hold: `identity_values` without the columns of its inputs that it doesn't use."""
+        return self.identity_values
+
+    @property
+    def wording(self) -> tuple[str, str]:
+        """Return the operator's kind and its words, for people; states hold them."""
+        return self.operator.lower(), _in_words(self.identity_values)
+
+    def lowered(self, lowering: Lowering) -> Node:
+        """Return the physical node of a logical one, with the columns that some reader needs."""
+        raise NotImplementedError
+
+    @property
     def work(self) -> str | None:
         """The class of work, one of `WORK_CLASSES`, which bounds the rows that a physical node reads for a change, not the time that this takes.
 
@@ -188,6 +226,49 @@ class Node:
     def partition_by(self, names: Iterable[str]) -> Partition:
         """Return the partition by columns of the result itself."""
         return tuple((name, self.schema[name]) for name in names)
+
+    @property
+    def exchanged_by(self) -> tuple[str, ...] | None:
+        """The columns of a physical node's input by which its rows find their shard; None if they stay in theirs."""
+        return None
+
+    def keeps_state(self, times: int) -> bool:
+        """Return whether a physical node keeps state, for times with `times` coordinates."""
+        return False
+
+    @property
+    def keeps_signs(self) -> bool:
+        """True for a physical node that emits only inserts for inserts."""
+        return False
+
+    in_parts: ClassVar[bool] = False
+    """True for a node that may emit its rows in parts."""
+
+    @property
+    def repeats(self) -> bool:
+        """True for a physical node whose equal rows may be in several of the parts in which a join below emits its rows."""
+        return False
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        """Return the rows that a physical node is expected to emit for these numbers of rows of its inputs."""
+        return sum(inputs) * past.measured(self.fingerprint, 1.0)
+
+    def details(self) -> list[str]:
+        """Return lines of a few words each with the details of a physical node's work; none if its kind is enough."""
+        return []
+
+    def texts(self) -> dict[str, str]:
+        """Return the contents of the plan's own columns, in the words of the pipeline file."""
+        return self.inputs[0].texts() if len(self.inputs) == 1 else {}
+
+    def result_texts(self) -> dict[str, str]:
+        """Return the columns of a reduction's results in the words of the file: the plan's own, and those computed from them."""
+        return {}
+
+    @property
+    def groups(self) -> str:
+        """The columns of a physical node's key, or by which it groups, in the words of the file; "" if it has none."""
+        return ""
 
     def column_origins(self) -> Origins:
         """Return for each column of the result the columns of inputs, each with the number of its input, that have the same value; its own comes first.
@@ -246,6 +327,12 @@ def _plain_value(value: Any) -> Any:
     return value.text() if hasattr(value, "text") else value
 
 
+def _in_words(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_in_words(each) for each in value if each is not None)
+    return str(value)
+
+
 @dataclass(frozen=True)
 class Graph:
     """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one.
@@ -276,3 +363,10 @@ class Graph:
             for reached in below(node, lambda known: known.fingerprint in seen):
                 seen[reached.fingerprint] = reached
         return (*seen.values(),)
+
+    def outline(self) -> dict[str, Any]:
+        """Return the graph for people, JSON-able: each node's kind, words and inputs by its fingerprint, and the outputs' fingerprints."""
+        nodes = {
+            node.fingerprint: [*node.wording, [child.fingerprint for child in node.inputs]] for node in self.nodes()
+        }
+        return {"nodes": nodes, "outputs": {name: node.fingerprint for name, node in self.outputs.items()}}

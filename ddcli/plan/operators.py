@@ -13,10 +13,10 @@ from ddcli.expressions.python import AtHand, named
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Call, Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
-from ddcli.plan import groupings, logical, loops
+from ddcli.plan import groupings, joins, logical, loops
 from ddcli.plan.asof import asof_join
 from ddcli.plan.error_path import Unbuilt, noting, placing, raise_all
-from ddcli.plan.join import join, match_keys
+from ddcli.plan.joins import join, match_keys
 from ddcli.plan.relation import Relation
 from ddcli.plan.temporal import bound
 from ddcli.plan.union import concat
@@ -196,7 +196,7 @@ class _Apply:
         schema = dict(relation.schema)
         if not anti:
             schema |= {left: schema[left].required() for left, _ in on}
-        return relation.over(logical.Semijoin((relation.node, right.node), schema, on, anti))
+        return relation.over(joins.Semijoin((relation.node, right.node), schema, on, anti))
 
     @operator.register
     def _(self, operator: operator_model.Reduce, relation: Relation) -> Relation:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
-from ddcli.plan import logical
+from ddcli.plan import joins, logical
 from ddcli.plan.conditions import CERTAIN, STRICT_AND_CERTAIN, is_certain
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ STRICT = ARITHMETIC | STRICT_AND_CERTAIN
 """Functions that are null where an argument is."""
 
 
-def without_padding(node: logical.Join, conditions: Iterable[Expression]) -> logical.Join:
+def without_padding(node: joins.Join, conditions: Iterable[Expression]) -> joins.Join:
     """Return a left join as an inner one, if one of the conditions on its columns drops padded records; else the join itself."""
     padded = {name for name, side, _ in node.columns if side == "right"}
     if node.how != "left" or not any(drops(each, padded) and passes(each, padded) for each in conditions):

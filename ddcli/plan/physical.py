@@ -10,22 +10,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.expressions import stage
-from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep
 from ddcli.expressions.tree import Column, Literal
 from ddcli.expressions.types import Schema, Type
-from ddcli.plan.loops import OfLoop
+from ddcli.plan import words
 from ddcli.plan.node import Node
+from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
-    from ddcli.expressions.aggregates import AggregateCall
+    from collections.abc import Sequence
+
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
-    from ddcli.expressions.windows import WindowCall
+    from ddcli.plan.estimates import PastRows
     from ddcli.plan.node import Origins, Partition
-
-
-ALL = "$all"
-"""The key of a collection that is one group: one constant."""
 
 
 class Scan(Node):
@@ -42,8 +40,31 @@ class Scan(Node):
     def work(self) -> None:
         return None
 
+    def details(self) -> list[str]:
+        return [self.meaning] if self.meaning else []
 
-class UpsertTable(Node):
+
+class KeptTable(Node):
+    """The current table of an input: the columns of its `key`, then the others."""
+
+    key: tuple[str, ...]
+    name: str
+
+    @property
+    def exchanged_by(self) -> tuple[str, ...]:
+        return self.key or tuple(self.schema)
+
+    def partition(self, times: int) -> Partition:
+        return self.partition_by(self.exchanged_by)
+
+    def keeps_state(self, times: int) -> bool:
+        return True
+
+    def details(self) -> list[str]:
+        return [f"key {', '.join(self.key)}"] if self.key else []
+
+
+class UpsertTable(KeptTable):
     """The current record of each key, the key's columns first. The input has these columns, then `PRESENT` and `ORDER`.
 
     With a `lasting` order the record is the row with the greatest, with `PRESENT`, `ORDER` and `MOMENT` among its columns, also
@@ -51,35 +72,29 @@ class UpsertTable(Node):
     """
 
     kind: ClassVar[str] = "upserts"
-    key: tuple[str, ...]
-    name: str
     lasting: bool = False
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
         return (self.key, self.name, "lasting") if self.lasting else (self.key, self.name)
 
-    def partition(self, times: int) -> Partition:
-        return self.partition_by(self.key)
 
-
-class SnapshotTable(Node):
+class SnapshotTable(KeptTable):
     """The current table, the columns of its key first; without a key the records are whole."""
 
     kind: ClassVar[str] = "snapshots"
-    key: tuple[str, ...]
-    name: str
 
     @property
     def work(self) -> str:
         return "everything"
 
-    def partition(self, times: int) -> Partition:
-        return self.partition_by(self.key or self.schema)
-
 
 class WholeRecords(Node):
     """Records that are exchanged by all of their columns."""
+
+    @property
+    def exchanged_by(self) -> tuple[str, ...]:
+        return tuple(self.schema)
 
     def partition(self, times: int) -> Partition:
         return self.partition_by(self.schema)
@@ -90,6 +105,9 @@ class WatchedRecords(WholeRecords):
 
     kind: ClassVar[str] = "watch"
     name: str
+
+    def keeps_state(self, times: int) -> bool:
+        return True
 
 
 class Linear(Node):
@@ -106,6 +124,33 @@ class Linear(Node):
 
     def partition(self, times: int) -> Partition:
         return self.partition_of_input(times)
+
+    @property
+    def keeps_signs(self) -> bool:
+        return not any(isinstance(step, ExplodeStep) for step in self.steps)
+
+    @property
+    def repeats(self) -> bool:
+        return any(each.in_parts or each.repeats for each in self.inputs)
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        conditions = [step.condition for step in self.steps if isinstance(step, FilterStep)]
+        return inputs[0] * past.passing(self.fingerprint, conditions)
+
+    def details(self) -> list[str]:
+        texts = self.inputs[0].result_texts()
+        lines = [words.step(step, texts) for step in self.steps]
+        named = [name for name in self.schema if not words.OWN.fullmatch(name) and not words.is_copy(name, self.schema)]
+        return [line for line in lines if line] or [f"to {', '.join(named)}"]
+
+    def texts(self) -> dict[str, str]:
+        return self.with_steps(super().texts())
+
+    def with_steps(self, texts: dict[str, str]) -> dict[str, str]:
+        """Return the texts of the plan's own columns with those that the steps compute."""
+        for step in self.steps:
+            words.step(step, texts)
+        return texts
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
@@ -151,24 +196,43 @@ class SignedSum(Node):
         first, *others = [child.partition(times) for child in self.inputs]
         return first if all(other == first for other in others) else None
 
+    @property
+    def keeps_signs(self) -> bool:
+        return -1 not in self.signs
+
+    @property
+    def repeats(self) -> bool:
+        return any(each.in_parts or each.repeats for each in self.inputs)
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return sum(inputs)
+
 
 class StandingRecord(WholeRecords):
     """The input's record from the first time on at which it exists, for good."""
 
     kind: ClassVar[str] = "once"
 
+    def keeps_state(self, times: int) -> bool:
+        return True
+
 
 class Consolidated(WholeRecords):
     """At most one update for a record and time."""
 
     kind: ClassVar[str] = "consolidate"
+    keeps_signs: ClassVar[bool] = True
 
 
 class Show(WholeRecords):
     """Updates shown to a person on their way."""
 
     kind: ClassVar[str] = "inspect"
+    keeps_signs: ClassVar[bool] = True
     label: str
+
+    def details(self) -> list[str]:
+        return [self.label]
 
 
 class Arrangement(Node):
@@ -182,24 +246,47 @@ class Arrangement(Node):
         """Return the columns that are not of the key."""
         return tuple(name for name in self.schema if name not in self.key)
 
+    @property
+    def is_imported(self) -> bool:
+        """True for the very arrangement that another pipeline keeps."""
+        (scan,) = self.inputs
+        same = isinstance(scan, Scan) and scan.arranged == self.key
+        return same and list(scan.schema.items()) == list(self.schema.items())
+
+    @property
+    def exchanged_by(self) -> tuple[str, ...] | None:
+        return self.key
+
     def partition(self, times: int) -> Partition:
         return self.partition_by(self.key)
 
+    def keeps_state(self, times: int) -> bool:
+        return not self.is_imported
 
-def is_imported(node: Node) -> bool:
-    """Return whether a node is the very arrangement that another pipeline keeps."""
-    if not isinstance(node, Arrangement) or isinstance(node, Filtered | KeptArrangement):
-        return False
-    (scan,) = node.inputs
-    return (
-        isinstance(scan, Scan) and scan.arranged == node.key and list(scan.schema.items()) == list(node.schema.items())
-    )
+    @property
+    def keeps_signs(self) -> bool:
+        return True
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return sum(inputs)
+
+    def details(self) -> list[str]:
+        return [f"by {self.key_text()}"]
+
+    @property
+    def groups(self) -> str:
+        return "" if set(self.key) <= {ALL} else self.key_text()
+
+    def key_text(self) -> str:
+        """Return the columns of the key in the words of the pipeline file."""
+        return words.key(self.key, self.texts())
 
 
 class KeptArrangement(Arrangement):
     """An arrangement whose contents come from a state: its input is a `Scan` of them. It has the identity `identity`."""
 
     identity: str
+    is_imported: ClassVar[bool] = False
 
     @property
     def work(self) -> None:
@@ -227,207 +314,46 @@ class Filtered(Arrangement):
     """The input, an arrangement, without the rows for which some condition is not true. It is evaluated as rows are read: no state."""
 
     kind: ClassVar[str] = "filter on read"
+    is_imported: ClassVar[bool] = False
+    exchanged_by: ClassVar[None] = None
+    keeps_signs: ClassVar[bool] = False
     conditions: tuple[Expression, ...]
 
+    def keeps_state(self, times: int) -> bool:
+        return False
 
-class EquiJoin(Node):
-    """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return inputs[0] * past.passing(self.fingerprint, self.conditions)
 
-    kind: ClassVar[str] = "join"
-    columns: tuple[tuple[str, str, str], ...]
-
-    def column_origins(self) -> Origins:
-        keys = [child.key for child in self.inputs if isinstance(child, Arrangement)]
-        found: Origins = {}
-        for name, side, source in self.columns:
-            at = int(side == "right")
-            partners = [(1 - at, other) for own, other in zip(keys[at], keys[1 - at], strict=True) if own == source]
-            found[name] = [(at, source), *partners]
-        return found
-
-    @property
-    def work(self) -> str:
-        left, right = self.inputs
-        assert isinstance(left, Arrangement)
-        assert isinstance(right, Arrangement)
-        keys = zip(left.key, right.key, strict=True)
-        alike = all(is_constant(left, one) or is_constant(right, other) for one, other in keys)
-        return "everything" if alike else "output"
-
-    def partition(self, times: int) -> Partition:
-        if times > 1:  # its updates wait for their times, in shards by all of its columns
-            return self.partition_by(self.schema)
-        return self.partition_of_input(times)
-
-
-class RowLookup(Node):
-    """New updates, the first input, that are looked up in the second, an `Arrangement`; no collection by itself.
-
-    `on` pairs columns: first those of the arrangement's key, then its first values. It finds the rows from before the step and, with
-    `new`, those that are new in it.
-    """
-
-    on: tuple[tuple[str, str], ...]
-    new: bool
-
-    @property
-    def arranged(self) -> Arrangement:
-        """The arrangement."""
-        found = self.inputs[1]
-        assert isinstance(found, Arrangement)
-        return found
-
-    @property
-    def work(self) -> str:
-        return "output"
-
-
-class HalfJoin(RowLookup):
-    """The updates with the rows that they find; `columns` is as of an `EquiJoin`, the updates at the left."""
-
-    kind: ClassVar[str] = "half join"
-    columns: tuple[tuple[str, str, str], ...]
-
-
-class RowCount(RowLookup):
-    """The updates that find rows: those columns first by which they are looked up, and a last one with the number of rows."""
-
-    kind: ClassVar[str] = "count matches"
-
-
-class FewerRows(Node):
-    """The updates, of two consecutive `RowCount`s, for which the second finds `fewer` rows than the first, or the others; without both counts."""
-
-    kind: ClassVar[str] = "choose"
-    fewer: bool
-
-
-ROWS = "$rows"
-"""The prefix of columns that hold the number of rows that an update finds."""
-
-
-class DeltaJoin(Node):
-    """The join of several collections without kept results: its inputs are the results of the updates of each (see `plan.delta`)."""
-
-    kind: ClassVar[str] = "delta join"
+    def details(self) -> list[str]:
+        return [f"where {words.without_parentheses(condition.text())}" for condition in self.conditions]
 
 
 class OfGroups(Node):
     """An operator over the groups of an `Arrangement`. It leaves its groups in the shards in which they are arranged, and has their keys among its columns."""
 
     @property
+    def is_physical(self) -> bool:
+        """True if it is over an arrangement: some of these nodes are in logical graphs, too."""
+        return isinstance(self.inputs[0], Arrangement)
+
+    @property
+    def arranged(self) -> Arrangement:
+        """The arrangement."""
+        (found,) = self.inputs
+        assert isinstance(found, Arrangement)
+        return found
+
+    @property
     def work(self) -> str:
-        return work_of_groups(self)
+        return self.work_of_groups("groups")
+
+    def work_of_groups(self, groups: str) -> str:
+        """Return the class of an operator that reads `groups` of its arrangement, which may be a single one, of all rows."""
+        return "everything" if all(is_constant(self.arranged, name) for name in self.arranged.key) else groups
 
     def partition(self, times: int) -> Partition:
         return self.inputs[0].partition(times)
-
-
-class AsofGroup(OfGroups):
-    """The left rows of each group of an `Arrangement` input, each with the nearest right row's columns. State.
-
-    The first of a row's values, `SIDE`, is 0 or 1 for its side; then come `lanes` integers, in whose order the last right row before
-    a left one is its nearest; then the left's columns, and `rights` of the right. `condition` is its comparison for people.
-    """
-
-    kind: ClassVar[str] = "asof_join"
-    lanes: int
-    rights: tuple[str, ...]
-    inner: bool
-    strict: bool
-    condition: str
-
-    @property
-    def work(self) -> str:
-        return "output" if in_order_of_time(self) else work_of_groups(self)
-
-
-SIDE = "$side"
-"""The column of an as-of join's rows that marks them as of the left or the right."""
-AT = "$at"
-"""The column that is compared, of which the rows have the lanes."""
-
-
-class Accumulate(Node):
-    """Sums of a group that continue from themselves: counts and sums of `calls`. Keeps them, not the input.
-
-    The input is `by` then one column for each call's argument; the schema has the columns of `accumulators`. State.
-    """
-
-    kind: ClassVar[str] = "reduce"
-    by: tuple[str, ...]
-    calls: tuple[AggregateCall, ...]
-
-    def partition(self, times: int) -> Partition:
-        return self.partition_by(self.by)
-
-
-class Group(OfGroups):
-    """A reduction that reads the rows of its groups: `Arrangement` input, one value for each call, kept beside it. State."""
-
-    kind: ClassVar[str] = "reduce"
-    by: tuple[str, ...]
-    calls: tuple[AggregateCall, ...]
-
-
-class PythonGroup(OfGroups):
-    """A reduction by a Python function over an `Arrangement` input. State."""
-
-    kind: ClassVar[str] = "reduce"
-    by: tuple[str, ...]
-    values: tuple[str, ...]
-    function: str
-
-
-class Multiplicity(OfGroups):
-    """Each record of an `Arrangement` input (all columns the key) as often as `function` of its count returns. State."""
-
-    function: Expression | None
-
-    @property
-    def kind(self) -> str:
-        """The word for it by its function."""
-        return "threshold" if self.function else "distinct"
-
-    @property
-    def work(self) -> str:
-        return "change"
-
-
-class Top(OfGroups):
-    """The first `k` rows of each group of an `Arrangement` input, in the order of `order_by`. State."""
-
-    kind: ClassVar[str] = "top_k"
-    k: int
-    order_by: tuple[tuple[str, bool], ...]
-
-
-class WindowedGroup(OfGroups):
-    """The rows of each group of an `Arrangement` input in the order of `order_by`, each with the cells of `calls`. State."""
-
-    kind: ClassVar[str] = "window"
-    order_by: tuple[tuple[str, bool], ...]
-    calls: tuple[WindowCall, ...]
-
-    @property
-    def reach(self) -> int | None:
-        """The number of rows on each side of a change that affect its result; None if that has no bound, or the input is not in order."""
-        reaches = [call.reach for call in self.calls]
-        known = [each for each in reaches if each is not None]
-        if not known or len(known) < len(reaches) or lane_column(0) not in self.inputs[0].schema:
-            return None
-        return max(before for before, _ in known) + max(after for _, after in known)
-
-    @property
-    def work(self) -> str:
-        bounded = "output" if isinstance(self, RunningGroup) else None if self.reach is None else "change"
-        return (bounded if in_order_of_time(self) else None) or work_of_groups(self, "partition")
-
-
-class RunningGroup(WindowedGroup):
-    """A window whose calls all continue from row to row; `backwards`: from the last row to the first, in which order its input is arranged. State."""
-
-    backwards: bool
 
 
 def lane_column(at: int) -> str:
@@ -452,11 +378,9 @@ class OrderLanes(Node):
     def partition(self, times: int) -> Partition:
         return self.inputs[0].partition(times)
 
-
-class EnterAt(OfLoop):
-    """Each record of the input from the loop's round on that is in its last column, "$round"; without that column."""
-
-    kind: ClassVar[str] = "enter"
+    @property
+    def repeats(self) -> bool:
+        return any(each.in_parts or each.repeats for each in self.inputs)
 
 
 class Shift(Node):
@@ -469,6 +393,9 @@ class Shift(Node):
     lower: bool
     upper: bool
 
+    def details(self) -> list[str]:
+        return [" ".join(word for word, given in (("from", self.lower), ("until", self.upper)) if given)]
+
 
 class PythonShift(Node):
     """The updates that a Python function makes of each record: records, times, diffs. As for `Shift`, a `Delay` reads it."""
@@ -476,6 +403,9 @@ class PythonShift(Node):
     kind: ClassVar[str] = "join_function"
     function: str
     batch: bool
+
+    def details(self) -> list[str]:
+        return [self.function]
 
 
 WAITING = "-waiting"
@@ -487,6 +417,9 @@ class Delay(WholeRecords):
 
     kind: ClassVar[str] = "delay"
 
+    def keeps_state(self, times: int) -> bool:
+        return True
+
 
 def in_order_of_time(node: Node) -> bool:
     """Return whether the times of a node are totally ordered: one coordinate, outside of loops. Elsewhere windows and as-of joins read whole groups."""
@@ -497,11 +430,14 @@ def in_order_of_time(node: Node) -> bool:
     return not isinstance(node, Scan) or node.nt == 1
 
 
-def work_of_groups(node: Node, groups: str = "groups") -> str:
-    """Return the class of an operator that reads `groups` of its arrangement, which may be a single one, of all rows."""
-    (arranged,) = node.inputs
-    assert isinstance(arranged, Arrangement)
-    return "everything" if all(is_constant(arranged, name) for name in arranged.key) else groups
+def argument_texts(node: Node) -> dict[str, str]:
+    """Return the expressions behind the plan's own columns that a reduction reads."""
+    (prepared,) = node.inputs
+    if isinstance(prepared, Arrangement):
+        (prepared,) = prepared.inputs
+    if isinstance(prepared, OrderLanes):
+        (prepared,) = prepared.inputs
+    return prepared.with_steps(prepared.inputs[0].result_texts()) if isinstance(prepared, Linear) else {}
 
 
 def is_constant(node: Node, column: str) -> bool:

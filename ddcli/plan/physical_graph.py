@@ -7,15 +7,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.plan import loops
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.node import Graph, Node, digest
-from ddcli.plan.physical import Arrangement, EquiJoin, Scan
+from ddcli.plan.physical import Arrangement, Scan
+from ddcli.plan.physical_joins import EquiJoin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.row_order import RowOrder
     from ddcli.plan.engines import Engines
+    from ddcli.plan.estimates import PastRun
 
 
 @dataclass(frozen=True)
@@ -69,3 +72,32 @@ def latest_horizon(node: Node, horizons: Mapping[str, int]) -> int | None:
     """Return the first time at which a collection is known: the latest of its inputs' horizons; None without any."""
     scans = physical_graph({"": node}).scans()
     return max((horizons[name] for name in scans if name in horizons), default=None)
+
+
+def estimated_rows(
+    graph: PhysicalGraph,
+    taken: Mapping[str, float],
+    held: Mapping[str, int],
+    earlier: Sequence[PastRun] = (),
+) -> dict[str, float]:
+    """Return the rows that operators are expected to emit, by fingerprint, in a run that takes these numbers of rows from inputs, by name.
+
+    `held` are the rows in the state before that run, by fingerprint. There are no estimates for an input that is not `taken`, nor for
+    its readers; none in loops, or behind them.
+    """
+    from ddcli.plan.estimates import PastRows  # few runs estimate anything
+
+    past = PastRows(held, earlier)
+    found: dict[str, float] = {}
+    for node in graph.nodes:
+        inputs = [found.get(child.fingerprint) for child in node.inputs]
+        known = [each for each in inputs if each is not None]
+        if node.free or isinstance(node, loops.OfLoop | loops.Leave) or len(known) < len(inputs):
+            continue
+        rows = taken.get(node.name) if isinstance(node, Scan) else node.emitted(known, past)
+        if rows is not None:
+            found[node.fingerprint] = rows
+            before = held.get(node.fingerprint, 0) if isinstance(node, Arrangement) else 0
+            below = [past.unfiltered[child.fingerprint] for child in node.inputs]
+            past.unfiltered[node.fingerprint] = max([before + rows, *below])
+    return found

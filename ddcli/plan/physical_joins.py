@@ -1,105 +1,151 @@
-"""Joins as physical nodes: their arranged sides, and the rows with and without a partner."""
+"""The nodes of joins in the physical graph: joins of two arrangements, and the steps of delta joins."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ddcli.expressions.steps import FilterStep, MapStep, Step
-from ddcli.expressions.tree import Column, Expression, Literal
-from ddcli.plan import logical, physical
-from ddcli.plan.shape import arrange, column_as, conform, is_not_null, linear
+from ddcli.plan import physical, words
+from ddcli.plan.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Node
+    from ddcli.plan.estimates import Pair, PastRows
+    from ddcli.plan.node import Origins, Partition
 
 
-def keyed(child: Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangement:
-    """Return the arrangement of `child` by join keys. Null equals nothing, so records with a null key stay out.
+class EquiJoin(Node):
+    """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
 
-    A column that stands for two keys exists twice.
-    """
-    names: list[str] = []
-    extra: dict[str, str] = {}
-    for key in keys:
-        name = key if key not in names else f"{key}${len(names)}"
-        names.append(name)
-        if name != key:
-            extra[name] = key
-    nullable = [key for key in dict.fromkeys(keys) if child.schema[key].nullable]
-    if nullable or extra:
-        present = {name: kind.required() if name in nullable else kind for name, kind in child.schema.items()}
-        steps: list[Step] = [FilterStep(is_not_null(Column(key, child.schema[key]))) for key in nullable]
-        columns = [(name, Column(name, kind)) for name, kind in present.items()]
-        columns += [(name, Column(key, present[key])) for name, key in extra.items()]
-        schema = present | {name: present[key] for name, key in extra.items()}
-        child = linear(child, [*steps, MapStep(tuple(columns))], schema, fuse=fuse)
-    return arrange(child, names)
+    kind: ClassVar[str] = "join"
+    in_parts: ClassVar[bool] = True
+    columns: tuple[tuple[str, str, str], ...]
 
+    @property
+    def sides(self) -> tuple[physical.Arrangement, physical.Arrangement]:
+        """The arrangements that are joined."""
+        left, right = self.inputs
+        assert isinstance(left, physical.Arrangement)
+        assert isinstance(right, physical.Arrangement)
+        return left, right
 
-def matched(left: physical.Arrangement, right: physical.Arrangement, *, once: bool = False) -> physical.EquiJoin:
-    """Return the rows of `left` whose key is in `right`: a join with its distinct keys, or with `right` itself if it has each `once`."""
-    columns = tuple((name, "left", name) for name in left.schema)
-    if once:
-        return physical.EquiJoin((left, right), left.schema, columns)
-    key_schema = {name: right.schema[name] for name in right.key}
-    keys = conform(right if isinstance(right, physical.Filtered) else right.inputs[0], key_schema)
-    distinct = physical.Multiplicity((arrange(keys, right.key),), key_schema, None)
-    return physical.EquiJoin((left, arrange(distinct, right.key)), left.schema, columns)
+    def column_origins(self) -> Origins:
+        keys = [side.key for side in self.sides]
+        found: Origins = {}
+        for name, side, source in self.columns:
+            at = int(side == "right")
+            partners = [(1 - at, other) for own, other in zip(keys[at], keys[1 - at], strict=True) if own == source]
+            found[name] = [(at, source), *partners]
+        return found
 
+    @property
+    def work(self) -> str:
+        left, right = self.sides
+        keys = zip(left.key, right.key, strict=True)
+        alike = all(physical.is_constant(left, one) or physical.is_constant(right, other) for one, other in keys)
+        return "everything" if alike else "output"
 
-def unmatched(child: Node, left: physical.Arrangement, right: physical.Arrangement, *, once: bool = False) -> Node:
-    """Return the rows of `child` whose key is not in `right`, `left` being its arrangement: all of it less the matched.
+    def partition(self, times: int) -> Partition:
+        if times > 1:  # its updates wait for their times, in shards by all of its columns
+            return self.partition_by(self.schema)
+        return self.partition_of_input(times)
 
-    Rows with a null key are in `child` and never matched, so they stay.
-    """
-    found = conform(matched(left, right, once=once), child.schema, fuse=True)
-    return physical.SignedSum((child, found), child.schema, (1, -1))
+    def keeps_state(self, times: int) -> bool:
+        return times > 1
 
+    @property
+    def repeats(self) -> bool:
+        """True if it leaves out columns by which rows differ."""
+        left, right = self.sides
+        kept = {(side, source) for _, side, source in self.columns}
+        return not kept >= {("left", name) for name in left.schema} | {("right", name) for name in right.value}
 
-def joined_once(
-    node: logical.Join,
-    left: Node,
-    left_arranged: physical.Arrangement,
-    right_arranged: physical.Arrangement,
-    columns: Sequence[tuple[str, str, str]],
-    schema: Schema,
-) -> Node:
-    """Return a left join whose right side has each key once at most: the records that the inner join doesn't return have no partner."""
-    names: dict[str, str] = {}
-    for name, side, _ in columns:
-        if side == "right":
-            names[name] = name
-            while names[name] in left_arranged.schema:
-                names[name] = f"${names[name]}"
-    wide = [(name, "left", name) for name in left_arranged.schema]
-    wide += [(names[name], side, source) for name, side, source in columns if side == "right"]
-    sides = {"left": left_arranged.schema, "right": right_arranged.schema}
-    met = physical.EquiJoin(
-        (left_arranged, right_arranged), {name: sides[side][source] for name, side, source in wide}, tuple(wide)
-    )
-    there = [
-        (name, column_as(names[name] if side == "right" else source, sides[side][source], schema[name]))
-        for name, side, source in columns
-    ]
-    mine = [(name, column_as(name, left_arranged.schema[name], kind)) for name, kind in left.schema.items()]
-    found = linear(met, [MapStep(tuple(there))], schema, fuse=False)
-    matched_ = linear(met, [MapStep(tuple(mine))], left.schema, fuse=False)
-    alone = physical.SignedSum((left, matched_), left.schema, (1, -1))
-    return physical.SignedSum((conform(found, schema), padded(node, alone, "left", schema)), schema, (1, 1))
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        left, right = (child.fingerprint for child in self.inputs)
+        return past.joined(self.fingerprint, left, right, inputs)
 
-
-def padded(node: logical.Join, alone: Node, kept: str, schema: Schema) -> Node:
-    """Give records without a partner the columns of the join, null for those of the other side."""
-    partner = {one: one if kept == "left" else other for one, other in reversed(node.on)}
-    columns: list[tuple[str, Expression]] = []
-    for name, side, source in node.columns:
-        if name in schema:
-            own = partner[source] if side == "key" else source
-            held = side in ("key", kept)
-            columns.append(
-                (name, column_as(own, alone.schema[own], schema[name]) if held else Literal(None, schema[name]))
+    def details(self) -> list[str]:
+        left, right = self.sides
+        named = (
+            (
+                words.column(words.copied(one, left.key), left.texts()),
+                words.column(words.copied(other, right.key), right.texts()),
             )
-    return linear(alone, [MapStep(tuple(columns))], schema, fuse=False)
+            for one, other in zip(left.key, right.key, strict=True)
+        )
+        return [words.pairs(named)]
+
+
+class RowLookup(Node):
+    """New updates, the first input, that are looked up in the second, an `Arrangement`; no collection by itself.
+
+    `on` pairs columns: first those of the arrangement's key, then its first values. It finds the rows from before the step and, with
+    `new`, those that are new in it.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    new: bool
+
+    @property
+    def arranged(self) -> physical.Arrangement:
+        """The arrangement."""
+        found = self.inputs[1]
+        assert isinstance(found, physical.Arrangement)
+        return found
+
+    @property
+    def work(self) -> str:
+        return "output"
+
+    def details(self) -> list[str]:
+        on = words.pairs((one, words.copied(other, self.arranged.key)) for one, other in self.on)
+        return [on, "with the run's own rows" if self.new else "with the rows of earlier runs"]
+
+
+class HalfJoin(RowLookup):
+    """The updates with the rows that they find; `columns` is as of an `EquiJoin`, the updates at the left."""
+
+    kind: ClassVar[str] = "half join"
+    columns: tuple[tuple[str, str, str], ...]
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        def pairs(new: Pair, before: Pair) -> float:
+            return new[0] * (before[1] + (new[1] if self.new else 0.0))
+
+        given, found = (child.fingerprint for child in self.inputs)
+        return past.joined(self.fingerprint, given, found, inputs, pairs)
+
+
+class RowCount(RowLookup):
+    """The updates that find rows: those columns first by which they are looked up, and a last one with the number of rows."""
+
+    kind: ClassVar[str] = "count matches"
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return inputs[0] if self.new or past.held.get(self.arranged.fingerprint) else 0.0
+
+
+class FewerRows(Node):
+    """The updates, of two consecutive `RowCount`s, for which the second finds `fewer` rows than the first, or the others; without both counts."""
+
+    kind: ClassVar[str] = "choose"
+    fewer: bool
+
+    def details(self) -> list[str]:
+        return ["fewer rows in the second" if self.fewer else "no fewer rows in the second"]
+
+
+ROWS = "$rows"
+"""The prefix of columns that hold the number of rows that an update finds."""
+
+
+class DeltaJoin(Node):
+    """The join of several collections without kept results: its inputs are the results of the updates of each (see `plan.delta`)."""
+
+    kind: ClassVar[str] = "delta join"
+
+    def keeps_state(self, times: int) -> bool:
+        return times > 1
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return sum(inputs)

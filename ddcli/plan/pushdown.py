@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column, Expression
-from ddcli.plan import groupings, logical
+from ddcli.plan import asof, groupings, joins, logical, windows
 from ddcli.plan.conditions import all_of, alternatives, any_of, conjuncts, is_certain, is_certain_step
 from ddcli.plan.node import Graph, Node
 from ddcli.plan.padded_joins import typed, without_padding
@@ -160,12 +160,12 @@ class _FilterMover:
             (child,) = node.inputs
             given = dict(node.step.columns) if isinstance(node.step, MapStep) else {}
             return self.over(node, (self.inner_joined(child, condition.substitute(given)),))
-        if not isinstance(node, logical.Join):
+        if not isinstance(node, joins.Join):
             return node
         inner = without_padding(node, [condition])
         return node if inner is node else self._inner(node, inner)
 
-    def _inner(self, written: logical.Join, inner: Node) -> Node:
+    def _inner(self, written: joins.Join, inner: Node) -> Node:
         """Return an inner join in the place of a left one, with columns of its types."""
         self._stand(inner, self.written.get(written.fingerprint, ()))
         return typed(inner, written.schema)
@@ -212,7 +212,7 @@ class _FilterMover:
         return self.over(node, inputs), left
 
     @pushed_below.register
-    def _(self, node: logical.Join, parts: Parts) -> tuple[Node, Parts]:
+    def _(self, node: joins.Join, parts: Parts) -> tuple[Node, Parts]:
         written, node = node, without_padding(node, parts.values())
         kept = node.how in ("inner", "left"), node.how in ("inner", "right")
         merged = {name for name, side, _ in node.columns if side == "key"} if node.how == "right" else set[str]()
@@ -230,8 +230,8 @@ class _FilterMover:
         found = self.over(node, inputs)
         return found if node is written else self._inner(written, found), left
 
-    @pushed_below.register(logical.Semijoin | logical.AsofJoin)
-    def _(self, node: logical.Semijoin | logical.AsofJoin, parts: Parts) -> tuple[Node, Parts]:
+    @pushed_below.register(joins.Semijoin | asof.AsofJoin)
+    def _(self, node: joins.Semijoin | asof.AsofJoin, parts: Parts) -> tuple[Node, Parts]:
         one, other = node.inputs
         columns, keys = deciding(node, 0), deciding(node, 1)
         own = {at: part.substitute(columns) for at, part in parts.items() if part.columns() <= columns.keys()}
@@ -264,7 +264,7 @@ class _FilterMover:
         return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)
 
     @pushed_below.register
-    def _(self, node: groupings.Window, parts: Parts) -> tuple[Node, Parts]:
+    def _(self, node: windows.Window, parts: Parts) -> tuple[Node, Parts]:
         if not self.partners or not all(_is_certain_call(call) for _, call in node.calls):
             return node, parts
         return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)

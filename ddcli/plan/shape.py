@@ -8,13 +8,14 @@ from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Call, Cast, Column
 from ddcli.expressions.types import Type
 from ddcli.plan import physical
+from ddcli.plan.physical_joins import EquiJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Node
+    from ddcli.plan.node import Lowering, Node
 
 
 def column_as(name: str, have: Type, want: Type) -> Expression:
@@ -41,14 +42,10 @@ def linear(child: Node, steps: Sequence[Step], schema: Schema, *, fuse: bool) ->
         return physical.Linear((child,), schema, tuple(steps))
     if isinstance(child, physical.Linear):
         return physical.Linear(child.inputs, schema, (*child.steps, *steps))
-    if (
-        isinstance(child, physical.EquiJoin)
-        and len(steps) == 1
-        and (columns := _plain(steps[0], child.schema)) is not None
-    ):
+    if isinstance(child, EquiJoin) and len(steps) == 1 and (columns := _plain(steps[0], child.schema)) is not None:
         given = {name: (side, source) for name, side, source in child.columns}
         chosen = tuple((name, *given[source]) for name, source in columns)
-        return physical.EquiJoin(child.inputs, schema, chosen)
+        return EquiJoin(child.inputs, schema, chosen)
     return physical.Linear((child,), schema, tuple(steps))
 
 
@@ -79,6 +76,21 @@ def conform(child: Node, schema: Schema, *, fuse: bool = False) -> Node:
         return child
     columns = tuple((name, column_as(name, child.schema[name], kind)) for name, kind in schema.items())
     return linear(child, [MapStep(columns)], schema, fuse=fuse)
+
+
+def with_columns(lowering: Lowering, node: Node, added: Mapping[str, Expression]) -> Node:
+    """Return the physical node of a node's input with the node's columns and, last, the added ones. Records where one of these is null stay out."""
+    (child,) = node.inputs
+    columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in lowering.schema(node).items()}
+    columns |= added
+    steps: list[Step] = [MapStep(tuple(columns.items()))]
+    nullable = [name for name, expression in added.items() if expression.type.nullable]
+    steps += [FilterStep(is_not_null(Column(name, added[name].type))) for name in nullable]
+    schema = {name: expression.type for name, expression in columns.items()}
+    if nullable:
+        schema |= {name: schema[name].required() for name in nullable}
+        steps.append(MapStep(tuple((name, Column(name, kind)) for name, kind in schema.items())))
+    return linear(lowering.node(child), steps, schema, fuse=lowering.read_once(child))
 
 
 def arrange(child: Node, key: Iterable[str]) -> physical.Arrangement:

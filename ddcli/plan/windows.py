@@ -1,20 +1,22 @@
-"""Window calls as logical nodes, and their lowering: their arguments are computed before them, the expressions around them after."""
+"""Windows: as they are written, and as the engine computes them. The arguments of calls are computed before them, the expressions around them after."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
 from ddcli.expressions.order import keys_of, stored
 from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, quoted
 from ddcli.expressions.types import POOLED
-from ddcli.plan import groupings, logical, physical, reductions
+from ddcli.plan import logical, physical, words
+from ddcli.plan.cells import way, window_cells, window_finished
 from ddcli.plan.error_path import noting, raise_all
-from ddcli.plan.reductions import grouped, ranked
-from ddcli.plan.shape import arrange, project
+from ddcli.plan.groupings import Grouped, grouped, ranked
+from ddcli.plan.loops import level
+from ddcli.plan.shape import arrange, conform, project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,9 +27,124 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import Node
+    from ddcli.plan.node import Lowering, Node
     from ddcli.plan.relation import Relation
     from ddcli.spec import operator_model
+
+
+class Window(Grouped):
+    """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in additional columns.
+
+    The order is that of `order_by` (a column and whether it descends), ties by the remaining columns in lane order. A record whose
+    multiplicity is negative is no row.
+    """
+
+    order_by: tuple[tuple[str, bool], ...]
+    calls: tuple[tuple[str, WindowCall], ...]
+
+    @property
+    def title(self) -> str:
+        return f"window {', '.join(call.text() for _, call in self.calls)}"
+
+    @property
+    def order(self) -> tuple[tuple[str, bool], ...]:
+        return self.order_by
+
+    def lowered(self, lowering: Lowering) -> Node:
+        wanted = lowering.schema(self)
+        child = lowering.exactly(self.inputs[0], self.inputs[0].schema)
+        calls = [(name, call) for name, call in self.calls if name in wanted]
+        columns = {name: Column(name, kind) for name, kind in child.schema.items()}
+        prepared, key = grouped(child, columns, self.by)
+        kinds = [child.schema[name].kind for name, _ in self.order_by]
+        ordered = bool(kinds) and not POOLED.intersection(kinds)
+        near = all(call.reach is not None for _, call in calls)
+        ways = {way(call) for _, call in calls}
+        running = ordered and not near and len(ways) == 1 and 0 not in ways
+        if running:
+            prepared = ranked(
+                prepared, key, tuple((name, descending ^ (-1 in ways)) for name, descending in self.order_by)
+            )
+        elif ordered and near:
+            prepared = ranked(prepared, key, self.order_by)
+        carried = {name: kind for name, kind in wanted.items() if name in child.schema}
+        schema: Schema = {name: prepared.schema[name] for name in key} | carried
+        results: dict[str, Expression] = {name: Column(name, kind) for name, kind in carried.items()}
+        for at, (name, call) in enumerate(calls):
+            schema |= window_cells(at, call)
+            results[name] = window_finished(at, call)
+        given = (arrange(prepared, key),), schema, self.order_by, tuple(call for _, call in calls)
+        found = RunningGroup(*given, -1 in ways) if running else WindowedGroup(*given)
+        types = {name: expression.type for name, expression in results.items()}
+        return conform(project(found, results, types, fuse=True), wanted, fuse=True)
+
+
+class WindowedGroup(physical.OfGroups):
+    """The rows of each group of an `Arrangement` input in the order of `order_by`, each with the cells of `calls`. State."""
+
+    kind: ClassVar[str] = "window"
+    order_by: tuple[tuple[str, bool], ...]
+    calls: tuple[WindowCall, ...]
+
+    @property
+    def reach(self) -> int | None:
+        """The number of rows on each side of a change that affect its result; None if that has no bound, or the input is not in order."""
+        reaches = [call.reach for call in self.calls]
+        known = [each for each in reaches if each is not None]
+        if not known or len(known) < len(reaches) or physical.lane_column(0) not in self.inputs[0].schema:
+            return None
+        return max(before for before, _ in known) + max(after for _, after in known)
+
+    @property
+    def work(self) -> str:
+        near = self.reach is not None and physical.in_order_of_time(self)
+        return "change" if near else self.work_of_groups("partition")
+
+    def keeps_state(self, times: int) -> bool:
+        # In totally ordered time, a row's neighbours are read from the arrangement.
+        return self.reach is None or times > 1 or level(self) > 0
+
+    @property
+    def read(self) -> str:
+        """The rows that it reads for a change, in words."""
+        if self.reach is None or not physical.in_order_of_time(self):
+            return "reads whole partitions"
+        return f"reads {self.reach} {'row' if self.reach == 1 else 'rows'} on each side of a change"
+
+    def details(self) -> list[str]:
+        texts = physical.argument_texts(self)
+        order = ", ".join(
+            words.without_parentheses(words.expression(quoted(name), texts)) + " desc" * descends
+            for name, descends in self.order_by
+        )
+        calls = ", ".join(words.expression(call.text(), texts) for call in self.calls)
+        ordered = [f"in the order of {order}"] if order else []
+        return [f"of each {self.arranged.key_text()}", *ordered, self.read, calls]
+
+    def texts(self) -> dict[str, str]:
+        return self.result_texts()
+
+    def result_texts(self) -> dict[str, str]:
+        texts = physical.argument_texts(self)
+        called = [words.expression(call.text(), texts) for call in self.calls]
+        values = [window_finished(at, call).text() for at, call in enumerate(self.calls)]
+        return dict(zip(values, called, strict=True)) | {quoted(f"${at}"): text for at, text in enumerate(called)}
+
+
+class RunningGroup(WindowedGroup):
+    """A window whose calls all continue from row to row; `backwards`: from the last row to the first, in which order its input is arranged. State."""
+
+    backwards: bool
+
+    @property
+    def work(self) -> str:
+        return "output" if physical.in_order_of_time(self) else super().work
+
+    @property
+    def read(self) -> str:
+        if not physical.in_order_of_time(self):
+            return "reads whole partitions"
+        return f"reads {'back' if self.backwards else 'on'} from a change as far as it reaches"
 
 
 def windowed(
@@ -75,7 +192,7 @@ def windowed(
         columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in node.schema.items()} | hidden
         types = node.schema | {name: expression.type for name, expression in hidden.items()}
         prepared = logical.Apply((node,), types, MapStep(tuple(columns.items())))
-    found = groupings.Window((prepared,), prepared.schema | schema, partition, ordered, tuple(made))
+    found = Window((prepared,), prepared.schema | schema, partition, ordered, tuple(made))
     if not hidden:
         return found
     kept = {name: Column(name, kind) for name, kind in (node.schema | schema).items()}
@@ -120,61 +237,3 @@ def apply_window(relation: Relation, operator: operator_model.Window) -> Relatio
     columns |= dict(results)
     schema = {name: expression.type for name, expression in columns.items()}
     return relation.over(logical.Apply((node,), schema, MapStep(tuple(columns.items()))))
-
-
-def cells(at: int, call: WindowCall) -> Schema:
-    """Return the columns of a call in the physical node, in order."""
-    if call.aggregate is None:
-        return {f"${at}": call.type}
-    found = reductions.cells(at, call.aggregate)
-    if reductions.is_gathered(call.aggregate):
-        return dict.fromkeys(found, call.type)
-    return found
-
-
-def finished(at: int, call: WindowCall) -> Expression:
-    """Return the call's value as an expression over its cells."""
-    if call.aggregate is None or reductions.is_gathered(call.aggregate):
-        return Column(f"${at}", call.type)
-    return reductions.finished(at, call.aggregate)
-
-
-def lower_window(node: groupings.Window, wanted: Schema, child: Node) -> Node:
-    """Return the physical nodes of a window over `child`, which has the columns that it reads, with the `wanted` columns of `node`."""
-    calls = [(name, call) for name, call in node.calls if name in wanted]
-    columns = {name: Column(name, kind) for name, kind in child.schema.items()}
-    prepared, key = grouped(child, columns, node.by)
-    kinds = [child.schema[name].kind for name, _ in node.order_by]
-    ordered = bool(kinds) and not POOLED.intersection(kinds)
-    near = all(call.reach is not None for _, call in calls)
-    ways = {way(call) for _, call in calls}
-    running = ordered and not near and len(ways) == 1 and 0 not in ways
-    if running:
-        prepared = ranked(prepared, key, tuple((name, descending ^ (-1 in ways)) for name, descending in node.order_by))
-    elif ordered and near:
-        prepared = ranked(prepared, key, node.order_by)
-    carried = {name: kind for name, kind in wanted.items() if name in child.schema}
-    schema: Schema = {name: prepared.schema[name] for name in key} | carried
-    results: dict[str, Expression] = {name: Column(name, kind) for name, kind in carried.items()}
-    for at, (name, call) in enumerate(calls):
-        schema |= cells(at, call)
-        results[name] = finished(at, call)
-    given = (arrange(prepared, key),), schema, node.order_by, tuple(call for _, call in calls)
-    found = physical.RunningGroup(*given, -1 in ways) if running else physical.WindowedGroup(*given)
-    return project(found, results, {name: expression.type for name, expression in results.items()}, fuse=True)
-
-
-def way(call: WindowCall) -> int:
-    """Return the direction in which a call continues from its state at the row before: 1 from the first row, -1 from the last, 0 neither.
-
-    Sums of floats don't: their kept state is rounded.
-    """
-    if call.function in ("row_number", "rank", "dense_rank"):
-        return 1
-    aggregate = call.aggregate
-    if aggregate is not None:
-        extreme = aggregate.function in ("min", "max", "bool_and", "bool_or") and not reductions.is_gathered(aggregate)
-        if not extreme and not reductions.is_accumulable(aggregate):
-            return 0
-    found = call.frame.way if call.frame is not None else 0
-    return 0 if found < 0 and call.function == "nth_value" else found

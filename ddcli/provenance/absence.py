@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep
 from ddcli.job.summary import plural
-from ddcli.plan import groupings, logical, loops
+from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.node import Values
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.restriction import SAME
@@ -121,7 +121,7 @@ class Absence:
         return self._through(node, values, values, f"now is {now}, and the record exists while {bounds(node)}")
 
     @_below.register
-    def _(self, node: groupings.Window, values: Values) -> Missing:
+    def _(self, node: windows.Window, values: Values) -> Missing:
         calls = {name for name, _ in node.calls}
         inside = {name: value for name, value in values.items() if name not in calls}
         found = self._contents(node, inside)
@@ -139,7 +139,7 @@ class Absence:
         return Missing(node, values, because=[self.of(child, *node.restriction(values))])
 
     @_below.register
-    def _(self, node: logical.Join, values: Values) -> Missing:
+    def _(self, node: joins.Join, values: Values) -> Missing:
         left, right = node.sides(values)
         sides = [(node.left, left), (node.right, right)]
         missing = [self.of(side, given) for side, given in sides if not len(self._contents(side, given))]
@@ -149,7 +149,7 @@ class Absence:
         return Missing(node, values, f"both sides have such records, but none with {on}")
 
     @_below.register
-    def _(self, node: logical.AsofJoin, values: Values) -> Missing:
+    def _(self, node: asof.AsofJoin, values: Values) -> Missing:
         left, _ = node.sides(values)
         if not len(self._contents(node.left, left)):
             return Missing(node, values, because=[self.of(node.left, left)])
@@ -161,7 +161,7 @@ class Absence:
         return Missing(node, values, f"no record on the right has {node.condition}", [self.of(node.right, key)])
 
     @_below.register
-    def _(self, node: logical.Semijoin, values: Values) -> Missing:
+    def _(self, node: joins.Semijoin, values: Values) -> Missing:
         """Return the record on the right that excludes one on the left (of an antijoin), or the absence of a partner."""
         left, right = node.inputs
         found = self._contents(left, values)

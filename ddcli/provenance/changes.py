@@ -19,7 +19,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.errors import DdError
 from ddcli.expressions.steps import MapStep
-from ddcli.plan import groupings, logical, loops
+from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.node import Graph
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
@@ -157,7 +157,7 @@ class Changes:
         raise Opaque("a `join_function`")
 
     @_below.register
-    def _(self, node: logical.Join, record: Record) -> Reason:
+    def _(self, node: joins.Join, record: Record) -> Reason:
         """Return the changes on either side: of the pair's two records, or of an outer join, of all records with the key."""
         sides = dict(zip(node.schema, record, strict=True))
         keys = {c: sides[name] for name, side, c in node.columns if side == "key"}
@@ -173,7 +173,7 @@ class Changes:
         return self._made_of(reason, changed)
 
     @_below.register
-    def _(self, node: logical.AsofJoin, record: Record) -> Reason:
+    def _(self, node: asof.AsofJoin, record: Record) -> Reason:
         """Return the changes of the left record, and of the right records with its key."""
         left, _ = node.sides(dict(zip(node.schema, record, strict=True)))
         key = {other: left[one] for one, other in node.on if one in left}
@@ -181,7 +181,7 @@ class Changes:
         return self._made_of(self._new(node, record, asof_text(node)), changed)
 
     @_below.register
-    def _(self, node: logical.Semijoin, record: Record) -> Reason:
+    def _(self, node: joins.Semijoin, record: Record) -> Reason:
         left, right = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         key = {other: values[one] for one, other in node.on}
@@ -204,7 +204,7 @@ class Changes:
     def _(self, node: groupings.Grouped, record: Record) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
-        reason = self._new(node, record, group_text(node, node.order_by if isinstance(node, groupings.Window) else ()))
+        reason = self._new(node, record, group_text(node, node.order_by if isinstance(node, windows.Window) else ()))
         return self._made_of(reason, [(child, self.differing(child, {name: values[name] for name in node.by}))])
 
     # --- loops ----------------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan import groupings
+    from ddcli.plan import windows
     from ddcli.provenance.contents import Contents, Numbers
 
 ROW = "\0row"
 """The name of the column with a row's number, beside a record's own columns."""
 
 
-def in_reach(node: groupings.Window, group: Contents, values: Mapping[str, Any]) -> tuple[Numbers, int]:
+def in_reach(node: windows.Window, group: Contents, values: Mapping[str, Any]) -> tuple[Numbers, int]:
     """Return the numbers of a partition's records, the nearest to the one with these `values` first, and how many of these can affect it.
 
     The order is that of the window: a number of rows is one of rows of multiplicity 1. Without a bound all records can.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, Literal, quoted
 from ddcli.expressions.types import no_column
-from ddcli.plan import groupings, logical, presence
+from ddcli.plan import asof, groupings, logical, presence
 from ddcli.screen import json_number
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def group_text(node: groupings.Grouped, order_by: Iterable[tuple[str, bool]] = (
     return f"{node.title}{by}{f' in the order of {order}' if order else ''}"
 
 
-def asof_text(node: logical.AsofJoin) -> str:
+def asof_text(node: asof.AsofJoin) -> str:
     """Return an as-of join in words."""
     on = [one if one == other else f"{one} = {other}" for one, other in node.on]
     kind = "" if node.how == "inner" else f"{node.how} "

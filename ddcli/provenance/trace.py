@@ -23,7 +23,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column
 from ddcli.job.summary import plural
-from ddcli.plan import groupings, logical, loops
+from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.frames import in_reach
@@ -166,7 +166,7 @@ class Tracer:
     # --- joins ----------------------------------------------------------------------------------------------------
 
     @_below.register
-    def _(self, node: logical.Join, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: joins.Join, place: Place, record: Record, exact: bool) -> Reason:
         left, right = node.sides(dict(zip(node.schema, record, strict=True)))
         on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
         reason = self._new(node, place, record, f"{'' if node.how == 'inner' else node.how + ' '}join on {on}")
@@ -196,7 +196,7 @@ class Tracer:
         return reason
 
     @_below.register
-    def _(self, node: logical.AsofJoin, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: asof.AsofJoin, place: Place, record: Record, exact: bool) -> Reason:
         left, right = node.sides(dict(zip(node.schema, record, strict=True)))
         reason = self._new(node, place, record, asof_text(node))
         reasons = self._some(place, node.left, self._side(place, node.left, left), exact=exact)
@@ -212,7 +212,7 @@ class Tracer:
         return place.home(node).contents(node).where(ordered)
 
     @_below.register
-    def _(self, node: logical.Semijoin, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: joins.Semijoin, place: Place, record: Record, exact: bool) -> Reason:
         left, right = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         key = {other: values[one] for one, other in node.on}
@@ -298,7 +298,7 @@ class Tracer:
         return reason.made_of([self.reason(place, child, each) for each in kept.records()], self.shown)
 
     @_below.register
-    def _(self, node: groupings.Window, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: windows.Window, place: Place, record: Record, exact: bool) -> Reason:
         """Return the rows that frames and distances reach from the record's, the nearest first."""
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
@@ -402,7 +402,7 @@ class Tracer:
 _below = by_type(Tracer, "_below")
 
 
-def partners_of(node: logical.Join, lefts: Contents, rights: Contents) -> list[tuple[Numbers, Numbers]]:
+def partners_of(node: joins.Join, lefts: Contents, rights: Contents) -> list[tuple[Numbers, Numbers]]:
     """Return the numbers of the records on both sides that have one key, for each key that both sides have; a null key equals none.
 
     The result of a join may lack its key: then records of several keys may be on either side of it.

@@ -20,7 +20,7 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box
 from ddcli.engine.trace.spine import Trace
-from ddcli.plan import physical
+from ddcli.plan import groupings, physical, physical_joins, windows
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.query.stored_arrangements import DIFF
 from ddcli.query.ways import partition, same
@@ -75,24 +75,24 @@ class Finder:
             case physical.SignedSum():
                 parts = [self.rows(child, keys) for child in node.inputs]
                 return self._stepped(node, *parts)
-            case physical.EquiJoin():
+            case physical_joins.EquiJoin():
                 return self._joined(node, keys)
             case physical.Delay():
                 (shift,) = node.inputs
                 given = self.rows(shift.inputs[0], keys)
                 source = self._source(shift.inputs[0], 0)
                 return self._made(replace(node, inputs=(replace(shift, inputs=(source,)),)), [given])
-            case physical.WindowedGroup():
+            case windows.WindowedGroup():
                 return self._stepped(
                     node, self.rows(node.inputs[0], part(keys, {name: name for name in partition(node)}))
                 )
-            case physical.Multiplicity() | physical.Filtered():
+            case groupings.Threshold() | physical.Filtered():
                 return self._stepped(node, self.rows(node.inputs[0], keys))
         found_below = same(node)
         assert found_below is not None, f"nothing answers for {type(node).__name__}"
         return self.rows(found_below, keys)
 
-    def _joined(self, node: physical.EquiJoin, keys: pl.DataFrame) -> pl.DataFrame:
+    def _joined(self, node: physical_joins.EquiJoin, keys: pl.DataFrame) -> pl.DataFrame:
         """Return a join's pairs: the records of one side with the keys, and their partners of the other side."""
         at = self.ways.first(node, {name: not keys[name].null_count() for name in keys.columns})
         assert at is not None, "the keys answer for one of the sides"

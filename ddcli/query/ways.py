@@ -9,11 +9,11 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column
-from ddcli.plan import loops, physical
+from ddcli.plan import asof, groupings, loops, physical, physical_joins, windows
 from ddcli.plan.logical import PRESENT
 from ddcli.plan.node import Graph
-from ddcli.plan.physical import ALL
 from ddcli.plan.shape import not_null_column
+from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -63,7 +63,7 @@ class Ways:
     @cached_property
     def _kept(self) -> dict[str, Node]:
         # For a running window, a state keeps marks, not its records.
-        nodes = (node for node in self.graph.nodes if not isinstance(node, physical.RunningGroup))
+        nodes = (node for node in self.graph.nodes if not isinstance(node, windows.RunningGroup))
         return {node.fingerprint: node for node in nodes if node.fingerprint in self.held}
 
     def to(self, node: Node) -> list[Way]:
@@ -102,17 +102,17 @@ class Ways:
                 return self.answers(node.inputs[0], node.restriction(dict(known))[0])
             case physical.SignedSum():
                 return all(self.answers(child, known) for child in node.inputs)
-            case physical.EquiJoin():
+            case physical_joins.EquiJoin():
                 return self.first(node, known) is not None
             case physical.Delay() if isinstance(node.inputs[0], physical.Shift):
                 return self.answers(node.inputs[0].inputs[0], known)
-            case physical.WindowedGroup():
+            case windows.WindowedGroup():
                 by = partition(node)
                 return known.keys() >= {*by} and self.answers(node.inputs[0], {name: known[name] for name in by})
         below = same(node)
         return below is not None and self.answers(below, known)
 
-    def first(self, node: physical.EquiJoin, known: Mapping[str, bool]) -> int | None:
+    def first(self, node: physical_joins.EquiJoin, known: Mapping[str, bool]) -> int | None:
         """Return the side of a join to search first; the other is searched for the keys found there. None if neither works."""
         sides = node.restriction(dict(known))
         keys = [_key(side) for side in node.inputs]
@@ -144,11 +144,11 @@ class Ways:
             case physical.SignedSum():
                 for child in node.inputs:
                     yield from self._keys(child)
-            case physical.EquiJoin():
+            case physical_joins.EquiJoin():
                 for side, names in zip(node.inputs, node.decided(node.schema), strict=True):
                     keys = [_key(side), *self._keys(side)]
                     yield from (tuple(names[name] for name in key) for key in keys if names.keys() >= {*key})
-            case physical.WindowedGroup():
+            case windows.WindowedGroup():
                 yield partition(node)
             case physical.Delay() if isinstance(node.inputs[0], physical.Shift):
                 yield from (key for key in self._keys(node.inputs[0].inputs[0]) if node.schema.keys() >= {*key})
@@ -163,16 +163,16 @@ def same(node: Node) -> Node | None:
             iterate = node.inputs[0]
             assert isinstance(iterate, loops.Iterate)
             return iterate.bodies[node.which]
-        case physical.Consolidated() | physical.Show() | physical.WatchedRecords() | physical.EnterAt():
+        case physical.Consolidated() | physical.Show() | physical.WatchedRecords() | loops.EnterAt():
             return node.inputs[0]
-        case physical.Multiplicity() | physical.Filtered():
+        case groupings.Threshold() | physical.Filtered():
             return node.inputs[0]
-        case physical.Arrangement() if not physical.is_imported(node):
+        case physical.Arrangement() if not node.is_imported:
             return node.inputs[0]
     return None
 
 
-def partition(node: physical.WindowedGroup) -> Names:
+def partition(node: windows.WindowedGroup) -> Names:
     """Return the columns that partition a window's rows: one row's values depend on all rows of its partition."""
     return tuple(name for name in _key(node) if name != ALL)
 
@@ -183,9 +183,9 @@ def _key(node: Node) -> Names:
         return node.key
     if isinstance(node, physical.SnapshotTable) and node.key:
         return node.key
-    if isinstance(node, physical.Top | physical.WindowedGroup | physical.AsofGroup):
+    if isinstance(node, groupings.TopK | windows.WindowedGroup | asof.AsofGroup):
         return _key(node.inputs[0])
-    if isinstance(node, physical.Accumulate | physical.Group | physical.PythonGroup):
+    if isinstance(node, groupings.Accumulate | groupings.Group | groupings.PythonGroup):
         return node.by
     return tuple(node.schema)
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
-from ddcli.plan.changes import keeps_state
-from ddcli.plan.descriptions import columns, details
-from ddcli.plan.estimates import PastRun, estimated_rows
+from ddcli.plan.estimates import PastRun
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.physical import WAITING
+from ddcli.plan.physical_graph import estimated_rows
+from ddcli.plan.words import columns
 from ddcli.store.state.entries import Size
 
 if TYPE_CHECKING:
@@ -184,13 +184,13 @@ def view_of(
             id=node.fingerprint,
             kind=node.kind,
             names=tuple(called.get(node.fingerprint, ())),
-            says=(*details(node), *exported[node.fingerprint], *_bound(node)),
+            says=(*node.details(), *exported[node.fingerprint], *_bound(node)),
             work=node.work,
-            columns=columns(node),
+            columns=columns(node.schema, node.texts()),
             inputs=tuple(inputs[node.fingerprint]),
             readers=tuple(dict.fromkeys(readers[node.fingerprint])),
             loop=_loop_of(node, around),
-            keeps=keeps_state(node, times),
+            keeps=node.keeps_state(times),
             held=_held(node.fingerprint, manifest),
             estimated=expected.get(node.fingerprint),
         )

@@ -23,7 +23,7 @@ from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError, UsageError
 from ddcli.expressions.types import POOLED
-from ddcli.plan.physical import Scan, is_imported
+from ddcli.plan.physical import Arrangement, Scan
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.pieces import ConsumedRange
@@ -288,7 +288,7 @@ def imported(graph: PhysicalGraph, readers: Mapping[str, object]) -> dict[str, S
     """Return the readers of the arrangements in a graph that other pipelines keep, by identity."""
     found = {}
     for node in graph.nodes:
-        if is_imported(node):
+        if isinstance(node, Arrangement) and node.is_imported:
             (scan,) = node.inputs
             assert isinstance(scan, Scan)
             reader = readers[scan.name]

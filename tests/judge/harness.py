@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions.steps import ExplodeStep
-from ddcli.plan import logical
+from ddcli.plan import joins, logical
 from ddcli.plan.build import build
 from ddcli.spec.document import parse_spec
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
@@ -233,9 +233,9 @@ class _Judged:
 def _cancels(node: Node) -> bool:
     if isinstance(node, logical.Apply):
         return isinstance(node.step, ExplodeStep)
-    outer = isinstance(node, logical.Join) and node.how != "inner"
+    outer = isinstance(node, joins.Join) and node.how != "inner"
     return (
-        outer or isinstance(node, logical.Negate | logical.Concat) or (isinstance(node, logical.Semijoin) and node.anti)
+        outer or isinstance(node, logical.Negate | logical.Concat) or (isinstance(node, joins.Semijoin) and node.anti)
     )
 
 

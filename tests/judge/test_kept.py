@@ -8,7 +8,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.spine import Trace
-from ddcli.plan.changes import WAITING, keeps_state
+from ddcli.plan.changes import WAITING
 from ddcli.plan.generations import plan
 from tests.judge.harness import graph_of
 from tests.judge.logs import cases
@@ -34,5 +34,5 @@ def test_the_plan_knows_which_nodes_keep_state(case):
     graph, nt = plan(graph_of(case)).graph, len(case.times)
     asked = Asked()
     assemble(graph, Scope(nt), asked, Pool(SECRET), lambda label, updates: None, case.time_types)
-    told = {node.fingerprint for node in graph.nodes if keeps_state(node, nt)}
+    told = {node.fingerprint for node in graph.nodes if node.keeps_state(nt)}
     assert told == {identity.removesuffix(WAITING) for identity in asked.identities}

@@ -4,7 +4,6 @@ import re
 
 from ddcli.errors import DdError, SpecErrors
 from ddcli.expressions.types import parse_type
-from ddcli.plan import physical
 from ddcli.plan.build import build
 from ddcli.plan.lower import lower
 from ddcli.spec import parse_spec
@@ -49,8 +48,8 @@ def schema(*operators, source="t"):
 
 
 def nodes(graph, kind):
-    """Return the nodes of a kind: a class of the physical graph by name."""
-    return [node for node in graph.nodes if isinstance(node, getattr(physical, kind))]
+    """Return the nodes of a kind: a class of nodes by name."""
+    return [node for node in graph.nodes if kind in {each.__name__ for each in type(node).__mro__}]
 
 
 def kinds(graph):

@@ -6,7 +6,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.plan import generations
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.choices import plan_choices
-from ddcli.plan.estimates import estimated_rows
+from ddcli.plan.physical_graph import estimated_rows
 from ddcli.spec import parse_spec
 from tests.plan.support import HEAD, SCHEMAS, chain
 from tests.plan.test_delta import triangles

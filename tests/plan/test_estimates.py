@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddcli.plan.estimates import PastRun, estimated_rows
+from ddcli.plan.estimates import PastRun
+from ddcli.plan.physical_graph import estimated_rows
 from tests.cases import cases
 from tests.draws import chance
 from tests.plan.support import chain, nodes, plan, planned
@@ -47,7 +48,7 @@ def test_nothing_is_expected_where_something_is_not_known():
     body = "{iterate: {variables: {x: s}, body: {x: {from: x, apply: [{concat: s}, distinct]}}, result: x}}"
     looped = plan(chain("distinct", name="s") + f"  c: {body}\n")
     known = estimated_rows(looped, TAKEN, {})
-    assert [node.fingerprint in known for node in nodes(looped, "Multiplicity")] == [True, False]
+    assert [node.fingerprint in known for node in nodes(looped, "Threshold")] == [True, False]
     assert looped.outputs["c"].fingerprint not in known
 
 

@@ -11,6 +11,7 @@ from ddcli.expressions.types import Type
 from ddcli.plan import logical as nodes
 from ddcli.plan.groupings import Threshold
 from ddcli.plan.iteration import iterate
+from ddcli.plan.joins import Semijoin
 from ddcli.plan.loops import Enter, Iterate, Leave, LoopVariable, level
 from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
@@ -88,7 +89,7 @@ def test_a_body_may_read_what_is_around_it():
     body = "{best: {from: [best, mine]}, mine: {from: labels, apply: [{semijoin: {with: u, on: [k]}}]}}"
     (iterate_,) = of(looped(body), Iterate)
     assert isinstance(iterate_.bodies[0], nodes.Concat)
-    assert [type(each) for each in iterate_.bodies[0].inputs] == [LoopVariable, nodes.Semijoin]
+    assert [type(each) for each in iterate_.bodies[0].inputs] == [LoopVariable, Semijoin]
     assert [level(each) for each in iterate_.bodies[0].inputs] == [1, 0]
 
 

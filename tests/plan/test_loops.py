@@ -139,7 +139,7 @@ def test_a_column_outside_that_nothing_reads_is_no_part_of_a_loop():
 def test_what_enters_has_its_round_last():
     entered = loops.Enter((T,), KV, "open1", 1, Column("v", Type("int32")))
     graph = lowered(leave(loop([T], [node(variable(), entered)])))
-    (enter,) = of(graph, physical.EnterAt)
+    (enter,) = of(graph, loops.EnterAt)
     (linear,) = enter.inputs
     assert [(name, str(kind)) for name, kind in linear.schema.items()] == [
         ("k", "int64"), ("v", "int64"), ("$round", "int64"),

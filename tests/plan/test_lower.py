@@ -211,7 +211,7 @@ def test_an_outer_join_is_a_join_and_what_has_no_partner(how, joins, sums, padde
     graph = planned(f"join: {{with: u, on: [k], as: r, how: {how}}}")
     assert len(nodes(graph, "EquiJoin")) == joins
     assert len(nodes(graph, "SignedSum")) == sums
-    assert len(nodes(graph, "Multiplicity")) == padded
+    assert len(nodes(graph, "Threshold")) == padded
     # Both sides' arrangements, and of each side that partners are sought in its keys and their distinct ones.
     assert len(nodes(graph, "Arrangement")) == 2 + 2 * padded
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddcli.plan import physical
-from ddcli.plan.descriptions import details
+from ddcli.plan import asof, windows
 from ddcli.plan.lower import lower
 from ddcli.spec.bounds import WORK_CLASSES
 from tests.cases import cases
@@ -70,6 +69,6 @@ def test_whole_groups_are_read_where_times_are_not_in_order(operator, alone, els
         (start + LOOP.format(operator=operator, project=project), ("int64",), elsewhere),
     ):
         graph = lower(logical(collections, time=time))
-        (node,) = [node for node in graph.nodes if isinstance(node, physical.WindowedGroup | physical.AsofGroup)]
+        (node,) = [node for node in graph.nodes if isinstance(node, windows.WindowedGroup | asof.AsofGroup)]
         assert node.work == found
-        assert (found in ("partition", "everything")) == ("reads whole partitions" in details(node))
+        assert (found in ("partition", "everything")) == ("reads whole partitions" in node.details())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.plan import groupings, logical, loops
+from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.node import Graph
 from tests.reference.aggregates import aggregated, is_present
 from tests.reference.expressions import Fails, evaluate
@@ -202,7 +202,7 @@ class Model:
         return range(first, last + (1 if step > 0 else -1), step)
 
     @_counted.register
-    def _(self, node: logical.Join) -> Collection:
+    def _(self, node: joins.Join) -> Collection:
         left, right = node.inputs
         keys_left, keys_right = zip(*node.on, strict=True)
         partners = defaultdict(list)
@@ -243,7 +243,7 @@ class Model:
         return {key for key, count in counts.items() if count > 0}
 
     @_counted.register
-    def _(self, node: logical.AsofJoin) -> Collection:
+    def _(self, node: asof.AsofJoin) -> Collection:
         """Look at each left row for the best of all right rows of its key on the right side of its value; ties by all other columns."""
         mine, theirs = node.at
         others = [other for _, other in node.on]
@@ -283,7 +283,7 @@ class Model:
         return {(1,): 1} if began else {}
 
     @_counted.register
-    def _(self, node: logical.Semijoin) -> Collection:
+    def _(self, node: joins.Semijoin) -> Collection:
         left, right = node.inputs
         keys_left, keys_right = zip(*node.on, strict=True)
         there = self._present(right, keys_right)
@@ -322,7 +322,7 @@ class Model:
         return total(result)
 
     @_counted.register
-    def _(self, node: groupings.Window) -> Collection:
+    def _(self, node: windows.Window) -> Collection:
         """Put the copies of records in the order of the window, and ask each call at each of them."""
         (child,) = node.inputs
         self._used(self._input(node))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.expressions.windows import Frame, FrameBound, WindowCall
-    from ddcli.plan import groupings
+    from ddcli.plan import windows
 
     Rows = list[tuple[Mapping[str, Any], tuple[Any, ...]]]
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Ordered:
     """The rows of one partition, copies apart, in the window's order."""
 
-    def __init__(self, node: groupings.Window, rows: Rows) -> None:
+    def __init__(self, node: windows.Window, rows: Rows) -> None:
         self.node = node
         ties = [name for name in node.inputs[0].schema if name not in dict(node.order_by) and name not in node.by]
 

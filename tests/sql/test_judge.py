@@ -6,7 +6,7 @@ import pytest
 
 from ddcli import Dataflow
 from ddcli.errors import UsageError
-from ddcli.plan import logical
+from ddcli.plan import joins, logical
 from ddcli.plan.logical import Apply, Source
 from ddcli.plan.node import Graph
 from tests.draws import chance, many, some
@@ -330,16 +330,16 @@ def test_random_asof_joins_are_what_duckdb_makes_of_them(base):
 def test_a_not_in_that_may_meet_nulls_is_decided_for_distinct_values():
     """The rows themselves meet what is decided, by equality alone."""
     graph = Graph({"": bound("select a, s from t where b not in (select a from u)")})
-    joins = [node for node in graph.nodes() if isinstance(node, logical.Semijoin | logical.Join)]
-    assert len([node for node in joins if "s" in node.inputs[0].schema]) == 1
-    assert len(joins) == 4
+    found = [node for node in graph.nodes() if isinstance(node, joins.Semijoin | joins.Join)]
+    assert len([node for node in found if "s" in node.inputs[0].schema]) == 1
+    assert len(found) == 4
 
 
 def test_a_condition_with_a_constant_date_is_asked_before_a_join():
     for date, early in (("date '2020-01-01' + interval 1 year", 2), ("cast('2020-13-01' as date)", 1)):
         node = bound(f"select t.a from t join u on t.a = u.a where u.d < {date} and t.b > 1")
-        joins = [each for each in Graph({"": node}).nodes() if isinstance(each, logical.Join)]
-        assert [isinstance(side, logical.Apply) for side in joins[0].inputs].count(True) == early
+        found = [each for each in Graph({"": node}).nodes() if isinstance(each, joins.Join)]
+        assert [isinstance(side, logical.Apply) for side in found[0].inputs].count(True) == early
 
 
 def test_a_series_with_a_condition_is_joined_by_its_keys():
@@ -349,10 +349,10 @@ def test_a_series_with_a_condition_is_joined_by_its_keys():
         "left join unnest([1, 2]) as g(i) on t.a = g.i",
         "join range(9) as g(a) using (a)",
     ):
-        joins = [
-            each for each in Graph({"": bound(f"select b from t {written}")}).nodes() if isinstance(each, logical.Join)
+        found = [
+            each for each in Graph({"": bound(f"select b from t {written}")}).nodes() if isinstance(each, joins.Join)
         ]
-        assert [len(each.on) for each in joins] == [1]
+        assert [len(each.on) for each in found] == [1]
 
 
 def test_a_collection_can_be_queried():

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.tree import Column, Expression
-from ddcli.plan import logical
+from ddcli.plan import joins, logical
 from ddcli.plan.conditions import all_of, call, is_certain_step
 from ddcli.plan.node import Graph
 from ddcli.plan.sql import nodes
@@ -26,7 +26,7 @@ def decorrelated(found: Node, around: Node) -> Node | None:
     """Return a subquery's rows computed without those of `around`, or None if that is not possible."""
     steps: list[Node] = []
     node = found
-    while not (isinstance(node, logical.Join) and node.how == "inner" and node.left == around):
+    while not (isinstance(node, joins.Join) and node.how == "inner" and node.left == around):
         if not (is_certain_step(node.step) if isinstance(node, logical.Apply) else _joins_more(node, around)):
             return None
         steps.append(node)
@@ -49,7 +49,7 @@ def decorrelated(found: Node, around: Node) -> Node | None:
 
 def _joins_more(node: Node, around: Node) -> bool:
     """Return whether a node joins its left input with rows that don't depend on `around`."""
-    return isinstance(node, logical.Join) and node.how == "inner" and not _reads(node.right, around)
+    return isinstance(node, joins.Join) and node.how == "inner" and not _reads(node.right, around)
 
 
 def _reads(node: Node, around: Node) -> bool:

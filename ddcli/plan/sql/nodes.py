@@ -13,9 +13,9 @@ from ddcli.expressions.operators import has_equality
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 from ddcli.expressions.types import Type
-from ddcli.plan import groupings, logical
+from ddcli.plan import asof, groupings, joins, logical
 from ddcli.plan.conditions import call
-from ddcli.plan.join import comparable
+from ddcli.plan.joins import comparable
 from ddcli.plan.sql.names import fresh
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def joined(left: Node, right: Node, pairs: Sequence[Pair], how: str = "inner") -
             copy = fresh(f"#{name}", [*other.schema, *copies])
             copies[copy] = column(other, source)
             columns.append((name, "right", copy))
-    return logical.Join((one, extended(other, copies)), schema, tuple(sides.on), how, tuple(columns))
+    return joins.Join((one, extended(other, copies)), schema, tuple(sides.on), how, tuple(columns))
 
 
 def asof_joined(left: Node, right: Node, pairs: Sequence[Pair], nearest: Pair, sign: str, how: str) -> Node:
@@ -273,14 +273,14 @@ def asof_joined(left: Node, right: Node, pairs: Sequence[Pair], nearest: Pair, s
     columns = [(name, "left", sides.lefts[name]) for name in left.schema]
     columns += [(name, "right", sides.rights[name]) for name in right.schema]
     forward, strict = sign.startswith("<"), not sign.endswith("=")
-    return logical.AsofJoin(sides.nodes, schema, tuple(on), at, how, forward, strict, tuple(columns))
+    return asof.AsofJoin(sides.nodes, schema, tuple(on), at, how, forward, strict, tuple(columns))
 
 
 def semijoined(left: Node, right: Node, pairs: Sequence[Pair], *, anti: bool = False) -> Node:
     """Return the left records that have a partner, or with `anti` those that have none."""
     sides = _Sides(left, right, pairs)
     one, other = sides.nodes
-    kept = logical.Semijoin((one, other), one.schema, tuple(sides.on), anti)
+    kept = joins.Semijoin((one, other), one.schema, tuple(sides.on), anti)
     return mapped(kept, {name: column(kept, source) for name, source in sides.lefts.items()})
 
 

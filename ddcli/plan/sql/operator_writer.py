@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
 from ddcli.expressions.tree import Column, Expression, quoted, to_be_read
-from ddcli.plan import groupings, logical, loops
+from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.node import Graph
 from ddcli.plan.sql.names import renamed
 
@@ -157,7 +157,7 @@ class _QueryWriter:
         return self.after(node, "distinct" if node.function is None else {"threshold": str(node.function)})
 
     @operator.register
-    def _(self, node: logical.Semijoin) -> tuple[str | dict[str, Any], Operators]:
+    def _(self, node: joins.Semijoin) -> tuple[str | dict[str, Any], Operators]:
         word = "antijoin" if node.anti else "semijoin"
         left, right = node.inputs
         mine, theirs = (
@@ -181,8 +181,8 @@ class _QueryWriter:
         # Without an order, records are ordered by all columns in turn.
         return self.after(node, {"top_k": by | {"k": node.k, "order_by": order or [quoted(next(iter(node.schema)))]}})
 
-    @operator.register(logical.Join | logical.AsofJoin)
-    def _(self, node: logical.Join | logical.AsofJoin) -> tuple[str | dict[str, Any], Operators]:
+    @operator.register(joins.Join | asof.AsofJoin)
+    def _(self, node: joins.Join | asof.AsofJoin) -> tuple[str | dict[str, Any], Operators]:
         # A join returns one of two equal columns, and compares each with one other: further uses of a column get a copy of it.
         left, right = node.inputs
         source, operators = self.chain(left)
@@ -213,7 +213,7 @@ class _QueryWriter:
         plain = all(old == new for old, new in theirs.given.items()) and not theirs.copies
         with_: Any = name if plain else {"from": name, "apply": [{"map": columns}]}
         joined: dict[str, Any] = {"join": {"with": with_, "on": on, "how": node.how}}
-        if isinstance(node, logical.AsofJoin):
+        if isinstance(node, asof.AsofJoin):
             where = {"at": {node.at[0]: theirs.given[node.at[1]]}} | ({"on": on} if on else {})
             ways: dict[str, Any] = {"direction": "forward"} if node.forward else {}
             ways |= {"strict": True} if node.strict else {}
@@ -224,7 +224,7 @@ class _QueryWriter:
         return source, [*operators, joined, {"map": found or NO_COLUMN}]
 
     @operator.register
-    def _(self, node: groupings.Window) -> tuple[str | dict[str, Any], Operators]:
+    def _(self, node: windows.Window) -> tuple[str | dict[str, Any], Operators]:
         frames = {call.frame.text() for _, call in node.calls if call.frame is not None}
         if len(frames) > 1:  # separate operators might order equal rows differently
             raise Unwritten("a window with several frames")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.expressions.tree import Call, Cast, Expression
 from ddcli.plan.conditions import all_of, conjuncts, is_certain
-from ddcli.plan.join import comparable
+from ddcli.plan.joins import comparable
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.nodes import Pair
 

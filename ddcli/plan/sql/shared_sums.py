@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from ddcli.expressions.aggregates import AGGREGATES, AggregateCall
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Column
-from ddcli.plan import groupings, logical
+from ddcli.plan import groupings, joins, logical
+from ddcli.plan.cells import is_accumulable
 from ddcli.plan.node import Node, below
-from ddcli.plan.reductions import is_accumulable
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
 
@@ -42,7 +42,7 @@ def shared(node: Node, leaves: Sequence[Node]) -> Node:
         seen.add(each.fingerprint)
         order.append(each)
     kept = _kept(order)
-    if len(kept) < 2 or not any(isinstance(each, logical.Join) for each in order):
+    if len(kept) < 2 or not any(isinstance(each, joins.Join) for each in order):
         return node
 
     instead: dict[str, Node] = {}
@@ -77,7 +77,7 @@ def _kept(order: Iterable[Node]) -> Kept:
 def _over_sums(node: groupings.Reduce, kept: Kept) -> groupings.Reduce | None:
     """Return sums over a join as sums over the join with a kept reduction in place of one side; None if no kept one fits."""
     join, names = _rows(node.inputs[0])
-    if not isinstance(join, logical.Join) or join.how != "inner" or node.free or not _sums(node):
+    if not isinstance(join, joins.Join) or join.how != "inner" or node.free or not _sums(node):
         return None
     sources = {name: (1 if side == "right" else 0, source) for name, side, source in join.columns}
     read = {name: sources[names[name]] for name in names}
@@ -122,24 +122,24 @@ def _over_sums(node: groupings.Reduce, kept: Kept) -> groupings.Reduce | None:
         # If the other side is restricted to few keys, the sums of these keys suffice.
         some = _restricted(join.inputs[1 - at], join.on[0][1 - at], sums) if len(join.on) == 1 else sums
         inputs = (some, join.right) if at == 0 else (join.left, some)
-        return replace(node, inputs=(logical.Join(inputs, schema, on, "inner", tuple(columns)),), calls=tuple(totals))
+        return replace(node, inputs=(joins.Join(inputs, schema, on, "inner", tuple(columns)),), calls=tuple(totals))
     return None
 
 
 def _restricted(node: Node, column: str, sums: groupings.Reduce) -> Node:
     """Return the filtered sums to which a semijoin below `node` restricts its `column`, or `sums` if there is no such semijoin."""
     while True:
-        if isinstance(node, logical.Join) and node.how == "inner":
+        if isinstance(node, joins.Join) and node.how == "inner":
             at, column = next((int(side == "right"), source) for name, side, source in node.columns if name == column)
             node = node.inputs[at]
             continue
-        if isinstance(node, logical.Semijoin) and not node.anti and [one for one, _ in node.on] == [column]:
+        if isinstance(node, joins.Semijoin) and not node.anti and [one for one, _ in node.on] == [column]:
             below = node.inputs[1]
             while isinstance(below, logical.Apply) and isinstance(below.step, FilterStep):
                 (below,) = below.inputs
             if below == sums and node.on[0][1] in {name for name, _ in sums.by}:
                 return node.inputs[1]
-        if isinstance(node, logical.Semijoin):
+        if isinstance(node, joins.Semijoin):
             node = node.inputs[0]
             continue
         found, names = _rows(node)
