@@ -28,6 +28,7 @@ from ddcli.store.time_text import format_frontier
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ddcli.driver.prepare import Prepared
     from ddcli.expressions.types import Schema
     from ddcli.job.request import Request
     from ddcli.sources.readers import Reader
@@ -49,7 +50,7 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
         opened: dict[str, Reader] = {}
         try:
             with closing(Choosing(request)) as choosing:
-                return _execute(request, manifest, state, choosing, secret, opened)
+                return _attempt(request, manifest, state, choosing, secret, opened)
         except HashCollision as collision:
             if not left or (manifest is not None and state is None):
                 raise
@@ -68,7 +69,7 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
     raise AssertionError("the last attempt returns or raises")
 
 
-def _execute(
+def _attempt(
     request: Request,
     manifest: Manifest | None,
     state: State | None,
@@ -76,36 +77,73 @@ def _execute(
     secret: bytes | None,
     opened: dict[str, Reader],
 ) -> RunSummary:
-    """Make one attempt; a state without a manifest begins with `secret`, or with that of its imports if it is None. The readers are added to `opened`."""
+    """Bring the state to the plan, if that has changed, then take in new rows. The readers are added to `opened`.
+
+    A state without a manifest begins with `secret`, or with that of its imports if it is None.
+    """
+    rebuilt: RunSummary | None = None
+    while True:
+        request, ready, planning = _planned(request, manifest, opened)
+        if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
+            break
+        after, done = _rebuild(request, manifest, state, planning, ready.bound.time, choosing)
+        rebuilt = _joined(rebuilt, done) if rebuilt else done
+        if state is None or not request.closes:
+            return rebuilt
+        if rebuilt.withdrawn:  # the withdrawal is done even if a file that replaces one of these is refused
+            paths = (path for files in rebuilt.withdrawn.values() for path in files)
+            request.say(f"withdrawn: {', '.join(paths)}")
+        manifest, request = after, _after_rebuild(request)
+    summary = _take_in(request, manifest, state, ready, planning, choosing, secret)
+    if rebuilt is None:
+        return summary
+    return _joined(rebuilt, summary) if summary.changed else rebuilt
+
+
+def _planned(
+    request: Request, manifest: Manifest | None, opened: dict[str, Reader]
+) -> tuple[Request, Prepared, RunPlan]:
+    """Return the request, which takes in files that replace others as withdrawals, its inputs, and the plan."""
     request.progress.begin("looking at the inputs")
-    ready = prepare(request, manifest, rows_held(request.memory))
+    most = rows_held(request.memory)
+    ready = prepare(request, manifest, most)
     if amended := with_amended_files(request, manifest, ready):
-        return _execute(amended, manifest, state, choosing, secret, opened)
-    readers, time = ready.readers, ready.bound.time
-    opened |= readers
-    for reader in readers.values():
+        request, ready = amended, prepare(amended, manifest, most)
+    opened |= ready.readers
+    for reader in ready.readers.values():
         if isinstance(reader, LogReader):
             reader.read_ahead()
     planning = RunPlan(request, manifest, ready.bound)
-    graph = planning.graph
+    _ = planning.graph  # an error of the plan comes before all others
     planning.check_work()
     if request.kept is None or request.kept.spec is None:  # a kept plan calls no function
         load_functions(request.spec, request.base)  # one that can't be loaded ends the run before anything is done
+    return request, ready, planning
+
+
+def _take_in(
+    request: Request,
+    manifest: Manifest | None,
+    state: State | None,
+    ready: Prepared,
+    planning: RunPlan,
+    choosing: Choosing,
+    secret: bytes | None,
+) -> RunSummary:
+    """Take in new rows, if there are any, by the plan that made the state."""
     if manifest is not None:
-        if is_changed(request, manifest, graph.fingerprint):
-            return _changed(request, manifest, state, planning, time, choosing, opened)
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
         if not request.closes:
             return idle_summary(request, manifest)
-    before = Frontier(manifest.upper) if manifest else None
-    for name, scan in graph.scans().items():
+    readers, time = ready.readers, ready.bound.time
+    for name, scan in planning.graph.scans().items():
         if isinstance(reader := readers[name], LogReader):
             reader.expect(tuple(scan.schema))
     refuse_ahead(request, ready.found, readers)
     seen = largest_seen(manifest, readers)
     upper = find_upper(request, time, ready.found, manifest, seen)
-    if upper is None or upper == before:
+    if upper is None or (manifest is not None and upper == Frontier(manifest.upper)):
         if manifest is None:
             refuse_unparsed(readers)
             return RunSummary(request.spec.name.value, None, None, changed=False)
@@ -113,26 +151,20 @@ def _execute(
         if upper is None:
             return idle_summary(request, manifest)
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
-    return SingleRun(request, manifest, state, secret, planning, readers, time, seen, upper, choosing).run()
+    return SingleRun(request, manifest, state, planning, choosing, time, secret, readers, seen, upper).run()
 
 
-def _changed(
-    request: Request,
-    manifest: Manifest,
-    state: State | None,
-    planning: RunPlan,
-    time: Schema,
-    choosing: Choosing,
-    opened: dict[str, Reader],
-) -> RunSummary:
-    """Bring the state to a changed plan, if that is wanted, then take in new rows."""
+def _rebuild(
+    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
+) -> tuple[Manifest, RunSummary]:
+    """Bring the state to a changed plan, if that is wanted; return its manifest and the summary of this alone."""
     from ddcli.driver.migration import rebuild
 
     rebuilt, wrote, counts, spark = rebuild(request, manifest, state, planning, time, choosing)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
     withdrawn = {name: paths for name, keys in request.withdrawn.items() if (paths := _paths(manifest, name, keys))}
-    alone = RunSummary(
+    return rebuilt, RunSummary(
         request.spec.name.value,
         lower,
         upper,
@@ -145,24 +177,26 @@ def _changed(
         state_bytes=size,
         spark=spark,
         counts=counts,
+        dry=state is None,
     )
-    if state is None:
-        return replace(alone, dry=True)
-    if not request.closes:
-        return alone
-    if withdrawn:  # the withdrawal is done even if a file that replaces one of these is refused
-        request.say(f"withdrawn: {', '.join(path for files in withdrawn.values() for path in files)}")
+
+
+def _after_rebuild(request: Request) -> Request:
+    """Return the request to take in new rows once the state was rebuilt."""
     clock = replace(request.clock, given=False)  # the time that was given has been taken
-    request = replace(request, refresh=None, rewrite=frozenset(), withdrawn={}, clock=clock)
-    summary = _execute(request, rebuilt, state, choosing, None, opened)
-    if not summary.changed:
-        return alone
-    counts.add(summary.counts or Counts())
+    return replace(request, refresh=None, rewrite=frozenset(), withdrawn={}, clock=clock)
+
+
+def _joined(rebuilt: RunSummary, summary: RunSummary) -> RunSummary:
+    """Return the summary of a rebuild and of the run after it."""
+    counts = Counts()
+    for each in (rebuilt, summary):
+        counts.add(each.counts or Counts())
     return replace(
         summary,
-        rebuilt=wrote,
-        withdrawn=withdrawn,
-        spark=spark.and_then(summary.spark) if spark else summary.spark,
+        rebuilt=rebuilt.rebuilt,
+        withdrawn=rebuilt.withdrawn,
+        spark=rebuilt.spark.and_then(summary.spark) if rebuilt.spark else summary.spark,
         counts=counts,
     )
 

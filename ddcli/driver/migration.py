@@ -11,14 +11,13 @@ the files that were taken in. Each output gets the difference to all of its upda
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.circuit.graph import assemble
 from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
+from ddcli.driver.dataflow_run import DataflowRun, StepInput
 from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.rebuild import Rebuild
 from ddcli.driver.rebuild_outputs import correct_side_logs, corrected_outputs, name_ending, retire_rewritten
@@ -30,13 +29,9 @@ from ddcli.driver.requested_changes import (
     refuse_rewriting,
     refuse_taking_back,
 )
-from ddcli.driver.step import StepExecutor, pools_for
-from ddcli.engine.counts import Counts
-from ddcli.engine.kernels import ManyPairs
+from ddcli.driver.step import pools_for
 from ddcli.engine.rounds import Interval
-from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier, join
-from ddcli.engine.workers import Workers
 from ddcli.job.clock import last_time, run_time
 from ddcli.job.frontier import find_seen, refuse_beyond_imports
 from ddcli.job.inputs import find_inputs
@@ -45,32 +40,39 @@ from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.archives import replace_archived
 from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.side_logs import ErrorLog, replace_side_logs
-from ddcli.sources.input_format import facts_of
+from ddcli.sinks.side_logs import replace_side_logs
 from ddcli.sources.readers import (
     UNCLEAN,
     find_forgotten,
     in_files,
     largest_seen,
     open_logs,
-    refuse_rewritten,
 )
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.pipeline_file import relative_file
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
     from ddcli.driver.run_plan import RunPlan
+    from ddcli.engine.counts import Counts
+    from ddcli.engine.lanes import Layout
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.job.summary import OutputSummary, SparkSummary
     from ddcli.runtime.placement import Choosing
+    from ddcli.sinks.side_logs import ErrorLog
+    from ddcli.sources.input_format import InputFacts
     from ddcli.sources.readers import Reader
     from ddcli.store.state.directory import State
-    from ddcli.store.state.entries import ArrangementEntry
+    from ddcli.store.state.entries import ArrangementEntry, InputEntry
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.transaction import Transaction
     from ddcli.store.tables.listing import Listing
 
     Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
@@ -114,141 +116,112 @@ def rebuild(
         # New files of a known input are the next run's; a new input has been there since the last one.
         last, later = last_time(manifest), last_time(manifest) + 1
         found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
-    return _Migration(Rebuild(request, manifest, changes, found, time, at), state, planning, choosing).run()
-
-
-def _first_time(nt: int) -> Frontier:
-    return Frontier([(LEAST,) * nt])
+    begun = Rebuild(request, manifest, changes, found, time, at)
+    return _Migration(request, manifest, state, planning, choosing, time, begun).run()
 
 
 @dataclass
-class _Migration:
-    """One rebuild: read, step, commit."""
+class _Migration(DataflowRun):
+    """A rebuild: over all times before the frontier."""
 
     rebuild: Rebuild
-    state: State | None
-    planning: RunPlan
-    choosing: Choosing
+    _inputs: dict[str, InputEntry] = field(default_factory=dict)
+    _known: frozenset[str] = frozenset()
 
     def run(self) -> Rebuilt:
-        """Rebuild, as a run does: in memory, or from the beginning, out of core, where a join has too many rows for that."""
-        try:
-            return self._attempt()
-        except ManyPairs as many:
-            self.choosing.joined = many.rows
-        return self._attempt()
+        """Compute and commit; return the manifest, the changes of outputs, the counts, and Spark's share."""
+        done = self.compute()
+        assert done.manifest is not None, "a rebuild has a state"
+        return done.manifest, done.writer.summaries(), done.counts, done.spark
 
-    def _attempt(self) -> Rebuilt:
-        rebuild = self.rebuild
+    def begin(self) -> StepInput:
+        rebuild, forgetting = self.rebuild, self.rebuild.request.forgetting
         graph = with_corrections(rebuild, rebuild.changes.cut())
-        readers, known = readers_of(rebuild, graph)
+        readers, self._known = readers_of(rebuild, graph)
         most = rows_read(rebuild.request.memory)
-        forgetting = rebuild.request.forgetting
         if forgetting is not None:
             find_forgotten(forgetting, readers, most)
-        inputs, sources = sources_of(rebuild, graph, readers, known, most)
+        self._inputs, sources = sources_of(rebuild, graph, readers, self._known, most)
         rows = sum(source.rows for source in sources.values())
         cut, spread = self.choosing.cut(graph, rebuild.nt, rows, self._kept())
         if spread and cut.most is not None and cut.most < most:
-            inputs, sources = sources_of(rebuild, graph, readers, known, cut.most)
-        pools, interval = pools_for(cut, rebuild.secret), Interval(_first_time(rebuild.nt), rebuild.upper)
-        past = kept_past(rebuild.request.spec, graph, rebuild.kinds) if forgetting else {}
-        traces = StateTraces(
-            rebuild.request.state, None, pools, interval.lower, cut, past=past, only=frozenset(rebuild.changes.built)
+            self._inputs, sources = sources_of(rebuild, graph, readers, self._known, cut.most)
+        first = Frontier([(LEAST,) * rebuild.nt])
+        pools, interval = pools_for(cut, rebuild.secret), Interval(first, rebuild.upper)
+        past = kept_past(rebuild.request.spec, graph, self.kinds) if forgetting else {}
+        built = frozenset(rebuild.changes.built)
+        traces = StateTraces(rebuild.request.state, None, pools, interval.lower, cut, past=past, only=built)
+        return StepInput(graph, readers, sources, cut, spread, pools, traces, interval, None)
+
+    def collector(self, errors: ErrorLog) -> Callable[..., None]:
+        return errors.add if self.request.forgetting else errors.add_rebuilt(self.rebuild.opened)
+
+    def writer(self, given: StepInput, layouts: dict[str, Layout], transaction: Transaction | None) -> OutputWriter:
+        rebuild, plan = self.rebuild, self.rebuild.changes.plan
+        forgets = rebuild.request.forgetting is not None
+        count = reopenings(rebuild.manifest) + rebuild.reopens
+        # Others are computed, if at all, for the arrangements on the way to them.
+        changed = {
+            name: layout for name, layout in layouts.items() if rebuild.changes.outputs.get(name, "same") != "same"
+        }
+        return OutputWriter(
+            rebuild.request,
+            rebuild.time,
+            None if forgets else rebuild.manifest.upper,
+            given.interval.upper.elements,
+            changed,
+            transaction,
+            None if forgets else rebuild.opened,
+            name_ending(rebuild, transaction, count),
+            count,
+            horizons_of(rebuild.request, plan.graph, self._listings),
+            orders=plan.graph.orders,
         )
-        facts = facts_of(rebuild.request.spec, readers, None, rebuild.upper.elements)
-        errors = ErrorLog(rebuild.time)
-        add = errors.add if forgetting else errors.add_rebuilt(rebuild.opened)
-        failed = add if rebuild.request.spec.errors else None
-        quiet = lambda _label, _updates: None  # noqa: E731
-        workers = Workers(cut.passes, cut.threads)
-        scope = Scope(rebuild.nt, workers=workers, counted=True, pairs=cut.pairs, progress=rebuild.request.progress)
-        try:
-            assembled = assemble(
-                graph,
-                scope,
-                traces,
-                pools,
-                quiet,
-                rebuild.kinds,
-                parted=True,
-                facts=facts,
-                failed=failed,
-                lazily=spread,
-            )
-            with nullcontext() if self.state is None else self.state.begin() as transaction:
-                times = rebuild.upper.elements
-                count = reopenings(rebuild.manifest) + rebuild.reopens
-                called = name_ending(rebuild, transaction, count)
-                # Others are computed, if at all, for the arrangements on the way to them.
-                layouts = {
-                    name: layout
-                    for name, layout in assembled.outputs.items()
-                    if rebuild.changes.outputs.get(name, "same") != "same"
-                }
-                interval_ = (None if forgetting else rebuild.manifest.upper, times)
-                moved = None if forgetting else rebuild.opened
-                listings = {name: given.listing for name, given in rebuild.found.items()}
-                begun = horizons_of(rebuild.request, rebuild.changes.plan.graph, listings)
-                publishing = OutputWriter(
-                    rebuild.request,
-                    rebuild.time,
-                    *interval_,
-                    layouts,
-                    transaction,
-                    moved,
-                    called,
-                    count,
-                    begun,
-                    orders=rebuild.changes.plan.graph.orders,
-                )
-                step = StepExecutor(assembled, sources, cut, pools, traces, publishing, transaction, interval)
-                if rebuild.request.budget is not None:
-                    scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
-                where: SparkSummary | None = None
-                if spread:
-                    counts, where = step.run_as_tasks(graph, self.choosing, facts, errors, self.planning.check_spent)
-                else:
-                    step.run()
-                    counts = Counts.of(scope.counts())
-                self.planning.check_spent(counts)
-                if transaction is None:
-                    return rebuild.manifest, publishing.summaries(), counts, where
-                entries = corrected_outputs(rebuild, publishing)
-                if forgetting:
-                    replace_side_logs(
-                        rebuild.request, transaction, errors, in_files(readers), rebuild.time, times, called
-                    )
-                    inputs |= replace_archived(forgetting, transaction, in_files(readers), inputs)
-                else:
-                    retire_rewritten(rebuild, transaction)
-                    correct_side_logs(rebuild, readers, transaction, errors, called, anew=not known)
-                manifest = replace(
-                    rebuild.manifest,
-                    upper=times,
-                    pipeline=rebuild.request.digest,
-                    plan=rebuild.changes.plan.fingerprint,
-                    engine=__version__,
-                    file=relative_file(rebuild.request.state, rebuild.request.spec.path),
-                    inputs=inputs,
-                    arrangements=self._arrangements() | traces.entries(rebuild.upper),
-                    outputs=entries,
-                    exports=rebuild.changes.plan.graph.exports,
-                    secret=rebuild.secret.hex(),
-                    cache=rebuild.manifest.cache
-                    | {"plan": self.planning.outline()}
-                    | self._due(traces)
-                    | ({"reopenings": count} if rebuild.reopens else {})
-                    | {"seen": None if (seen := self._seen(readers)) is None else list(seen)}
-                    | self._built(transaction.number)
-                    | (self._forgotten(forgetting, transaction.number, listings) if forgetting else {}),
-                )
-                if rebuild.request.budget is not None:
-                    self.planning.check_written(transaction, counts, traces.entries(rebuild.upper), publishing)
-                refuse_rewritten(readers)
-                return transaction.commit(manifest), publishing.summaries(), counts, where
-        finally:
-            workers.close()
+
+    def next_manifest(
+        self, given: StepInput, writer: OutputWriter, errors: ErrorLog, transaction: Transaction
+    ) -> Manifest:
+        rebuild, readers, inputs = self.rebuild, given.readers, self._inputs
+        forgetting, times, called = rebuild.request.forgetting, rebuild.upper.elements, writer.called
+        entries = corrected_outputs(rebuild, writer)
+        if forgetting:
+            files = in_files(readers)
+            replace_side_logs(rebuild.request, transaction, errors, files, rebuild.time, times, called)
+            inputs |= replace_archived(forgetting, transaction, files, inputs)
+        else:
+            retire_rewritten(rebuild, transaction)
+            correct_side_logs(rebuild, readers, transaction, errors, called, anew=not self._known)
+        seen = self._seen(readers)
+        return replace(
+            rebuild.manifest,
+            upper=times,
+            pipeline=rebuild.request.digest,
+            plan=rebuild.changes.plan.fingerprint,
+            engine=__version__,
+            file=relative_file(rebuild.request.state, rebuild.request.spec.path),
+            inputs=inputs,
+            arrangements=self._arrangements() | given.traces.entries(rebuild.upper),
+            outputs=entries,
+            exports=rebuild.changes.plan.graph.exports,
+            secret=rebuild.secret.hex(),
+            cache=rebuild.manifest.cache
+            | {"plan": self.planning.outline()}
+            | self._due(given.traces)
+            | ({"reopenings": writer.reopenings} if rebuild.reopens else {})
+            | {"seen": None if seen is None else list(seen)}
+            | self._built(transaction.number)
+            | (self._forgotten(forgetting, transaction.number) if forgetting else {}),
+        )
+
+    def show(self, label: str, updates: pl.DataFrame) -> None:
+        """Print nothing: these updates were printed when they were new."""
+
+    def check(self, facts: dict[str, InputFacts]) -> None:
+        """Refuse nothing: the run that took an input in has checked it."""
+
+    @property
+    def _listings(self) -> dict[str, Listing]:
+        return {name: given.listing for name, given in self.rebuild.found.items()}
 
     def _seen(self, readers: dict[str, Reader]) -> Time | None:
         """Return the largest value of each time coordinate in all files, as far as it matters: one in a withdrawn file closes nothing later."""
@@ -275,10 +248,10 @@ class _Migration:
         ((first,),) = rebuild.upper.elements
         return (first - 1,) if left is None else join(left, (first - 1,))
 
-    def _forgotten(self, forgetting: ErasureRequest, number: int, listings: dict[str, Listing]) -> dict[str, Any]:
+    def _forgotten(self, forgetting: ErasureRequest, number: int) -> dict[str, Any]:
         """Return the state's notes on forgotten rows: the files that still have them, and the times from which on inputs have their updates."""
-        rebuild = self.rebuild
-        return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": input_horizons(rebuild.request, listings)}
+        horizons = input_horizons(self.request, self._listings)
+        return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": horizons}
 
     def _built(self, number: int) -> dict[str, Any]:
         """Return the commits that have built exported arrangements anew: this one, for those in which something may have been taken back, or that a reader has not read to the end."""

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.circuit.graph import assemble
 from ddcli.circuit.retention import check_lengths, kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
+from ddcli.driver.dataflow_run import DataflowRun, StepInput
 from ddcli.driver.meter import ProgressMeter, widths_of
 from ddcli.driver.prepare import horizons_of, input_horizons
-from ddcli.driver.step import StepExecutor, pools_for
+from ddcli.driver.step import pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
-from ddcli.engine.kernels import ManyPairs
 from ddcli.engine.lanes import Layout
 from ddcli.engine.rounds import Interval
-from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
-from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.job.paths import unparsed_below
 from ddcli.job.reopened_times import notes_on_past, reopenings
 from ddcli.job.request import error_directory, late_directory
-from ddcli.job.sizes import Sizes, rows_together
-from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
+from ddcli.job.sizes import rows_together
+from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.side_logs import ErrorLog, put_aside
+from ddcli.sinks.side_logs import put_aside
 from ddcli.sources.arrangement_input import imported
-from ddcli.sources.input_format import InputFacts, facts_of
-from ddcli.sources.readers import (
-    refuse_rewritten,
-)
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
-from ddcli.store.state.entries import InputEntry, OutputEntry, Size, Times
+from ddcli.store.state.entries import InputEntry, OutputEntry, Size
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.pipeline_file import relative_file
@@ -46,17 +38,22 @@ from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import polars as pl
 
-    from ddcli.driver.run_plan import RunPlan
+    from ddcli.driver.dataflow_run import StepResult
+    from ddcli.engine.scope import Scope
     from ddcli.engine.times import Time
-    from ddcli.expressions.types import Schema, Type
-    from ddcli.job.request import Request
+    from ddcli.job.sizes import Sizes
     from ddcli.plan.physical_graph import PhysicalGraph
-    from ddcli.runtime.placement import Choosing
+    from ddcli.sinks.side_logs import ErrorLog
+    from ddcli.sources.input_format import InputFacts
     from ddcli.sources.readers import Reader
+    from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.log.pieces import ConsumedRange
-    from ddcli.store.state.directory import State
+    from ddcli.store.state.entries import Times
+    from ddcli.store.state.transaction import Transaction
     from ddcli.store.tables.listing import Listing
 
 
@@ -67,149 +64,107 @@ def state_size(manifest: Manifest | None) -> tuple[int, int]:
 
 
 @dataclass
-class SingleRun:
-    """One run that has something to do: read, step, commit."""
+class SingleRun(DataflowRun):
+    """A run over the new rows of its inputs."""
 
-    request: Request
-    manifest: Manifest | None
-    state: State | None
     secret: bytes
-    planning: RunPlan
     readers: dict[str, Reader]
-    time: Schema
-    """The time columns of the outputs and their types, one for each coordinate."""
     seen: Time | None
     upper: Frontier
-    choosing: Choosing
-    spread: SparkSummary | None = None
-    counts: Counts = field(default_factory=Counts)
+    _taken: dict[str, ConsumedRange] = field(default_factory=dict)
+    _meter: ProgressMeter | None = None
+    _held: OpenBatches | None = None
+    """The batches that the last round of a watch left open."""
 
     @property
     def graph(self) -> PhysicalGraph:
         return self.planning.graph
 
-    def run(self) -> RunSummary:
-        """Run: in memory if that is large enough, also for the rows of joins, which are known only when they are made; else, from the beginning, out of core."""
-        try:
-            return self._attempt()
-        except ManyPairs as many:
-            self.choosing.joined = many.rows
-        self.request.say(
-            f"a join has {self.choosing.joined:,} rows, too many for the memory: the run begins again out of core"
-        )
-        return self._attempt()
+    @property
+    def before(self) -> Times | None:
+        """The frontier of the state; None for the first run."""
+        return self.manifest.upper if self.manifest else None
 
-    def _attempt(self) -> RunSummary:
-        before = self.manifest.upper if self.manifest else None
-        nt = len(self.time)
+    def run(self) -> RunSummary:
+        """Compute and commit, keep open batches and the plan for the next run, and return the summary."""
+        done = self.compute()
+        read = self._read(done.facts)
+        if self.state is None or done.manifest is None:
+            return self._summary(done, read)
+        if self.request.claims:
+            self._claim_logs(done.manifest)
+        if self._held and self.request.standby:
+            self.request.standby.keep(self.request.state, done.manifest, self._held)
+        if self.manifest is None:
+            self.planning.keep(done.manifest.cache["plan"]["generations"])
+        return self._summary(done, read)
+
+    def begin(self) -> StepInput:
+        request, nt = self.request, len(self.time)
+        check_lengths(request.spec, self.kinds)
         # The first run begins at the frontier that every time is at or after.
-        check_lengths(self.request.spec, self.kinds)
-        interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
+        interval = Interval(Frontier(self.before or [(LEAST,) * nt]), self.upper)
         for name, reader in self.readers.items():
             if isinstance(reader, LogReader) and reader.pinned is not None and not reader.pinned.known:
-                self.request.say(f"inputs.{name}: {reader.log.inferred}; later files are held to them")
-        taken, cut, spread = self._take(before)
+                request.say(f"inputs.{name}: {reader.log.inferred}; later files are held to them")
+        cut, spread = self._take()
         held = None
-        if self.request.standby and self.state is not None:
-            held = self.request.standby.take(self.request.state, self.manifest, self.secret, self.request.memory)
+        if request.standby and self.state is not None:
+            held = request.standby.take(request.state, self.manifest, self.secret, request.memory)
             held = held if not spread and cut.room is None else None
+        self._held = held
         pools = [held.pool] * cut.passes if held else pools_for(cut, self.secret)
         traces = StateTraces(
-            self.request.state,
+            request.state,
             self.manifest,
             pools,
             interval.lower,
             cut,
             imports=imported(self.graph, self.readers),
-            claims=read_claims(self.request.state),
-            past=kept_past(self.request.spec, self.graph, self.kinds),
-            progress=self.request.progress,
+            claims=read_claims(request.state),
+            past=kept_past(request.spec, self.graph, self.kinds),
+            progress=request.progress,
             held=held,
         )
-        workers = Workers(cut.passes, cut.threads)
-        streams = not spread and cut.streams(sum(given.rows for given in taken.values()))
-        scope = Scope(
-            nt,
-            workers=workers,
-            counted=True,
-            streams=streams,
+        self._meter = ProgressMeter(request.progress)
+        return StepInput(
+            self.graph,
+            self.readers,
+            # Tasks report the rows that they read themselves.
+            self._taken if spread else self._meter.watched(self._taken, self.readers),
+            cut,
+            spread,
+            pools,
+            traces,
+            interval,
+            self.before,
+            streams=not spread and cut.streams(sum(given.rows for given in self._taken.values())),
             combines=spread or cut.room is not None,
-            pairs=cut.pairs,
-            progress=self.request.progress,
+            bundled=traces.files,
+            often=held is not None,
+            widths=widths_of(self._taken, self.readers) if spread else None,
         )
-        kinds = tuple(self.time.values())
-        try:
-            errors = ErrorLog(self.time)
-            failed = errors.add if self.request.spec.errors else None
-            facts = facts_of(self.request.spec, self.readers, before, self.upper.elements)
-            assembled = assemble(
-                self.graph,
-                scope,
-                traces,
-                pools,
-                self._show,
-                kinds,
-                parted=True,
-                facts=facts,
-                failed=failed,
-                lazily=spread,
-            )
-            with (
-                nullcontext()
-                if self.state is None
-                else self.state.begin(batches=traces.files, often=held is not None) as transaction
-            ):
-                publishing = OutputWriter(
-                    self.request,
-                    self.time,
-                    before,
-                    self.upper.elements,
-                    assembled.outputs,
-                    transaction,
-                    reopenings=reopenings(self.manifest),
-                    horizons={} if self.manifest else horizons_of(self.request, self.graph, self._listings),
-                    known=self.manifest.outputs if self.manifest else {},
-                    orders=self.graph.orders,
-                )
-                watching = ProgressMeter(self.request.progress)
-                # Tasks report the rows that they read themselves.
-                given = taken if spread else watching.watched(taken, self.readers)
-                step = StepExecutor(assembled, given, cut, pools, traces, publishing, transaction, interval)
-                if self.request.budget is not None:
-                    scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
-                if spread:
-                    widths = widths_of(taken, self.readers)
-                    watch = self.planning.check_spent
-                    self.counts, self.spread = step.run_as_tasks(
-                        self.graph, self.choosing, facts, errors, watch, widths
-                    )
-                else:
-                    step.run()
-                    self.counts = self._counted(scope, watching, traces, publishing)
-                for each in facts.values():
-                    each.check()
-                read = self._read(taken, facts)
-                self.planning.check_spent(self.counts)
-                if transaction is None:
-                    return self._summary(read, publishing.summaries(), self.manifest, errors)
-                bounds, called = (before, self.upper.elements), again(publishing.reopenings)
-                errors.write(transaction, error_directory(self.request), bounds, called)
-                put_aside(self.request, transaction, taken, self.time, bounds, called)
-                manifest = self._manifest(taken, traces, publishing)
-                if self.request.budget is not None:
-                    self.planning.check_written(transaction, self.counts, manifest.arrangements, publishing)
-                refuse_rewritten(self.readers)
-                self.request.progress.begin("committing")
-                committed = transaction.commit(manifest)
-        finally:
-            workers.close()
-        if self.request.claims:
-            self._claim_logs(committed)
-        if held and self.request.standby:
-            self.request.standby.keep(self.request.state, committed, held)
-        if self.manifest is None:
-            self.planning.keep(committed.cache["plan"]["generations"])
-        return self._summary(read, publishing.summaries(), committed, errors)
+
+    def collector(self, errors: ErrorLog) -> Callable[..., None]:
+        return errors.add
+
+    def writer(self, given: StepInput, layouts: dict[str, Layout], transaction: Transaction | None) -> OutputWriter:
+        return OutputWriter(
+            self.request,
+            self.time,
+            self.before,
+            self.upper.elements,
+            layouts,
+            transaction,
+            reopenings=reopenings(self.manifest),
+            horizons={} if self.manifest else horizons_of(self.request, given.graph, self._listings),
+            known=self.manifest.outputs if self.manifest else {},
+            orders=given.graph.orders,
+        )
+
+    def check(self, facts: dict[str, InputFacts]) -> None:
+        for each in facts.values():
+            each.check()
 
     def _claim_logs(self, committed: Manifest) -> None:
         """Record the frontier up to which logs of other pipelines are taken."""
@@ -219,22 +174,22 @@ class SingleRun:
             paths = [locate(self.request.base, self.request.spec.inputs[name].path.value) for name in logs]
             claim_logs(self.request.spec.name.value, self.request.state, paths, committed.upper)
 
-    def _counted(self, scope: Scope, watching: ProgressMeter, traces: StateTraces, publishing: OutputWriter) -> Counts:
+    def counted(self, scope: Scope, given: StepInput, writer: OutputWriter) -> Counts:
         """Return the counts of a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
+        assert self._meter is not None, "the step has begun"
         scans = self.graph.scans()
-        seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
-        seconds |= {f"{OUTPUT}{name}": spent for name, spent in publishing.seconds.items()}
+        seconds = {scans[name].fingerprint: spent for name, spent in self._meter.seconds.items() if name in scans}
+        seconds |= {f"{OUTPUT}{name}": spent for name, spent in writer.seconds.items()}
         apart = ((name, RowCounts(seconds=spent)) for name, spent in seconds.items())
-        return Counts.of([*scope.counts(), *apart, *traces.counts()])
+        return Counts.of([*scope.counts(), *apart, *given.traces.counts()])
 
-    def _take(self, before: Times | None) -> tuple[dict[str, ConsumedRange], Sizes, bool]:
-        """Find the updates of each input, the cut of the run, and whether each stage gets an engine of its own.
+    def _take(self) -> tuple[Sizes, bool]:
+        """Find the updates of each input; return the sizes of the run, and whether each stage gets an engine of its own.
 
         An input that no output reads is only checked.
         """
-        scans = self.graph.scans()
+        scans, before, upper = self.graph.scans(), self.before, self.upper.elements
         columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
-        upper = self.upper.elements
         taken = {name: reader.take(columns[name], before, upper) for name, reader in self.readers.items()}
         rows = sum(taken[name].rows for name in scans)
         entries = self.manifest.arrangements.values() if self.manifest else ()
@@ -245,9 +200,11 @@ class SingleRun:
             most = rows_together(rows, width, cut, apart=reader.seeks)
             if most is not None:
                 taken[name] = reader.take(columns[name], before, upper, most)
-        return taken, cut, spread
+        self._taken = taken
+        return cut, spread
 
-    def _read(self, taken: dict[str, ConsumedRange], facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
+    def _read(self, facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
+        taken = self._taken
         return {
             name: InputSummary(
                 taken[name].rows,
@@ -264,9 +221,12 @@ class SingleRun:
             for name, reader in self.readers.items()
         }
 
-    def _manifest(self, taken: dict[str, ConsumedRange], traces: StateTraces, publishing: OutputWriter) -> Manifest:
-        """Return the manifest that the run commits."""
-        times = self.upper.elements
+    def next_manifest(
+        self, given: StepInput, writer: OutputWriter, errors: ErrorLog, transaction: Transaction
+    ) -> Manifest:
+        times, called = self.upper.elements, again(writer.reopenings)
+        errors.write(transaction, error_directory(self.request), (self.before, times), called)
+        put_aside(self.request, transaction, self._taken, self.time, (self.before, times), called)
         return Manifest(
             name=self.request.spec.name.value,
             upper=times,
@@ -277,13 +237,13 @@ class SingleRun:
             inputs={
                 name: InputEntry(
                     times,
-                    with_archive_paths(self.request.spec.inputs[name], self.request.base, taken[name].files),
+                    with_archive_paths(self.request.spec.inputs[name], self.request.base, self._taken[name].files),
                     reader.kept(),
                 )
                 for name, reader in self.readers.items()
             },
-            arrangements=traces.entries(self.upper),
-            outputs={name: self._output(name, publishing) for name in publishing.layouts},
+            arrangements=given.traces.entries(self.upper),
+            outputs={name: self._output(name, writer) for name in writer.layouts},
             exports=self.graph.exports,
             secret=self.secret.hex(),
             cache={
@@ -292,13 +252,13 @@ class SingleRun:
                 "plan": self._outline(),
                 **notes_on_past(self.manifest),
                 **self._horizons(),
-                **self._clock(traces),
+                **self._clock(given.traces),
             },
         )
 
-    def _output(self, name: str, publishing: OutputWriter) -> OutputEntry:
+    def _output(self, name: str, writer: OutputWriter) -> OutputEntry:
         known = self.manifest.outputs[name] if self.manifest else None
-        return publishing.entry(name, known, known.fingerprint if known else self.planning.plan.meanings[name])
+        return writer.entry(name, known, known.fingerprint if known else self.planning.plan.meanings[name])
 
     def _clock(self, traces: StateTraces) -> dict[str, Any]:
         """Return the facts that the next run needs under the clock of arrivals: that it is this clock, and when something is due."""
@@ -316,23 +276,14 @@ class SingleRun:
     def _listings(self) -> dict[str, Listing]:
         return {name: reader.listing for name, reader in self.readers.items()}
 
-    @property
-    def kinds(self) -> list[Type]:
-        return list(self.time.values())
-
-    def _show(self, label: str, updates: pl.DataFrame) -> None:
+    def show(self, label: str, updates: pl.DataFrame) -> None:
         """Print the updates that reach an `inspect`."""
         for line in seen(label, updates, self.kinds):
             self.request.say(line)
 
-    def _summary(
-        self,
-        read: dict[str, InputSummary],
-        wrote: dict[str, OutputSummary],
-        manifest: Manifest | None,
-        errors: ErrorLog,
-    ) -> RunSummary:
-        rows, size = state_size(manifest) if self.state else (None, None)
+    def _summary(self, done: StepResult, read: dict[str, InputSummary]) -> RunSummary:
+        rows, size = state_size(done.manifest) if self.state else (None, None)
+        failed = done.errors.rows
         return RunSummary(
             name=self.request.spec.name.value,
             lower=format_frontier(Frontier(self.manifest.upper), self.kinds) if self.manifest else None,
@@ -340,12 +291,12 @@ class SingleRun:
             changed=True,
             time=time_text(self.request.clock, self.upper),
             inputs=read,
-            outputs=wrote,
+            outputs=done.writer.summaries(),
             state_bytes=size,
             state_rows=rows,
             dry=self.state is None,
-            spark=self.spread,
-            counts=self.counts,
-            failed=errors.rows,
-            errors=str(error_directory(self.request)) if errors.rows else None,
+            spark=done.spark,
+            counts=done.counts,
+            failed=failed,
+            errors=str(error_directory(self.request)) if failed else None,
         )

@@ -1,0 +1,198 @@
+"""The skeleton of a run: a graph is computed over an interval of times, and one commit has all that it changed.
+
+A run over new rows (`single_run`) and the rebuild of a state (`migration`) are made of it: each states its sources, its outputs, and the manifest that it commits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from ddcli.circuit.graph import assemble
+from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.step import StepExecutor
+from ddcli.engine.counts import Counts
+from ddcli.engine.kernels import ManyPairs
+from ddcli.engine.scope import Scope
+from ddcli.engine.workers import Workers
+from ddcli.sinks.side_logs import ErrorLog
+from ddcli.sources.input_format import facts_of
+from ddcli.sources.readers import refuse_rewritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import polars as pl
+
+    from ddcli.circuit.traces import StateTraces
+    from ddcli.driver.run_plan import RunPlan
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.rounds import Interval
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.job.request import Request
+    from ddcli.job.sizes import Sizes
+    from ddcli.job.summary import SparkSummary
+    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.runtime.placement import Choosing
+    from ddcli.sinks.outputs import OutputWriter
+    from ddcli.sources.input_format import InputFacts
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Feed
+    from ddcli.store.state.directory import State
+    from ddcli.store.state.entries import Times
+    from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.transaction import Transaction
+
+
+@frozen
+class StepInput:
+    """A graph, the updates and traces that it begins with, and the interval over which it is computed."""
+
+    graph: PhysicalGraph
+    readers: dict[str, Reader]
+    taken: Mapping[str, Feed]
+    cut: Sizes
+    spread: bool
+    """True: each stage gets an engine of its own, as tasks."""
+    pools: Sequence[Pool]
+    traces: StateTraces
+    interval: Interval
+    since: Times | None
+    """The frontier from which on the facts of inputs are noted: None for all of their times."""
+    streams: bool = False
+    combines: bool = False
+    bundled: int = 0
+    """About the number of batches that the commit may put into one file."""
+    often: bool = False
+    widths: Mapping[str, float] | None = None
+
+
+@frozen
+class StepResult:
+    """The result of a run's step, and the manifest that it committed; in a dry run the one from before."""
+
+    manifest: Manifest | None
+    writer: OutputWriter
+    counts: Counts
+    spark: SparkSummary | None
+    facts: dict[str, InputFacts]
+    errors: ErrorLog
+
+
+@dataclass
+class DataflowRun(ABC):
+    """A run that has something to do: read, step, commit. Without a state, in a dry run, nothing is committed."""
+
+    request: Request
+    manifest: Manifest | None
+    state: State | None
+    planning: RunPlan
+    choosing: Choosing
+    time: Schema
+    """The time columns of the outputs and their types, one for each coordinate."""
+
+    @property
+    def kinds(self) -> list[Type]:
+        return list(self.time.values())
+
+    def compute(self) -> StepResult:
+        """Compute and commit: in memory if that is large enough, also for the rows of joins, which are known only when they are made; else, from the beginning, out of core."""
+        try:
+            return self._attempt(self.begin())
+        except ManyPairs as many:
+            self.choosing.joined = many.rows
+        self.request.say(
+            f"a join has {self.choosing.joined:,} rows, too many for the memory: the run begins again out of core"
+        )
+        return self._attempt(self.begin())
+
+    def _attempt(self, given: StepInput) -> StepResult:
+        request, cut, traces = self.request, given.cut, given.traces
+        facts = facts_of(request.spec, given.readers, given.since, given.interval.upper.elements)
+        errors = ErrorLog(self.time)
+        workers = Workers(cut.passes, cut.threads)
+        scope = Scope(
+            len(self.time),
+            workers=workers,
+            counted=True,
+            streams=given.streams,
+            combines=given.combines,
+            pairs=cut.pairs,
+            progress=request.progress,
+        )
+        try:
+            assembled = assemble(
+                given.graph,
+                scope,
+                traces,
+                given.pools,
+                self.show,
+                tuple(self.kinds),
+                parted=True,
+                facts=facts,
+                failed=self.collector(errors) if request.spec.errors else None,
+                lazily=given.spread,
+            )
+            with (
+                nullcontext()
+                if self.state is None
+                else self.state.begin(batches=given.bundled, often=given.often) as transaction
+            ):
+                writer = self.writer(given, assembled.outputs, transaction)
+                step = StepExecutor(
+                    assembled, given.taken, cut, given.pools, traces, writer, transaction, given.interval
+                )
+                if request.budget is not None:
+                    scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
+                spark: SparkSummary | None = None
+                if given.spread:
+                    watch = self.planning.check_spent
+                    counts, spark = step.run_as_tasks(given.graph, self.choosing, facts, errors, watch, given.widths)
+                else:
+                    step.run()
+                    counts = self.counted(scope, given, writer)
+                self.check(facts)
+                self.planning.check_spent(counts)
+                if transaction is None:
+                    return StepResult(self.manifest, writer, counts, spark, facts, errors)
+                manifest = self.next_manifest(given, writer, errors, transaction)
+                if request.budget is not None:
+                    made = traces.entries(given.interval.upper)
+                    self.planning.check_written(transaction, counts, made, writer)
+                refuse_rewritten(given.readers)
+                request.progress.begin("committing")
+                return StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors)
+        finally:
+            workers.close()
+
+    @abstractmethod
+    def begin(self) -> StepInput:
+        """Return the graph with its sources and traces; a second attempt calls this again."""
+
+    @abstractmethod
+    def collector(self, errors: ErrorLog) -> Callable[..., None]:
+        """Return the function that receives the records on which an expression fails."""
+
+    @abstractmethod
+    def writer(self, given: StepInput, layouts: dict[str, Layout], transaction: Transaction | None) -> OutputWriter:
+        """Return the writer of the outputs, of which `layouts` has those of the graph."""
+
+    @abstractmethod
+    def next_manifest(
+        self, given: StepInput, writer: OutputWriter, errors: ErrorLog, transaction: Transaction
+    ) -> Manifest:
+        """Add the files beside outputs and traces to the commit, and return its manifest."""
+
+    @abstractmethod
+    def show(self, label: str, updates: pl.DataFrame) -> None:
+        """Print the updates that reach an `inspect`."""
+
+    def counted(self, scope: Scope, _given: StepInput, _writer: OutputWriter) -> Counts:
+        """Return the counts of the step."""
+        return Counts.of(scope.counts())
+
+    @abstractmethod
+    def check(self, facts: dict[str, InputFacts]) -> None:
+        """Refuse inputs for the facts that the step has found."""
