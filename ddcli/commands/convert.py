@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ddcli.driver.execute import execute
 from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, did_you_mean
 from ddcli.job.clock import RunClock, time_now
+from ddcli.job.options import Resources
 from ddcli.job.paths import problems_of
 from ddcli.job.request import Request
 from ddcli.render.rows import WRITERS, batches
@@ -162,7 +163,7 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
             {name: directory},
             until,
             lambda _line: None,
-            engine="local",
+            Resources(engine="local"),
             clock=RunClock(spec.clock == "arrival", time_now(None)),
         )
         started = clock.perf_counter()

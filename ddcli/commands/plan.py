@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import frozen
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.job.frontier import find_time, find_upper
-from ddcli.job.idle_check import is_changed, is_idle
+from ddcli.job.idle_check import is_changed, look_for_work
 from ddcli.job.request import newest_of, read_request
 from ddcli.job.summary import plural, size_of
 from ddcli.plan.edits import shown
@@ -185,17 +185,18 @@ def _with_counts(found: Preview, path: Path, state: Path | None, until: str | No
 def _preview_now(request: Request) -> Preview:
     manifest = newest_of(request)
     check_outputs(request.state, manifest, request.outputs)
-    if manifest is not None and is_idle(request, manifest, locks=False):
+    checked = None if manifest is None else look_for_work(request, manifest, locks=False)
+    if manifest is not None and checked is not None and checked.idle:
         from ddcli.engine.times import Frontier
         from ddcli.store.time_text import format_frontier
 
         upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
         return Preview(request.spec.name.value, upper, upper, work=False)
     with tables_as_now(request) as now:
-        return _preview(now, manifest)
+        return _preview(now, manifest, checked.found if checked else None)
 
 
-def _preview(request: Request, manifest: Manifest | None) -> Preview:
+def _preview(request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None) -> Preview:
     from ddcli.driver.prepare import prepare, with_amended_files
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
@@ -205,7 +206,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.store.log.reader import LogReader
     from ddcli.store.time_text import format_frontier
 
-    ready = prepare(request, manifest)
+    ready = prepare(request, manifest, found=found)
     if amended := with_amended_files(request, manifest, ready):
         request = amended
         ready = prepare(request, manifest)
@@ -213,7 +214,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     before = Frontier(manifest.upper) if manifest else None
     upper = find_upper(request, ready.bound.time, ready.found, manifest, largest_seen(manifest, ready.readers))
     refuse_ahead(request, ready.found, ready.readers)
-    if manifest is not None and upper == before and not request.withdrawn:
+    if manifest is not None and upper == before and not request.decided.withdrawn:
         upper = late_upper(request, manifest, ready.found, ready.readers) or upper
     changes = (
         find_changes(request, manifest, wanted)
@@ -225,7 +226,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     for name, reader in ready.readers.items():
         known = manifest is not None and name in manifest.inputs
         closed = manifest.upper if manifest is not None and known else None
-        rows = 0 if upper is None or name in request.withdrawn else reader.take((), closed, upper.elements).rows
+        rows = 0 if upper is None or name in request.decided.withdrawn else reader.take((), closed, upper.elements).rows
         inputs[name] = InputWork(rows, len(reader.listing.new), len(reader.listing.waiting), *again.get(name, (0, 0)))
     kinds = ready.bound.kinds
     expected = {} if manifest else estimated_rows(wanted.graph, {name: each.rows for name, each in inputs.items()}, {})
@@ -234,7 +235,9 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         format_frontier(before, kinds) if before else None,
         format_frontier(upper, kinds) if upper else None,
         work=upper != before or changes is not None,
-        needs_apply=bool(manifest and changes and not request.withdrawn and needs_apply(request, manifest, changes)),
+        needs_apply=bool(
+            manifest and changes and not request.decided.withdrawn and needs_apply(request, manifest, changes)
+        ),
         inputs=inputs,
         worsened=_regressions(ready.bound, wanted, manifest) if changes else (),
         inferred={

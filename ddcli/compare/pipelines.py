@@ -153,11 +153,9 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
         request,
         spec=replace(spec, inputs=inputs, errors=errors),
         outputs={name: real(_output(folder, name)) for name in spec.outputs},
-        earlier=earlier,
         claims=False,
-        memory=memory or request.memory,
-        engine="local",
-    )
+        resources=request.resources.limited(memory, engine="local"),
+    ).deciding(earlier=earlier)
     with State.open(request.state, request.outputs) as opened:
         execute(update_mirrors(request, opened), opened.manifest, opened)
         committed = opened.manifest

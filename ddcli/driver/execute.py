@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ddcli.driver.prepare import Prepared
     from ddcli.expressions.types import Schema
+    from ddcli.job.input_files import InputFiles
     from ddcli.job.request import Request
     from ddcli.sources.readers import Reader
     from ddcli.store.state.directory import State
@@ -39,8 +40,12 @@ ATTEMPTS = 3
 """Attempts at a run, each with a new secret: a collision in the second is as good as impossible already."""
 
 
-def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
+def execute(
+    request: Request, manifest: Manifest | None, state: State | None, found: dict[str, InputFiles] | None = None
+) -> RunSummary:
     """Take in all rows that are new now and commit that to `state`; without a state, in a dry run, commit nothing.
+
+    `found` are the inputs, if they were found beside this manifest already.
 
     Should two values have one hash, the state gets another secret, and the run begins again; so it does if another pipeline writes a log
     anew meanwhile.
@@ -50,8 +55,9 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
         opened: dict[str, Reader] = {}
         try:
             with closing(Choosing(request)) as choosing:
-                return _attempt(request, manifest, state, choosing, secret, opened)
+                return _attempt(request, manifest, state, choosing, secret, opened, found)
         except HashCollision as collision:
+            found = None
             if not left or (manifest is not None and state is None):
                 raise
             request.say(f"{collision.problem}; the run begins again under another secret")
@@ -61,7 +67,7 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
 
                 manifest = rekey(state, secret, request.say)
         except Exception as error:
-            rewritten = find_rewritten(opened)
+            found, rewritten = None, find_rewritten(opened)
             if rewritten is None or (state is not None and state.manifest is not manifest):
                 raise
             if not left:
@@ -76,6 +82,7 @@ def _attempt(
     choosing: Choosing,
     secret: bytes | None,
     opened: dict[str, Reader],
+    found: dict[str, InputFiles] | None,
 ) -> RunSummary:
     """Bring the state to the plan, if that has changed, then take in new rows. The readers are added to `opened`.
 
@@ -83,17 +90,17 @@ def _attempt(
     """
     rebuilt: RunSummary | None = None
     while True:
-        request, ready, planning = _planned(request, manifest, opened)
+        request, ready, planning = _planned(request, manifest, opened, found)
         if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
             break
         after, done = _rebuild(request, manifest, state, planning, ready.bound.time, choosing)
         rebuilt = _joined(rebuilt, done) if rebuilt else done
-        if state is None or not request.closes:
+        if state is None or not request.decided.closes:
             return rebuilt
         if rebuilt.withdrawn:  # the withdrawal is done even if a file that replaces one of these is refused
             paths = (path for files in rebuilt.withdrawn.values() for path in files)
             request.say(f"withdrawn: {', '.join(paths)}")
-        manifest, request = after, _after_rebuild(request)
+        manifest, request, found = after, _after_rebuild(request), None
     summary = _take_in(request, manifest, state, ready, planning, choosing, secret)
     if rebuilt is None:
         return summary
@@ -101,12 +108,15 @@ def _attempt(
 
 
 def _planned(
-    request: Request, manifest: Manifest | None, opened: dict[str, Reader]
+    request: Request,
+    manifest: Manifest | None,
+    opened: dict[str, Reader],
+    found: dict[str, InputFiles] | None,
 ) -> tuple[Request, Prepared, RunPlan]:
     """Return the request, which takes in files that replace others as withdrawals, its inputs, and the plan."""
     request.progress.begin("looking at the inputs")
-    most = rows_held(request.memory)
-    ready = prepare(request, manifest, most)
+    most = rows_held(request.resources.memory)
+    ready = prepare(request, manifest, most, found=found)
     if amended := with_amended_files(request, manifest, ready):
         request, ready = amended, prepare(amended, manifest, most)
     opened |= ready.readers
@@ -134,7 +144,7 @@ def _take_in(
     if manifest is not None:
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
-        if not request.closes:
+        if not request.decided.closes:
             return idle_summary(request, manifest)
     readers, time = ready.readers, ready.bound.time
     for name, scan in planning.graph.scans().items():
@@ -163,7 +173,9 @@ def _rebuild(
     rebuilt, wrote, counts, spark = rebuild(request, manifest, state, planning, time, choosing)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
-    withdrawn = {name: paths for name, keys in request.withdrawn.items() if (paths := _paths(manifest, name, keys))}
+    withdrawn = {
+        name: paths for name, keys in request.decided.withdrawn.items() if (paths := _paths(manifest, name, keys))
+    }
     return rebuilt, RunSummary(
         request.spec.name.value,
         lower,
@@ -171,7 +183,9 @@ def _rebuild(
         changed=True,
         time=time_text(request.clock, Frontier(rebuilt.upper)) if withdrawn else None,
         withdrawn=withdrawn,
-        reopened=None if request.reopened is None else format_frontier(request.reopened, list(time.values())),
+        reopened=None
+        if request.decided.reopened is None
+        else format_frontier(request.decided.reopened, list(time.values())),
         rebuilt=wrote,
         state_rows=rows,
         state_bytes=size,
@@ -184,7 +198,7 @@ def _rebuild(
 def _after_rebuild(request: Request) -> Request:
     """Return the request to take in new rows once the state was rebuilt."""
     clock = replace(request.clock, given=False)  # the time that was given has been taken
-    return replace(request, refresh=None, rewrite=frozenset(), withdrawn={}, clock=clock)
+    return replace(request, clock=clock).deciding(refresh=None, rewrite=frozenset(), withdrawn={})
 
 
 def _joined(rebuilt: RunSummary, summary: RunSummary) -> RunSummary:

@@ -58,14 +58,8 @@ def forget(
     say = say or (lambda _line: None)
     set_announce(say)
     plain = read_request(path, state, say=say, runs=True)
-    plain = replace(
-        plain,
-        apply=True,
-        refresh=frozenset(),
-        memory=memory or plain.memory,
-        workers=workers or plain.workers,
-        engine="local",
-    )
+    plain = replace(plain, resources=plain.resources.limited(memory, workers, "local"))
+    plain = plain.deciding(apply=True, refresh=frozenset())
     refuse_code(plain.spec, no_code=no_code)
     known = newest_of(plain)
     request = with_forgotten_rows(plain, known, where, inputs)
@@ -83,7 +77,7 @@ def forget(
                 errors_at_tables(request),
                 update_followers(request, held),
             ):
-                execute(replace(request, shared=shared), before, held)
+                execute(request.deciding(shared=shared), before, held)
             after = held.manifest if held is not None else before
             if held is not None:
                 if after is not None and wanted:
@@ -93,7 +87,7 @@ def forget(
         except DdError as error:
             say_committed(error, committed=held is not None and held.manifest is not before)
             raise
-    found = request.forgetting
+    found = request.decided.forgetting
     assert found is not None, "it was asked for"
     assert before is not None, "a state without a manifest is refused"
     assert after is not None, "a commit makes one"
@@ -130,10 +124,10 @@ def _refuse_readers(directory: Path) -> None:
 
 def _refuse_rows_there(request: Request, manifest: Manifest | None) -> None:
     """Raise StateError for a table that still has rows that are to be forgotten."""
-    if request.spec.tables and manifest is not None and request.forgetting is not None:
+    if request.spec.tables and manifest is not None and request.decided.forgetting is not None:
         from ddcli.job.tables import refuse_rows_there
 
-        refuse_rows_there(request.spec, request.base, manifest, request.forgetting.conditions)
+        refuse_rows_there(request.spec, request.base, manifest, request.decided.forgetting.conditions)
 
 
 def with_forgotten_rows(request: Request, manifest: Manifest | None, where: str, inputs: Sequence[str]) -> Request:
@@ -147,8 +141,7 @@ def with_forgotten_rows(request: Request, manifest: Manifest | None, where: str,
         raise StateError("there is no state here", place=str(request.state), hint=hint)
     chosen = _chosen(request, manifest, where, inputs)
     conditions = {name: _condition(request, manifest, name, where) for name in chosen}
-    return replace(
-        request,
+    return request.deciding(
         refresh=frozenset(),
         apply=True,
         rewrite=frozenset(request.outputs),

@@ -86,29 +86,33 @@ def rebuild(
     Without a state, in a dry run, nothing is committed. Raises StateError where outputs would be rewritten and the request doesn't ask for it.
     """
     changes = find_changes(request, manifest, planning.plan)
-    if request.withdrawn or request.reopened is not None or request.forgetting is not None:
+    if request.decided.withdrawn or request.decided.reopened is not None or request.decided.forgetting is not None:
         refuse_taking_back(request, manifest, changes)
     else:
         refuse_rewriting(request, manifest, changes)
     found = find_inputs(request, manifest, anew=not changes.known.inputs)
-    if request.reopened is not None:
-        refuse_other_frontiers(request.reopened, found, time)
+    if request.decided.reopened is not None:
+        refuse_other_frontiers(request.decided.reopened, found, time)
         noted = last_time(manifest) if request.clock.arrival else None
-        found = {name: given.reopened(request.reopened, noted) for name, given in found.items()}
+        found = {name: given.reopened(request.decided.reopened, noted) for name, given in found.items()}
     else:
-        refuse_beyond_imports(replace(request, until=None), time, found, Frontier(manifest.upper))
-    found |= {name: found[name].mended(manifest.inputs[name]) for name in request.withdrawn}
+        refuse_beyond_imports(request, time, found, Frontier(manifest.upper))
+    found |= {name: found[name].mended(manifest.inputs[name]) for name in request.decided.withdrawn}
     if not changes.known.inputs:
         noted = last_time(manifest) if request.clock.arrival else None
         found = {name: given.marked(manifest.inputs.get(name), noted) for name, given in found.items()}
-    if request.forgetting is not None:
+    if request.decided.forgetting is not None:
         refuse_later_imports(manifest, found)
         found = {
             name: given if given.shared or given.progress is not None else given.known(manifest.inputs[name])
             for name, given in found.items()
         }
-    refreshed = request.refreshes_all and request.forgetting is None
-    at = run_time(request.clock, manifest) if request.clock.arrival and (request.withdrawn or refreshed) else None
+    refreshed = request.decided.refreshes_all and request.decided.forgetting is None
+    at = (
+        run_time(request.clock, manifest)
+        if request.clock.arrival and (request.decided.withdrawn or refreshed)
+        else None
+    )
     if at is not None and refreshed:
         # All new files arrive now: those in the place of others would else be missed until the next run.
         found = {name: given.with_arrival(at) for name, given in found.items()}
@@ -135,10 +139,10 @@ class _Migration(DataflowRun):
         return done.manifest, done.writer.summaries(), done.counts, done.spark
 
     def begin(self) -> StepInput:
-        rebuild, forgetting = self.rebuild, self.rebuild.request.forgetting
+        rebuild, forgetting = self.rebuild, self.rebuild.request.decided.forgetting
         graph = with_corrections(rebuild, rebuild.changes.cut())
         readers, self._known = readers_of(rebuild, graph)
-        most = rows_read(rebuild.request.memory)
+        most = rows_read(rebuild.request.resources.memory)
         if forgetting is not None:
             find_forgotten(forgetting, readers, most)
         self._inputs, sources = sources_of(rebuild, graph, readers, self._known, most)
@@ -154,11 +158,11 @@ class _Migration(DataflowRun):
         return StepInput(graph, readers, sources, cut, spread, pools, traces, interval, None)
 
     def collector(self, errors: ErrorLog) -> Callable[..., None]:
-        return errors.add if self.request.forgetting else errors.add_rebuilt(self.rebuild.opened)
+        return errors.add if self.request.decided.forgetting else errors.add_rebuilt(self.rebuild.opened)
 
     def writer(self, given: StepInput, layouts: dict[str, Layout], transaction: Transaction | None) -> OutputWriter:
         rebuild, plan = self.rebuild, self.rebuild.changes.plan
-        forgets = rebuild.request.forgetting is not None
+        forgets = rebuild.request.decided.forgetting is not None
         count = reopenings(rebuild.manifest) + rebuild.reopens
         # Others are computed, if at all, for the arrangements on the way to them.
         changed = {
@@ -182,7 +186,7 @@ class _Migration(DataflowRun):
         self, given: StepInput, writer: OutputWriter, errors: ErrorLog, transaction: Transaction
     ) -> Manifest:
         rebuild, readers, inputs = self.rebuild, given.readers, self._inputs
-        forgetting, times, called = rebuild.request.forgetting, rebuild.upper.elements, writer.called
+        forgetting, times, called = rebuild.request.decided.forgetting, rebuild.upper.elements, writer.called
         entries = corrected_outputs(rebuild, writer)
         if forgetting:
             files = in_files(readers)
@@ -232,7 +236,7 @@ class _Migration(DataflowRun):
         if (
             seen is None
             or rebuild.nt > 1
-            or not rebuild.request.withdrawn
+            or not rebuild.request.decided.withdrawn
             or rebuild.at is not None
             or not rebuild.upper.less_equal(seen)
         ):
@@ -243,7 +247,7 @@ class _Migration(DataflowRun):
             if given.shared is None
         }
         left = largest_seen(
-            None, open_logs(rebuild.request, rebuild.manifest, waiting, rows_held(rebuild.request.memory))
+            None, open_logs(rebuild.request, rebuild.manifest, waiting, rows_held(rebuild.request.resources.memory))
         )
         ((first,),) = rebuild.upper.elements
         return (first - 1,) if left is None else join(left, (first - 1,))
@@ -259,8 +263,8 @@ class _Migration(DataflowRun):
         built = dict(rebuild.manifest.cache.get("built", {}))
         others = (
             rebuild.reopens
-            or rebuild.request.forgetting is not None
-            or (rebuild.request.refreshes_all and self._has_other_files())
+            or rebuild.request.decided.forgetting is not None
+            or (rebuild.request.decided.refreshes_all and self._has_other_files())
         )
         anew = {
             name
@@ -305,7 +309,7 @@ class _Migration(DataflowRun):
         return frozenset(
             len(entry.shards)
             for identity, entry in rebuild.manifest.arrangements.items()
-            if identity.removesuffix(WAITING) in rebuild.changes.kept or rebuild.request.forgetting is not None
+            if identity.removesuffix(WAITING) in rebuild.changes.kept or rebuild.request.decided.forgetting is not None
         )
 
     def _arrangements(self) -> dict[str, ArrangementEntry]:

@@ -43,14 +43,20 @@ def with_amended_files(request: Request, manifest: Manifest | None, ready: Prepa
 
     None where there are no such files: then they are new like any other.
     """
-    if manifest is None or not manifest.upper or request.withdrawn or request.clock.arrival or request.refreshes_all:
+    if (
+        manifest is None
+        or not manifest.upper
+        or request.decided.withdrawn
+        or request.clock.arrival
+        or request.decided.refreshes_all
+    ):
         return None
     found = {
         name: reader.listing.amended
         for name, reader in ready.readers.items()
         if reader.listing.amended and isinstance(reader, LogReader) and reader.late_times(manifest.upper) is not None
     }
-    return replace(request, withdrawn=found) if found else None
+    return request.deciding(withdrawn=found) if found else None
 
 
 def bind_remembered(request: Request, manifest: Manifest) -> BoundPipeline:
@@ -70,16 +76,23 @@ def bind_remembered(request: Request, manifest: Manifest) -> BoundPipeline:
 
 
 def prepare(
-    request: Request, manifest: Manifest | None, most: int | None = None, *, whole: bool = False, taken: bool = False
+    request: Request,
+    manifest: Manifest | None,
+    most: int | None = None,
+    *,
+    found: dict[str, InputFiles] | None = None,
+    whole: bool = False,
+    taken: bool = False,
 ) -> Prepared:
     """Return the part of each input that the state of `manifest` has not taken, held to its columns and its times.
 
-    `most` rows may be in memory at once. With `whole`, return all of each input, arrangements of others as logs, and hold
+    `most` rows may be in memory at once; `found` are the inputs, if they were found beside this manifest already. With `whole`, return all of each input, arrangements of others as logs, and hold
     nothing to the state but an import, which began with it; with `taken`, without the files that are new to an input of the state.
     """
     before = manifest
-    known = pins = None if request.refreshes_all else manifest
-    found = find_inputs(request, manifest, anew=request.refreshes_all)
+    known = pins = None if request.decided.refreshes_all else manifest
+    if found is None:
+        found = find_inputs(request, manifest, anew=request.decided.refreshes_all)
     if request.clock.arrival:
         at = run_time(request.clock, manifest)
         found = {name: given.with_arrival(at) for name, given in found.items()}
@@ -87,13 +100,17 @@ def prepare(
         past = manifest.inputs if taken and manifest is not None else ()
         found = {name: given.past() if name in past else given.whole() for name, given in found.items()}
         known, manifest = _imports_of(manifest), None
-    if request.forgetting is None:
+    if request.decided.forgetting is None:
         refuse_unclean(before, found)
     readers = open_logs(request, known, found, most, pins)
     time = time_columns(request, manifest, readers)
     if whole and known is not None:
         refuse_beyond_imports(
-            request, time, {name: found[name] for name in known.inputs if name in found}, Frontier(known.upper)
+            request,
+            time,
+            {name: found[name] for name in known.inputs if name in found},
+            Frontier(known.upper),
+            asked=request.until is not None,
         )
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     keys = {} if whole else import_keys(readers)
@@ -116,7 +133,7 @@ def input_horizons(request: Request, listings: Mapping[str, Listing]) -> dict[st
             name: [file.at for file in each.files if file.path in each.summed and file.at is not None]
             for name, each in listings.items()
         }
-        return {name: max(each) for name, each in times.items() if each and request.forgetting is not None}
+        return {name: max(each) for name, each in times.items() if each and request.decided.forgetting is not None}
     return {name: each.horizon[0] for name, each in listings.items() if each.horizon is not None}
 
 

@@ -46,14 +46,14 @@ class Rebuild:
     @cached_property
     def upper(self) -> Frontier:
         """The frontier after the rebuild: that of the state, an earlier one, or just after the time of the run that withdraws files or takes all in anew."""
-        if self.request.reopened is not None:
-            return self.request.reopened
+        if self.request.decided.reopened is not None:
+            return self.request.decided.reopened
         return Frontier(self.manifest.upper) if self.at is None else Frontier([(self.at + 1,)])
 
     @property
     def reopens(self) -> bool:
         """Return whether the state is taken back to an earlier frontier."""
-        return self.request.reopened is not None
+        return self.request.decided.reopened is not None
 
     @cached_property
     def opened(self) -> Frontier:
@@ -62,6 +62,6 @@ class Rebuild:
 
     def known(self, name: str) -> OutputEntry | None:
         """Return the state's entry of an output, under the name that it had; None for one that is written from the beginning."""
-        if name in self.request.rewrite:
+        if name in self.request.decided.rewrite:
             return None
         return self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))

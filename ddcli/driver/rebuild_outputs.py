@@ -26,7 +26,7 @@ def name_ending(rebuild: Rebuild, transaction: Transaction | None, count: int) -
     """Return the addition to the names of a commit's files, given the number of reopenings."""
     if rebuild.reopens or transaction is None:
         return f"-reopened{count}" if rebuild.reopens else ""
-    return f"-{'change' if rebuild.request.forgetting is None else 'forgotten'}{transaction.number}"
+    return f"-{'change' if rebuild.request.decided.forgetting is None else 'forgotten'}{transaction.number}"
 
 
 def correct_side_logs(
@@ -34,15 +34,17 @@ def correct_side_logs(
 ) -> None:
     """Correct all side logs; those of inputs if these are taken in `anew`, or something is taken back."""
     aside, times = error_directory(rebuild.request), rebuild.upper.elements
-    if rebuild.request.withdrawn or rebuild.reopens or rebuild.request.refreshes_all:  # all of it is computed
+    if (
+        rebuild.request.decided.withdrawn or rebuild.reopens or rebuild.request.decided.refreshes_all
+    ):  # all of it is computed
         errors.correct(transaction, aside, rebuild.opened, (rebuild.manifest.upper, times), called)
     elif (
-        rebuild.request.refresh and rebuild.manifest.pipeline == rebuild.request.digest
+        rebuild.request.decided.refresh and rebuild.manifest.pipeline == rebuild.request.digest
     ):  # the records that failed before
         errors.add_missing(transaction, aside, (times, times), called)
     else:
         errors.write(transaction, aside, (times, times), f"-{rebuild.changes.plan.fingerprint}")
-    if anew or rebuild.request.withdrawn or rebuild.reopens:
+    if anew or rebuild.request.decided.withdrawn or rebuild.reopens:
         _correct_aside(rebuild, readers, transaction, called)
 
 
@@ -56,7 +58,9 @@ def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], transaction: Tr
         if before is None or isinstance(reader, SharedReader):
             continue
         now = {(file.path, file.fingerprint) for file in reader.listing.files}
-        again = not rebuild.reopens and (name in rebuild.request.withdrawn or not rebuild.request.withdrawn)
+        again = not rebuild.reopens and (
+            name in rebuild.request.decided.withdrawn or not rebuild.request.decided.withdrawn
+        )
         if reader.log.quarantines and again:
             correction.of_unparsed(name, reader)
         if rebuild.reopens:
@@ -77,9 +81,9 @@ def corrected_outputs(rebuild: Rebuild, publishing: OutputWriter) -> dict[str, O
             continue
         known = rebuild.known(name)
         if rebuild.changes.outputs[name] != "same":
-            if rebuild.request.forgetting is not None:
+            if rebuild.request.decided.forgetting is not None:
                 before = rebuild.manifest.outputs.get(renamed(rebuild.request, rebuild.manifest).get(name, ""))
-                entries[name] = publishing.replace(name, before, meaning, rebuild.request.forgetting)
+                entries[name] = publishing.replace(name, before, meaning, rebuild.request.decided.forgetting)
             else:
                 entries[name] = publishing.entry(name, known, meaning)
         else:
@@ -93,7 +97,7 @@ def corrected_outputs(rebuild: Rebuild, publishing: OutputWriter) -> dict[str, O
 def retire_rewritten(rebuild: Rebuild, transaction: Transaction) -> None:
     """Have the commit remove the existing files of outputs that are written from the beginning."""
     for name, before in renamed(rebuild.request, rebuild.manifest).items():
-        if name in rebuild.request.rewrite:
+        if name in rebuild.request.decided.rewrite:
             for file in rebuild.manifest.outputs[before].files:
                 path = rebuild.request.outputs[name] / file.name
                 if is_there(path):

@@ -83,17 +83,17 @@ def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader
     """
     known, needed = rebuild.changes.known.inputs, graph.scans()
     past = {name: given.past() if name in known else given for name, given in rebuild.found.items()}
-    again = past if rebuild.reopens else rebuild.request.withdrawn
+    again = past if rebuild.reopens else rebuild.request.decided.withdrawn
     read = {name: given for name, given in past.items() if name in needed or name not in known or name in again}
     before = rebuild.manifest.read_anew()
-    if rebuild.reopens or rebuild.request.forgetting is not None:
+    if rebuild.reopens or rebuild.request.decided.forgetting is not None:
         # An import begins anew, as of its present frontier.
         own = {name: entry for name, entry in before.inputs.items() if past[name].shared is None}
         before = replace(before, inputs=own)
     elif not known:  # all is computed anew: an import goes on, if it can
         before = replace(before, inputs=continued(before, past))
-    readers = open_logs(rebuild.request, before, read, rows_held(rebuild.request.memory))
-    if rebuild.request.forgetting is None:
+    readers = open_logs(rebuild.request, before, read, rows_held(rebuild.request.resources.memory))
+    if rebuild.request.decided.forgetting is None:
         refuse_unclean(rebuild.manifest, read)
     return readers, known
 
@@ -113,12 +113,12 @@ def sources_of(
     for name, reader in readers.items():
         columns = tuple(scans[name].schema) if name in scans else ()
         taken = reader.take(columns, None, times, most)
-        whole = name not in known or name in rebuild.request.withdrawn or rebuild.reopens
+        whole = name not in known or name in rebuild.request.decided.withdrawn or rebuild.reopens
         files = taken.files if whole else inputs[name].files
         inputs[name] = InputEntry(times, files, reader.kept())
         if name in scans:
             slices = [
-                part if name in timed or rebuild.request.forgetting is not None else _settled(rebuild, part)
+                part if name in timed or rebuild.request.decided.forgetting is not None else _settled(rebuild, part)
                 for part in taken.slices
             ]
             sources[name] = InputSlice(tuple(slices), taken.rows)

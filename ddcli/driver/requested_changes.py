@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 
 def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
     """Return the changes that the plan makes to a state, with all that the request wants to be computed anew."""
-    everything = request.refreshes_all or request.reopened is not None
+    everything = request.decided.refreshes_all or request.decided.reopened is not None
     # A record fails where it is computed; and kept arrangements lack the updates that have become due.
-    whole = bool(request.withdrawn) and (
+    whole = bool(request.decided.withdrawn) and (
         request.spec.errors is not None
         or (request.clock.arrival and is_due(manifest, run_time(request.clock, manifest)))
     )
@@ -42,16 +41,16 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChange
         {
             now: manifest.outputs[before].fingerprint
             for now, before in renamed(request, manifest).items()
-            if now not in request.rewrite
+            if now not in request.decided.rewrite
         },
-        frozenset() if request.refreshes_all else frozenset(manifest.inputs),
+        frozenset() if request.decided.refreshes_all else frozenset(manifest.inputs),
         manifest.cache["plan"]["outline"],
     )
-    refresh = frozenset(plan.meanings) if everything or whole else frozenset(request.refresh or ())
+    refresh = frozenset(plan.meanings) if everything or whole else frozenset(request.decided.refresh or ())
     refresh |= wrongly_keyed(plan.logical, manifest.cache["plan"])
     before = known.outline.get("collections")  # states of earlier versions lack the texts
     written = {} if before is None else edits(before, excerpts(request.spec), queries(request.spec))
-    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.withdrawn), written)
+    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.decided.withdrawn), written)
 
 
 def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
@@ -74,7 +73,7 @@ def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> b
 
 def refuse_rewriting(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
     """Raise StateError if outputs would change and neither `--apply` nor `--full-refresh` allows it."""
-    if request.apply or not needs_apply(request, manifest, changes):
+    if request.decided.apply or not needs_apply(request, manifest, changes):
         return
     reasons = dict.fromkeys(reason for name in changes.rewritten for reason in changes.why(name))
     edited = {edit.name: edit for name in changes.rewritten for edit in changes.edits_of(name)}
@@ -93,20 +92,20 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
     """Raise StateError if the pipeline has changed since, or another pipeline reads an arrangement in which something is taken back: it would
     not notice.
     """
-    reopens = request.reopened is not None
-    as_before = replace(request, withdrawn={}, reopened=None, rewrite=frozenset())
-    if request.forgetting is not None:
-        as_before = replace(as_before, refresh=None)
+    reopens = request.decided.reopened is not None
+    as_before = request.deciding(withdrawn={}, reopened=None, rewrite=frozenset())
+    if request.decided.forgetting is not None:
+        as_before = as_before.deciding(refresh=None)
     if is_changed(as_before, manifest, changes.plan.fingerprint):
         what = "it is reopened as it was made" if reopens else "a file is withdrawn from what the state was made by"
-        what = what if request.forgetting is None else "rows are forgotten of what the state was made by"
+        what = what if request.decided.forgetting is None else "rows are forgotten of what the state was made by"
         raise StateError(
             f"the pipeline has changed since its state was made: {what}",
             place=str(request.spec.path),
             hint=f"bring the state to the new pipeline with `{shell('dd', 'run', '--apply', request.spec.path)}`, or put the file back, and "
-            f"{'reopen' if reopens else 'retract' if request.forgetting is None else 'forget'} then",
+            f"{'reopen' if reopens else 'retract' if request.decided.forgetting is None else 'forget'} then",
         )
-    if request.forgetting is not None:
+    if request.decided.forgetting is not None:
         return  # readers begin anew
     exported = {name for name, identity in manifest.exports.items() if reopens or identity in changes.touched}
     held = {identity for name, identity in manifest.exports.items() if name in exported}

@@ -10,9 +10,9 @@ import time as clock
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from ddcli.driver.libraries import map_ahead
 from ddcli.driver.tables import (
@@ -24,15 +24,14 @@ from ddcli.driver.tables import (
     update_mirrors,
 )
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
-from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.workers import Allowed
 from ddcli.errors import DdError, EngineError
 from ddcli.job.clock import refuse_clock
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.functions import refuse_code
-from ddcli.job.idle_check import idle_summary, is_idle
+from ddcli.job.idle_check import InputCheck, idle_summary, look_for_work
 from ddcli.job.inputs import find_inputs
-from ddcli.job.options import SparkOptions
+from ddcli.job.options import RunOptions, SparkOptions
 from ddcli.job.request import check_outputs, imports, newest_of, read_request
 from ddcli.screen import near
 from ddcli.store.files.gate import INVISIBLE
@@ -44,182 +43,172 @@ from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from ddcli.job.options import Engine
+    from ddcli.job.budget import RunBudget
+    from ddcli.job.input_files import InputFiles
     from ddcli.job.request import Request
-    from ddcli.job.standby import WatchCache
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.state.manifest import Manifest
 
 
-def run(
-    path: Path | str,
-    *,
-    state: Path | str | None = None,
-    until: str | None = None,
-    dry_run: bool = False,
-    apply: bool = False,
-    refresh: frozenset[str] | None = None,
-    rewrite: frozenset[str] = frozenset(),
-    memory: int | None = None,
-    workers: int | None = None,
-    engine: Engine = "auto",
-    master: str | None = None,
-    remote: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    spark: Any = None,
-    if_locked: IfLocked = "fail",
-    no_code: bool = False,
-    cache_dir: Path | None = None,
-    say: Callable[[str], None] | None = None,
-    ready: Callable[[Path], bool] | None = None,
-    progress: Progress = SILENT,
-    standby: WatchCache | None = None,
-    now: str | None = None,
-    withdraw: Sequence[Path] = (),
-    reopen: str | None = None,
-    budget: Mapping[str, str] | None = None,
-) -> RunSummary:
-    """Bring the outputs of the pipeline file at `path` up to date and return the summary.
+P = ParamSpec("P")
 
-    Closes the times before `until` (of a product the box before "x,y"); without it, those before the least upper of the
-    inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
-    `apply`, outputs get the difference that a change of the pipeline makes; `refresh` names outputs to compute anew
-    (empty: all); `rewrite` those to write from the beginning. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
-    `workers` is the number of threads that step shards (default: the number of processors). `say` gets lines for people,
-    `progress` is notified of the run's progress; `ready` returns whether a new file may be read now. `standby` has the leftovers of the last
-    of a watch's rounds, and takes those of this one.
 
-    Under the clock of arrivals new rows get the time `now`, a timestamp in UTC (default: the present time), which is
-    after that of the last run.
+def with_options(
+    _options: Callable[P, RunOptions],
+) -> Callable[[Callable[[Path | str, RunOptions], RunSummary]], Callable[Concatenate[Path | str, P], RunSummary]]:
+    """Return a decorator that has a function take the options of a run as keywords."""
 
-    `engine` chooses where the run is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
-    of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
-    same, so each run may choose anew.
+    def keywords(
+        function: Callable[[Path | str, RunOptions], RunSummary],
+    ) -> Callable[Concatenate[Path | str, P], RunSummary]:
+        @wraps(function)
+        def called(path: Path | str, /, *args: P.args, **options: P.kwargs) -> RunSummary:
+            return function(path, _options(*args, **options))
 
-    `withdraw` names files of inputs that earlier runs took in: they are taken back before anything is read; under the clock of events
-    no time is closed then. With `reopen` the run only takes the state back to that time: the times from it on are open again.
+        return called
 
-    `budget` bounds the cost of the run, as the command's option does: `{"rows": "1e6", "operator.seconds": "5min"}`. Each bound replaces
-    the file's; a run that exceeds one raises BudgetError.
+    return keywords
 
-    With `no_code`, or DDCLI_NO_CODE=1, a pipeline that names Python functions is refused: a run calls them.
+
+@with_options(RunOptions)
+def run(path: Path | str, options: RunOptions) -> RunSummary:
+    """Bring the outputs of the pipeline file at `path` up to date and return the summary. Options are given as keywords: see `RunOptions`.
+
+    Closes the times before `until`. A run with nothing new takes no lock and changes no file.
 
     Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
     before new rows are taken in.
     """
     started, began = clock.perf_counter(), datetime.now(UTC)
-    say = say or (lambda _line: None)
-    set_announce(say)
-    if cache_dir is not None:
-        set_cache_dir(cache_dir)
-    place = SparkOptions.of(master, remote, conf, spark)
-    pipeline, directory = Path(path), locate(Path.cwd(), state) if isinstance(state, str) else state
-    request = read_request(pipeline, directory, until, say, runs=True, now=now)
-    check_outputs(request.spec, rewrite | (refresh or frozenset()))
-    request = replace(
-        request,
-        apply=apply or refresh is not None,
-        refresh=refresh,
-        rewrite=rewrite,
-        memory=memory or request.memory,
-        workers=workers or request.workers,
-        engine="spark" if spark is not None and engine == "auto" else engine,
-        spark=place.before(request.spark),
-        ready=ready,
-    )
-    Allowed.threads = request.workers
-    refuse_code(request.spec, no_code=no_code)
-    request = _with_budget(request, budget)
-    if standby is not None:
-        request = replace(request, standby=standby, memory=standby.left(request.memory))
+    pipeline, standby, reopen = Path(path), options.standby, options.reopen
+    request = _requested(pipeline, options)
     manifest = newest_of(request)
-    request = _with_corrections(request, manifest, withdraw, reopen)
+    request = _with_corrections(request, manifest, options)
     if (
         manifest is not None
         and reopen is None
         and (note := refuse_clock(request.clock, manifest, pipeline)) is not None
     ):
-        say(note)
-    if manifest is not None and _is_idle(request, manifest, reopen, locks=not dry_run):
-        return idle_summary(request, manifest)
+        request.say(note)
+    checked = InputCheck(idle=False)
+    if manifest is not None:
+        checked = _look_for_work(request, manifest, reopen, locks=not options.dry_run)
+        if checked.idle:
+            return idle_summary(request, manifest)
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
     map_ahead()
-    if dry_run:
-        summary = read_settled(request, lambda: _dry_run(request, manifest, if_locked, progress))
+    if options.dry_run:
+        summary = read_settled(request, lambda: _dry_run(request, manifest, options.if_locked, checked.found))
         summary = replace(summary, seconds=clock.perf_counter() - started)
     else:
         # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
-        with open_state(request, if_locked) as opened:
+        with open_state(request, options.if_locked) as opened:
+            found = checked.found
             if opened.manifest is not None:
                 if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
-                    request = _with_corrections(request, opened.manifest, withdraw, reopen)
-                if reopen is not None and request.reopened is None:  # the outputs of a dead run are published now
+                    request, found = _with_corrections(request, opened.manifest, options), None
+                if (
+                    reopen is not None and request.decided.reopened is None
+                ):  # the outputs of a dead run are published now
                     return idle_summary(request, opened.manifest)
             record = partial(_record, opened, request, began, started)
-            summary = _commit(replace(request, progress=progress), opened, if_locked, record)
+            summary = _commit(request, opened, options.if_locked, record, found)
     if summary.changed or standby is None:
         for name, note in left.items():
-            say(f"inputs.{name}: {note}")
+            request.say(f"inputs.{name}: {note}")
     return summary
 
 
-def _with_budget(request: Request, budget: Mapping[str, str] | None) -> Request:
-    """Return a request with its budget. The module of budgets is imported only if there is a bound."""
-    if not budget and request.spec.budget is None:
-        return request
+def _requested(pipeline: Path, options: RunOptions) -> Request:
+    """Return the request of a pipeline file under these options. Raises UsageError for options that don't fit the file."""
+    say = options.say or (lambda _line: None)
+    set_announce(say)
+    if options.cache_dir is not None:
+        set_cache_dir(options.cache_dir)
+    place = SparkOptions.of(options.master, options.remote, options.conf, options.spark)
+    state = options.state
+    directory = locate(Path.cwd(), state) if isinstance(state, str) else state
+    request = read_request(pipeline, directory, options.until, say, runs=True, now=options.now)
+    check_outputs(request.spec, options.rewrite | (options.refresh or frozenset()))
+    engine = "spark" if options.spark is not None and options.engine == "auto" else options.engine
+    resources = request.resources.limited(options.memory, options.workers, engine, place)
+    Allowed.threads = resources.workers
+    refuse_code(request.spec, no_code=options.no_code)
+    if options.standby is not None:
+        resources = replace(resources, memory=options.standby.left(resources.memory))
+    request = replace(
+        request,
+        resources=resources,
+        ready=options.ready,
+        progress=options.progress,
+        standby=options.standby,
+        budget=_budget(request, options.budget),
+    )
+    refreshes = options.refresh is not None
+    return request.deciding(apply=options.apply or refreshes, refresh=options.refresh, rewrite=options.rewrite)
+
+
+def _budget(request: Request, given: Mapping[str, str] | None) -> RunBudget | None:
+    """Return the bounds on a run. The module of budgets is imported only if there is one."""
+    if not given and request.spec.budget is None:
+        return None
     from ddcli.job.budget import run_budget
 
-    return replace(request, budget=run_budget(request.spec.budget, budget or {}))
+    return run_budget(request.spec.budget, given or {})
 
 
-def _with_corrections(
-    request: Request, manifest: Manifest | None, withdraw: Sequence[Path], reopen: str | None
-) -> Request:
+def _with_corrections(request: Request, manifest: Manifest | None, options: RunOptions) -> Request:
     """Return a request with the files to withdraw and the time to reopen. The modules for these are imported only if there are some."""
-    if withdraw:
+    if options.withdraw:
         from ddcli.job.withdrawal import with_withdrawn_files
 
-        request = with_withdrawn_files(request, manifest, withdraw)
-    if reopen is not None:
+        request = with_withdrawn_files(request, manifest, options.withdraw)
+    if options.reopen is not None:
         from ddcli.job.reopened_times import with_reopened_times
 
-        request = with_reopened_times(request, manifest, reopen)
+        request = with_reopened_times(request, manifest, options.reopen)
     return request
 
 
-def _is_idle(request: Request, manifest: Manifest, reopen: str | None, *, locks: bool) -> bool:
+def _look_for_work(request: Request, manifest: Manifest, reopen: str | None, *, locks: bool) -> InputCheck:
     """Return whether a run has nothing to do, even while another run joins files of mirrors."""
     if reopen is not None:
-        return request.reopened is None and not (locks and unpublished(request.state, manifest))
-    if request.withdrawn:
-        return False
+        return InputCheck(request.decided.reopened is None and not (locks and unpublished(request.state, manifest)))
+    if request.decided.withdrawn:
+        return InputCheck(idle=False)
 
-    def look() -> bool:
+    def look() -> InputCheck:
         newest = newest_of(request) if request.spec.tables else manifest
-        return newest is not None and is_idle(request, newest, locks=locks)
+        return InputCheck(idle=False) if newest is None else look_for_work(request, newest, locks=locks)
 
     return read_settled(request, look)
 
 
-def _dry_run(request: Request, manifest: Manifest | None, if_locked: IfLocked, progress: Progress) -> RunSummary:
+def _dry_run(
+    request: Request, manifest: Manifest | None, if_locked: IfLocked, found: dict[str, InputFiles] | None
+) -> RunSummary:
     """Return the summary of the run that would happen; commit nothing."""
     from ddcli.driver.execute import execute
 
     with tables_as_now(request) as now, reading(request.spec.name.value, request.state, {}, if_locked) as shared:
-        now = replace(now, shared=shared, progress=progress)
+        now = now.deciding(shared=shared)
         try:
             with errors_at_tables(now):
-                return execute(now, newest_of(now) if now.spec.tables else manifest, None)
+                return execute(now, newest_of(now) if now.spec.tables else manifest, None, found)
         finally:
-            progress.end()
+            request.progress.end()
 
 
 def _commit(
-    request: Request, state: State, if_locked: IfLocked, record: Callable[[RunSummary], RunSummary]
+    request: Request,
+    state: State,
+    if_locked: IfLocked,
+    record: Callable[[RunSummary], RunSummary],
+    found: dict[str, InputFiles] | None,
 ) -> RunSummary:
     """Take in the new updates of all inputs, then bring the followers of the commit up to it: tables, logs, archives and holds.
 
@@ -233,9 +222,9 @@ def _commit(
     try:
         with reading(name, request.state, wanted, if_locked) as shared:
             try:
-                request = _with_refresh(replace(request, shared=shared), state.manifest)
+                request = _with_refresh(request.deciding(shared=shared), state.manifest)
                 with errors_at_tables(request), update_followers(request, state) as tables:
-                    summary = execute(request, state.manifest, state)
+                    summary = execute(request, state.manifest, state, found)
             finally:
                 request.progress.end()
         done = replace(_compact(request, state, summary), tables=tables)
@@ -262,7 +251,12 @@ def open_state(request: Request, if_locked: IfLocked) -> Iterator[State]:
     """Open the state that a request is to change, and archive files that a dead run has taken in. Raises StateError where it is another pipeline's."""
     clean = request.standby.clean(request.state) if request.standby else None
     with State.open(
-        request.state, request.outputs, written=request.written, anew=request.rewrite, if_locked=if_locked, clean=clean
+        request.state,
+        request.outputs,
+        written=request.written,
+        anew=request.decided.rewrite,
+        if_locked=if_locked,
+        clean=clean,
     ) as state:
         if state.manifest is not None:
             check_pipeline(request.state, state.manifest, request.spec.path)  # its first run may have come between
@@ -275,10 +269,16 @@ def _with_refresh(request: Request, manifest: Manifest | None) -> Request:
 
     Raises InputError where a file of another input is not as it was taken in.
     """
-    as_made = manifest is not None and (request.apply or manifest.pipeline == request.digest)
-    if manifest is None or not as_made or request.refresh is not None or request.withdrawn or request.reopened:
+    as_made = manifest is not None and (request.decided.apply or manifest.pipeline == request.digest)
+    if (
+        manifest is None
+        or not as_made
+        or request.decided.refresh is not None
+        or request.decided.withdrawn
+        or request.decided.reopened
+    ):
         return request
-    for name, shared in request.shared.items():
+    for name, shared in request.decided.shared.items():
         entry = manifest.inputs.get(name)
         if (
             entry
@@ -288,7 +288,7 @@ def _with_refresh(request: Request, manifest: Manifest | None) -> Request:
         ):
             find_inputs(request, manifest)
             request.say(f"inputs.{name}: rows of it were forgotten: all is computed anew; outputs get the difference")
-            return replace(request, refresh=frozenset(), apply=True)
+            return request.deciding(refresh=frozenset(), apply=True)
     return request
 
 

@@ -36,14 +36,18 @@ class RunPlan:
     @cached_property
     def plan(self) -> Plan:
         """The plan made from the file, with the decisions of the state's plan; a refresh of everything plans anew, but for one that forgets rows."""
-        kept = self.manifest if not self.request.refreshes_all or self.request.forgetting is not None else None
+        kept = (
+            self.manifest
+            if not self.request.decided.refreshes_all or self.request.decided.forgetting is not None
+            else None
+        )
         return self.bound.plan(kept.cache["plan"] if kept else None)
 
     @cached_property
     def known(self) -> PhysicalGraph | None:
         """The graph that an earlier run kept, if it is the one by which the state was made."""
         kept, manifest = self.request.kept, self.manifest
-        if kept is None or manifest is None or self.request.refreshes_all:
+        if kept is None or manifest is None or self.request.decided.refreshes_all:
             return None
         return kept.graph(conditions_of(self.bound, manifest.cache["plan"]["generations"]), manifest.plan)
 

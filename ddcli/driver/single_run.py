@@ -110,7 +110,7 @@ class SingleRun(DataflowRun):
         cut, spread = self._take()
         held = None
         if request.standby and self.state is not None:
-            held = request.standby.take(request.state, self.manifest, self.secret, request.memory)
+            held = request.standby.take(request.state, self.manifest, self.secret, request.resources.memory)
             held = held if not spread and cut.room is None else None
         self._held = held
         pools = [held.pool] * cut.passes if held else pools_for(cut, self.secret)

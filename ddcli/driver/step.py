@@ -243,7 +243,9 @@ class StepExecutor:
         if transaction is not None:
             transaction.expect(outputs.values())
         # A dry run leaves the state alone: its tasks run on this machine only. So do all tasks of the local engine.
-        beside = transaction is not None and (request.engine != "local" or not isinstance(request.state, ObjectPath))
+        beside = transaction is not None and (
+            request.resources.engine != "local" or not isinstance(request.state, ObjectPath)
+        )
         files = transaction.state.files if transaction is not None and beside else Files()
         with (
             nullcontext(request.state) if beside else tempfile.TemporaryDirectory() as place,

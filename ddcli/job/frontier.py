@@ -51,12 +51,17 @@ def find_upper(
     else:
         return before
     upper = asked.join(before) if before else asked
-    refuse_beyond_imports(request, time, found, upper)
+    refuse_beyond_imports(request, time, found, upper, asked=request.until is not None)
     return upper
 
 
-def refuse_beyond_imports(request: Request, time: Schema, found: Mapping[str, InputFiles], upper: Frontier) -> None:
-    """Refuse to close times that are open in a pipeline from which an arrangement is imported: its rows at these would never be taken."""
+def refuse_beyond_imports(
+    request: Request, time: Schema, found: Mapping[str, InputFiles], upper: Frontier, *, asked: bool = False
+) -> None:
+    """Refuse to close times that are open in a pipeline from which an arrangement is imported: its rows at these would never be taken.
+
+    `asked`: the frontier is that of `--until`.
+    """
     for name, given in found.items():
         if (
             given.shared is None
@@ -66,7 +71,7 @@ def refuse_beyond_imports(request: Request, time: Schema, found: Mapping[str, In
             continue
         until = format_frontier(theirs, list(time.values()))
         problem = f"the input '{name}' is an arrangement of the pipeline '{given.shared.manifest.name}', which has closed the times before {until} only"
-        if request.until is not None:
+        if asked:
             raise UsageError(
                 f"{problem}: later ones can't be closed here", hint="leave out `--until`, or give an earlier time"
             )

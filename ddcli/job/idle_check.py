@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.job.clock import time_text
@@ -23,13 +24,19 @@ from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
+    from ddcli.job.input_files import InputFiles
     from ddcli.job.request import Request
     from ddcli.store.state.manifest import Manifest
 
 
 def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
     """Return whether a state was made by another plan than this one, has its outputs in other places, or is to be computed anew."""
-    if request.refresh is not None or request.rewrite or request.withdrawn or request.reopened is not None:
+    if (
+        request.decided.refresh is not None
+        or request.decided.rewrite
+        or request.decided.withdrawn
+        or request.decided.reopened is not None
+    ):
         return True
     if manifest.plan != fingerprint:
         return True
@@ -47,31 +54,39 @@ def idle_summary(request: Request, manifest: Manifest) -> RunSummary:
     )
 
 
-def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
+@frozen
+class InputCheck:
+    """The result of looking for work: whether there is none, and the inputs as they were found, where a run may take them in without listing them again."""
+
+    idle: bool
+    found: dict[str, InputFiles] | None = None
+
+
+def look_for_work(request: Request, manifest: Manifest, *, locks: bool) -> InputCheck:
     """Return whether no file is new, no progress has moved, and no row that waits may be taken now. Raises StateError for outputs that are not the state's.
 
     A caller that `locks` the state looks at the outputs again under the lock.
     """
     if (
-        request.refresh is not None
-        or request.rewrite
+        request.decided.refresh is not None
+        or request.decided.rewrite
         or manifest.pipeline != request.digest
         or manifest.engine != __version__
         or _may_lack_keys(manifest)
         or unpublished(request.state, manifest)
     ):
-        return False
-    idle = _has_nothing(request, manifest)
-    if locks and not idle:
-        return False
+        return InputCheck(idle=False)
+    checked = _check_inputs(request, manifest)
+    if locks and not checked.idle:
+        return checked
     try:
         check_outputs(request.state, manifest, request.outputs)
     except StateError:
         newest = read_newest(request.state)
         if newest is None or newest.number == manifest.number:
             raise
-        return False  # another run has committed since
-    return idle
+        return InputCheck(idle=False)  # another run has committed since
+    return checked
 
 
 def _may_lack_keys(manifest: Manifest) -> bool:
@@ -80,24 +95,32 @@ def _may_lack_keys(manifest: Manifest) -> bool:
     return any(not tree.get("keys") and tree.get("joins", {}).get("first") for tree in trees)
 
 
-def _has_nothing(request: Request, manifest: Manifest) -> bool:
+def _check_inputs(request: Request, manifest: Manifest) -> InputCheck:
     """Return whether the inputs alone have nothing new."""
     time, before = find_time(manifest), Frontier(manifest.upper)
     if request.until is not None:
-        return find_upper(request, time, {}, manifest, None) == before
+        return InputCheck(find_upper(request, time, {}, manifest, None) == before)
     if request.spec.tables:
         from ddcli.job.tables import is_behind
 
         if is_behind(request.spec, request.base):
-            return False
+            return InputCheck(idle=False)
     if request.spec.has_targets:
         from ddcli.job.output_tables import is_followed
 
         if not is_followed(request.spec, request.base, request.state, manifest):
-            return False
+            return InputCheck(idle=False)
     found = find_inputs(request, manifest)
-    if not request.spec.tables and not any(each.arrangement or each.archive for each in request.spec.inputs.values()):
-        request.looked[manifest.number] = found
+    idle = _has_nothing(request, manifest, found) and (
+        # A row that waits and may be taken would move the upper: it is at or after the old one.
+        find_upper(request, time, found, manifest, find_seen(manifest)) == before
+    )
+    moves = request.spec.tables or any(each.arrangement or each.archive for each in request.spec.inputs.values())
+    return InputCheck(idle, None if moves else found)
+
+
+def _has_nothing(request: Request, manifest: Manifest, found: dict[str, InputFiles]) -> bool:
+    """Return whether no file of an input is new, and no imported arrangement has changed."""
     for name, given in found.items():
         entry = manifest.inputs[name]
         if given.shared and (given.shared.identity, given.shared.built) != (entry.identity, entry.built):
@@ -111,5 +134,4 @@ def _has_nothing(request: Request, manifest: Manifest) -> bool:
             return False
         if request.clock.arrival and given.listing.waiting:  # only a command that takes nothing in has read it
             return False
-    # A row that waits and may be taken would move the upper: it is at or after the old one.
-    return find_upper(request, time, found, manifest, find_seen(manifest)) == before
+    return True

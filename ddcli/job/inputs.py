@@ -35,17 +35,13 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
     withdraws files only those of the same names are new, and under the clock of arrivals not even these; for one
     that reopens the state none is.
     """
-    if manifest is not None and not (anew or request.withdrawn or request.reopened):
-        known = request.looked.pop(manifest.number, None)
-        if known is not None:
-            return known
     _refuse_other_names(request, manifest)
     found = {}
     for name, given in request.spec.inputs.items():
         directory = locate(request.base, given.path.value)
         if given.arrangement is not None:
             reader = reader_name(request.spec.name.value, request.state)
-            shared = request.shared.get(name) or find_shared(directory, given.arrangement.value, reader)
+            shared = request.decided.shared.get(name) or find_shared(directory, given.arrangement.value, reader)
             if len(shared.manifest.cache["time"]) != len(given.time):
                 raise _other_times("imported arrangement", len(shared.manifest.cache["time"]), given, directory)
             found[name] = InputFiles(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
@@ -60,11 +56,11 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
                 hint="leave `consumed` out; what has been read of a log costs nothing",
             )
         entry = manifest.inputs.get(name) if manifest else None
-        consumed: Iterable[InputFile] = entry.files if entry else request.earlier.get(name, ())
+        consumed: Iterable[InputFile] = entry.files if entry else request.decided.earlier.get(name, ())
         begins = anew or entry is None
         if begins:
             consumed = apart(given, request.base, consumed)
-        gone = request.withdrawn.get(name, frozenset())
+        gone = request.decided.withdrawn.get(name, frozenset())
         named = {file.path for file in consumed if file.key in gone} if gone else set[str]()
         if gone:
             consumed = [
@@ -84,9 +80,9 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         _mind_horizon(request, name, listing, begins=begins)
         if begins:
             listing = listing.anew()
-        if request.forgetting is not None:
+        if request.decided.forgetting is not None:
             listing = listing.archived_as_now()
-        if request.withdrawn or request.reopened is not None:
+        if request.decided.withdrawn or request.decided.reopened is not None:
             left = {file.path for file in listing.new if file.path not in named or request.clock.arrival}
             listing = listing.without(left, consumed)
         if request.ready is not None:
@@ -128,7 +124,7 @@ def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool
     if begins and name not in request.noted:
         request.noted.add(name)
         request.say(f"inputs.{name}: older updates in its log are summed up; outputs have nothing from before that")
-    if request.reopened is not None and request.reopened.less_equal(listing.horizon):
+    if request.decided.reopened is not None and request.decided.reopened.less_equal(listing.horizon):
         raise InputError(
             f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",
             place=str(listing.root),

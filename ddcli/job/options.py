@@ -1,4 +1,4 @@
-"""The places where a run may be computed, as options and file name them. Imports no third-party library: most runs need no Spark."""
+"""The options of a run, as a person or a program gives them. Imports no third-party library: most runs need no Spark."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.progress import SILENT, Progress
+from ddcli.engine.workers import processors
 from ddcli.errors import UsageError
+from ddcli.job.sizes import default_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.job.standby import WatchCache
+    from ddcli.store.files.lock_holder import IfLocked
 
 REMOTE = "sc://"
 """The prefix of a Spark Connect address, behind which Spark's driver runs."""
@@ -46,3 +53,85 @@ class SparkOptions:
         """Return whether Spark's address is known, and pyspark is installed."""
         known = self.session is not None or self.master is not None or "spark.master" in self.conf
         return known and find_spec("pyspark") is not None
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of a run: memory, threads, and the engine to compute on."""
+
+    memory: int = field(default_factory=default_memory)
+    """The bytes that the process may have resident."""
+    workers: int = field(default_factory=processors)
+    """The threads that step shards."""
+    engine: Engine = "auto"
+    """The engine; `auto`: Spark, if its address is known, for the stages that exceed this machine's memory."""
+    spark: SparkOptions = field(default_factory=SparkOptions)
+
+    def limited(
+        self,
+        memory: int | None = None,
+        workers: int | None = None,
+        engine: Engine | None = None,
+        spark: SparkOptions | None = None,
+    ) -> Resources:
+        """Return the resources with those that are given in place of these."""
+        return Resources(
+            memory or self.memory,
+            workers or self.workers,
+            engine or self.engine,
+            spark.before(self.spark) if spark else self.spark,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of `ddcli.run`."""
+
+    state: Path | str | None = None
+    """The state directory; default: the file's, else beside the file."""
+    until: str | None = None
+    """The time before which all times are closed; of a product the box before "x,y". Default: the least upper of the inputs that carry their progress, else all seen."""
+    dry_run: bool = False
+    """True: the run only counts its changes."""
+    apply: bool = False
+    """True: outputs get the difference that a change of the pipeline makes."""
+    refresh: frozenset[str] | None = None
+    """The outputs to compute anew; empty: all, with the inputs read again."""
+    rewrite: frozenset[str] = frozenset()
+    """The outputs to write from the beginning."""
+    memory: int | None = None
+    """The bytes that the process may have resident; default: three quarters of the machine's."""
+    workers: int | None = None
+    """The threads that step shards; default: the number of processors."""
+    engine: Engine = "auto"
+    """The place of the computation: here (`local`), as tasks on Spark (`spark`), or wherever it is quicker (`auto`). The state is the same, so each run may choose anew."""
+    master: str | None = None
+    """The master of Spark."""
+    remote: str | None = None
+    """The address of a Spark Connect."""
+    conf: Mapping[str, str] | None = None
+    """Settings of Spark."""
+    spark: Any = None
+    """A session of Spark to compute in."""
+    if_locked: IfLocked = "fail"
+    """The behaviour while another run has the state."""
+    no_code: bool = False
+    """True: a pipeline that names Python functions is refused, as with DDCLI_NO_CODE=1."""
+    cache_dir: Path | None = None
+    """The directory of compiled kernels."""
+    say: Callable[[str], None] | None = None
+    """The receiver of lines for people."""
+    ready: Callable[[Path], bool] | None = None
+    """The test whether a new file may be read now."""
+    progress: Progress = SILENT
+    """The receiver of the run's progress."""
+    standby: WatchCache | None = None
+    """The memory of a watch from the last round, and for the next."""
+    now: str | None = None
+    """The time of new rows under the clock of arrivals, a timestamp in UTC after that of the last run; default: the present time."""
+    withdraw: Sequence[Path] = ()
+    """Files of inputs that earlier runs took in: they are taken back before anything is read; under the clock of events no time is closed then."""
+    reopen: str | None = None
+    """The time to which the run takes the state back: the times from it on are open again. Nothing else is done."""
+    budget: Mapping[str, str] | None = None
+    """The bounds on the run's cost, each in place of the file's: `{"rows": "1e6", "operator.seconds": "5min"}`. A run that exceeds one raises BudgetError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.times import Frontier, box
@@ -26,7 +25,7 @@ def with_reopened_times(request: Request, manifest: Manifest | None, time: str) 
 
     upper, closed = Frontier(manifest.upper), box(parse_time(time, find_time(manifest), "--from"))
     reopened = closed.meet(upper)
-    return request if reopened == upper else replace(request, reopened=reopened, closes=False)
+    return request if reopened == upper else request.deciding(reopened=reopened, closes=False)
 
 
 def notes_on_past(manifest: Manifest | None) -> dict[str, Any]:

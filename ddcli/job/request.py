@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.progress import SILENT, Progress
-from ddcli.engine.workers import processors
 from ddcli.errors import SpecError, SpecErrors, UsageError, did_you_mean
 from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, time_now
-from ddcli.job.options import SparkOptions
+from ddcli.job.options import Resources, SparkOptions
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
-from ddcli.job.sizes import default_memory
 from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
 from ddcli.spec.variables import check_used
@@ -30,9 +28,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
     from ddcli.job.budget import RunBudget
     from ddcli.job.forgotten_rows import ErasureRequest
-    from ddcli.job.input_files import InputFiles
     from ddcli.job.kept_plan import KeptPlan
-    from ddcli.job.options import Engine
     from ddcli.job.standby import WatchCache
     from ddcli.spec.model import Spec
     from ddcli.store.log.progress import Owner
@@ -43,8 +39,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Decisions:
+    """The decisions about the state before a run changes it: asked for in the call, or following from the state and the inputs that were found."""
+
+    apply: bool = False
+    """True: outputs may get the difference that a change of the pipeline makes."""
+    refresh: frozenset[str] | None = None
+    """The outputs to compute anew; empty: all, with the inputs read again."""
+    rewrite: frozenset[str] = frozenset()
+    """The outputs to write from the beginning, in place of the files that they have."""
+    withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The files that are to be withdrawn, by input, under their names in the state."""
+    reopened: Frontier | None = None
+    """The frontier to which the state is taken back."""
+    forgetting: ErasureRequest | None = None
+    """The rows that are forgotten: everything is taken in anew without them."""
+    closes: bool = True
+    """True: the run closes times; else it only withdraws files, or reopens the state."""
+    shared: Mapping[str, Shared] = field(default_factory=dict)
+    """The imported arrangements, by input, which are held while the run reads them."""
+    earlier: Mapping[str, Sequence[InputFile]] = field(default_factory=dict)
+    """The archived, forgotten or withdrawn files of an input that other states know, for a state that has taken in none of it."""
+
+    @property
+    def refreshes_all(self) -> bool:
+        """Return whether nothing of the state is to be kept."""
+        return self.refresh is not None and not self.refresh
+
+
+@dataclass(frozen=True)
 class Request:
-    """The request of one run: the options of the call, and the model of the pipeline file. Paths are absolute; `digest` is the file's."""
+    """The request of one run: the model of the pipeline file as it was found, the call's options, and the decisions about the state. Paths are absolute; `digest` is the file's."""
 
     spec: Spec
     digest: str
@@ -53,55 +78,29 @@ class Request:
     outputs: dict[str, Path]
     until: str | None
     say: Callable[[str], None]
-    apply: bool = False
-    """True: outputs may get the difference that a change of the pipeline makes."""
-    refresh: frozenset[str] | None = None
-    """The outputs to compute anew; empty: all, with the inputs read again."""
-    rewrite: frozenset[str] = frozenset()
-    """The outputs to write from the beginning, in place of the files that they have."""
-    memory: int = field(default_factory=default_memory)
-    """The bytes that the process may have resident."""
-    workers: int = field(default_factory=processors)
-    """The threads that step shards."""
-    engine: Engine = "auto"
-    """The engine to compute on; `auto`: Spark, if its address is known, for the stages that exceed this machine's memory."""
-    spark: SparkOptions = field(default_factory=SparkOptions)
+    resources: Resources = field(default_factory=Resources)
+    clock: RunClock = field(default_factory=RunClock)
+    decided: Decisions = field(default_factory=Decisions)
+    kept: KeptPlan | None = None
+    """The file's meaning as an earlier run kept it, if one did."""
+    included: tuple[Path, ...] = ()
+    """The files that the pipeline file includes."""
     ready: Callable[[Path], bool] | None = None
     """The test whether a new file may be taken in now; None: all are."""
-    shared: Mapping[str, Shared] = field(default_factory=dict)
-    """The imported arrangements, by input, which are held while the run reads them."""
     progress: Progress = SILENT
     """The receiver of the run's progress."""
     standby: WatchCache | None = None
     """The memory of a watch from the last round, and for the next."""
-    kept: KeptPlan | None = None
-    """The file's meaning as an earlier run kept it, if one did."""
-    clock: RunClock = field(default_factory=RunClock)
-    included: tuple[Path, ...] = ()
-    """The files that the pipeline file includes."""
-    withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The files that are to be withdrawn, by input, under their names in the state."""
-    earlier: Mapping[str, Sequence[InputFile]] = field(default_factory=dict)
-    """The archived, forgotten or withdrawn files of an input that other states know, for a state that has taken in none of it."""
     claims: bool = True
     """True: states whose logs the run reads keep the updates that it lacks. False for a state that is removed at the end of its command."""
-    reopened: Frontier | None = None
-    """The frontier to which the state is taken back."""
-    forgetting: ErasureRequest | None = None
-    """The rows that are forgotten: everything is taken in anew without them."""
     budget: RunBudget | None = None
     """The bounds on the run's cost, if there are any."""
-    looked: dict[int, dict[str, InputFiles]] = field(default_factory=dict)
-    """The inputs as they were found beside the commit of this number; if it is still the newest they are not listed again."""
     noted: set[str] = field(default_factory=set)
     """The inputs for which a note was printed that their logs are summed up."""
-    closes: bool = True
-    """True: the run closes times; else it only withdraws files, or reopens the state."""
 
-    @property
-    def refreshes_all(self) -> bool:
-        """Return whether nothing of the state is to be kept."""
-        return self.refresh is not None and not self.refresh
+    def deciding(self, **decided: Any) -> Request:
+        """Return the request with other decisions."""
+        return replace(self, decided=replace(self.decided, **decided))
 
     @property
     def aside(self) -> list[Path]:
@@ -164,9 +163,9 @@ def read_request(
         outputs,
         until,
         say,
-        spark=spark_of(spec),
+        Resources(spark=spark_of(spec)),
+        RunClock(spec.clock == "arrival", time_now(now), now is not None),
         kept=kept,
-        clock=RunClock(spec.clock == "arrival", time_now(now), now is not None),
         included=tuple(type(path)(file).absolute() for file, _ in spec.fragments),
     )
 

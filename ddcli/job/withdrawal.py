@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError
@@ -58,7 +57,7 @@ def with_withdrawn_files(request: Request, manifest: Manifest | None, files: Seq
     for path in unread:
         request.say(f"{near(str(path))}: no run has read this file, so there is nothing to withdraw")
     withdrawn = {name: frozenset(paths) for name, paths in found.items()}
-    return replace(request, withdrawn=withdrawn, closes=request.clock.arrival)
+    return request.deciding(withdrawn=withdrawn, closes=request.clock.arrival)
 
 
 def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, InputFile]]]:

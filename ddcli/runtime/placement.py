@@ -77,9 +77,12 @@ class Choosing:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.rule = Rule(
-            request.engine, request.spark.ready, min(HEAVY, request.memory // WORKING), request.memory // 6
+            request.resources.engine,
+            request.resources.spark.ready,
+            min(HEAVY, request.resources.memory // WORKING),
+            request.resources.memory // 6,
         )
-        self.here = Threads(request.workers)
+        self.here = Threads(request.resources.workers)
         self.joined = 0
         """The rows of a join for which an attempt in memory had no room."""
         self.spark: Spark | None = None
@@ -96,7 +99,16 @@ class Choosing:
         size = rows * width * LANE
         looped = is_looped(graph.nodes)
         if not self.spreads(wishes, size):
-            cut = sizes(rows, width, kept, request.workers, request.memory, wanted, looped=looped, joined=self.joined)
+            cut = sizes(
+                rows,
+                width,
+                kept,
+                request.resources.workers,
+                request.resources.memory,
+                wanted,
+                looped=looped,
+                joined=self.joined,
+            )
             if cut.room is None or not looped:
                 return cut, False
             # Only tasks run a loop round by round, with one shard in memory at a time.
@@ -112,7 +124,7 @@ class Choosing:
         if self.rule.engine == "auto" and "spark" in wishes and size:
             from ddcli.runtime.spark.start import check_installed
 
-            self._wanted(lambda: check_installed(self.request.spark))
+            self._wanted(lambda: check_installed(self.request.resources.spark))
             return True
         return self.rule.wants_spark((), size)
 
@@ -122,7 +134,7 @@ class Choosing:
 
     def task_memory(self, size: int) -> int:
         """Return the bytes of memory of a task of the first stage. Later stages that run elsewhere are smaller."""
-        return self.cluster(spark=self.rule.wants_spark((), size)).task_memory(self.request.memory)
+        return self.cluster(spark=self.rule.wants_spark((), size)).task_memory(self.request.resources.memory)
 
     def cluster(self, *, spark: bool) -> Spark | Threads:
         """Return Spark or the threads of this process."""
@@ -135,7 +147,7 @@ class Choosing:
             request.progress.begin("starting Spark")
             from ddcli.runtime.spark.start import start
 
-            self.spark = self._wanted(lambda: start(request.spark, request.spec.name.value, cache_dir()))
+            self.spark = self._wanted(lambda: start(request.resources.spark, request.spec.name.value, cache_dir()))
             if self.spark.page:
                 request.say(f"Spark: {self.spark.page}")
         return self.spark

@@ -241,7 +241,7 @@ def replace_side_logs(
     """Write the side logs anew, in the place of the files that they have: the records on which expressions fail now, and of inputs the rows that were
     late or can't be read, without those that are forgotten.
     """
-    forgetting = request.forgetting
+    forgetting = request.decided.forgetting
     assert forgetting is not None, "else they are corrected"
     for directory in dict.fromkeys(request.side_logs):
         for path in _files(directory):
