@@ -29,10 +29,10 @@ from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
 from ddcli.expressions.zones import UTC, is_zone, localized
 from ddcli.plan import logical
-from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from ddcli.plan.operators import BindContext
+from ddcli.plan.optimizer.delta_joins import delta_joins, with_delta_joins
 from ddcli.plan.physical_graph import PhysicalGraph
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange

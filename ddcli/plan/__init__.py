@@ -5,7 +5,6 @@
 * changes: the consequences of a changed pipeline for its state
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
-* delta: delta joins: joins of a collection with itself that keep no intermediate results
 * node: nodes, and graphs of them
 * edits: the edited collections behind a changed output
 * engines: the engines that the file chooses, by node
@@ -13,18 +12,13 @@
 * generation: the choices by which outputs were lowered together, as a state remembers them
 * generations: lowering that keeps the nodes of a state
 * iteration: closing a loop: types, body, identity
-* kept_sides: filters moved above joins whose sides are then one collection, which is kept once
 * literals: values of the file in the types of columns
 * loops: loop variables and the node that binds them
 * presence: a record that exists from the first row of some inputs on
 * named_times: time columns that are data, too
 * operators: the operators over relations, and their errors
-* padded_joins: left joins that are inner ones, as a condition drops their padded records
 * places: the places of operators in the file, and the work of its collections
-* prune: the columns that operators read; others are dropped
-* pushdown: filters moved as near to the inputs as possible
 * relation: a collection while it is built
-* join_order: joins in another order, by the sizes of inputs
 * shape: columns renamed, dropped, computed in few nodes
 * targets: the names and columns that the tables of other programs can have
 * temporal: the times at which a record exists, in units of time

@@ -38,7 +38,6 @@ class AsofJoin(BinaryNode):
     decides whether left records without a partner stay, with nulls; `columns` is as in a join.
     """
 
-    on: tuple[tuple[str, str], ...]
     at: tuple[str, str]
     how: str
     forward: bool

@@ -11,11 +11,10 @@ from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import joins, logical, physical, physical_joins
 from ddcli.plan.changes import describe
-from ddcli.plan.delta import delta_joins, identity
-from ddcli.plan.generation import place
-from ddcli.plan.join_order import MUCH, reordered
-from ddcli.plan.kept_sides import OFTEN, by_conditions, kept_rows
 from ddcli.plan.node import Graph, below
+from ddcli.plan.optimizer.delta_joins import delta_joins, identity
+from ddcli.plan.optimizer.join_order import MUCH, reordered
+from ddcli.plan.optimizer.sharing import OFTEN, by_conditions, kept_rows
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.places import places
 from ddcli.plan.words import without_parentheses
@@ -96,7 +95,7 @@ def _kept_once(generation: Generation, part: Graph, expected: Mapping[str, float
 def _apart(plan: Plan, expected: Mapping[str, float]) -> Iterator[PlanChoice]:
     """Yield the collections that are kept several times by one key, each time with another filter, though once would be much less.
 
-    They remain if their filters drop many rows, or their readers are no inner joins (see `kept_sides`).
+    They remain if their filters drop many rows, or their readers are no inner joins (see `optimizer.sharing`).
     """
     groups: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
     for node in plan.graph.nodes:
@@ -156,7 +155,7 @@ def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterat
     pairs: list[tuple[Join, Join, bool]] = []
 
     def turned(node: Join, first: Join) -> bool:
-        found = generation.joins.get(place(node), False)
+        found = generation.joins.get(node.place, False)
         pairs.append((node, first, found))
         return found
 

@@ -14,6 +14,7 @@ from ddcli.expressions.types import MAX_PRECISION, Type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.steps import Step
 
 
@@ -68,6 +69,16 @@ STRICT_AND_CERTAIN |= {"upper", "lower", "length", "year", "quarter", "month", "
 """Functions that fail on no record, and return null for a null argument."""
 CERTAIN = STRICT_AND_CERTAIN | {"is distinct from", "is not distinct from", "is null", "in", "and", "or", "coalesce"}
 CERTAIN |= {"struct_extract", "named_struct", "array_contains", "cardinality", "list_min", "list_max", "list_count"}
+
+
+CERTAIN_AGGREGATES = frozenset({"count", "min", "max", "bool_and", "bool_or"})
+"""Aggregates that fail on no rows; sums overflow."""
+
+
+def is_certain_call(call: AggregateCall) -> bool:
+    """Return whether an aggregate fails on no rows."""
+    expressions = [*call.args, *(expression for expression, _ in call.order_by)]
+    return call.function in CERTAIN_AGGREGATES and all(map(is_certain, expressions))
 
 
 def is_certain_step(step: Step) -> bool:

@@ -1,6 +1,6 @@
 """The outputs of a pipeline that were lowered together: a state remembers them, so that their plan stays as it is.
 
-A collection is known by its *place*: its identity without the columns of its inputs that it doesn't use.
+A collection is known by its *place* (see `Node.place`).
 """
 
 from __future__ import annotations
@@ -11,34 +11,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
-from ddcli.plan.delta import delta_joins, identity, with_delta_joins
-from ddcli.plan.join_order import much_smaller, reordered
-from ddcli.plan.kept_sides import Share, by_conditions, chosen_wholes, kept_whole, sides_above
 from ddcli.plan.lower import GraphLowering, read_counts
-from ddcli.plan.node import Graph, Node, below, digest
-from ddcli.plan.prune import required_columns, side_name, sides
-from ddcli.plan.pushdown import MovedFilters, as_written, pushed_down, read_by_several
+from ddcli.plan.node import Graph, Node
+from ddcli.plan.optimizer.delta_joins import delta_joins, identity, with_delta_joins
+from ddcli.plan.optimizer.join_order import much_smaller, reordered
+from ddcli.plan.optimizer.passes import PASSES, optimized, readers, side_place, side_places
+from ddcli.plan.optimizer.prune import required_columns, side_name, sides
+from ddcli.plan.optimizer.rewriting import Rewritten, as_written
+from ddcli.plan.optimizer.sharing import Share, by_conditions, chosen_wholes, sides_above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ddcli.plan.joins import Join
-    from ddcli.plan.kept_sides import JoinSide
+    from ddcli.plan.optimizer.sharing import JoinSide
     from ddcli.plan.physical_graph import PhysicalGraph
-
-
-_PLACES: dict[str, str] = {}
-
-
-def place(node: Node) -> str:
-    """Return the identity of a collection, without the columns of its inputs that it doesn't use.
-
-    Unlike its fingerprint, that stays when an input declares one more column, or a file has one more.
-    """
-    for each in below(node, lambda known: known.fingerprint in _PLACES):
-        children = [_PLACES[child.fingerprint] for child in each.inputs]
-        _PLACES[each.fingerprint] = digest(each.operator, each.place_values, children)
-    return _PLACES[node.fingerprint]
 
 
 Choices = Callable[["Join", "Join"], bool]
@@ -77,8 +64,8 @@ class Generation:
     wholes: dict[str, dict[str, bool]] | None = None
     partners: bool = True
     """True: filters on keys also pass windows, and also apply to the right sides of semijoins and as-of joins."""
-    _pushed: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
-    _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
+    _pushed: dict[str, Rewritten] = field(default_factory=dict, compare=False)
+    _moved: dict[str, Rewritten] = field(default_factory=dict, compare=False)
     _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
     """Caches of graphs with filters moved, and lowered, by fingerprint: a plan needs them several times."""
 
@@ -100,7 +87,7 @@ class Generation:
             known_joins = before.joins if before else {}
 
             def first(node: Join, other: Join) -> bool:
-                at = place(node)
+                at = node.place
                 joins[at] = known_joins[at] if at in known_joins else choices(node, other)
                 return joins[at]
 
@@ -111,59 +98,51 @@ class Generation:
         known = cls(*old, several, joins, partners=partners)
         wholes = None
         if several is not None and (before is None or before.wholes is not None):
-            wholes = chosen_wholes(known.moved(written), before.wholes if before else None, share, _side_place)
+            wholes = chosen_wholes(known.moved(written).graph, before.wholes if before else None, share, side_place)
             known = cls(*old, several, joins, wholes=wholes, partners=partners, _pushed=known._pushed)
         graph = known.moved(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.kept_columns(graph))
         columns: dict[str, frozenset[str]] = {}
         alone: dict[str, bool] = {}
         for node in graph.nodes():
-            at = place(node)
+            at = node.place
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[node.fingerprint]
             single = at in known.once if at in known.columns else counts[node.fingerprint] == 1
             alone[at] = single and alone.get(at, True)
-        for at, by_fingerprint in _sides(graph):
+        for at, by_fingerprint in side_places(graph):
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
         once = frozenset(at for at, single in alone.items() if single)
         return cls(columns, once, several, joins, wholes=wholes, partners=partners)
 
     def sides_of_wholes(self, written: Graph) -> list[list[JoinSide]]:
         """Return the sides of a graph's joins that read a whole collection instead of its filtered part, by collection and key."""
-        return sides_above(self._pushed_down(written), self.wholes, _side_place) if self.wholes else []
+        return sides_above(self._pushed_down(written).graph, self.wholes, side_place) if self.wholes else []
 
-    def moved(self, written: Graph) -> MovedFilters:
-        """Return a graph with its filters moved to where this generation applies them."""
+    def moved(self, written: Graph) -> Rewritten:
+        """Return a graph as this generation rewrites it."""
         if self.several is None:
             return as_written(written)
         if written.fingerprint not in self._moved:
             pushed = self._pushed_down(written)
-            self._moved[written.fingerprint] = kept_whole(pushed, self.wholes, _side_place) if self.wholes else pushed
+            self._moved[written.fingerprint] = pushed.then(optimized(pushed.graph, self, PASSES[-1:]))
         return self._moved[written.fingerprint]
 
-    def _pushed_down(self, written: Graph) -> MovedFilters:
-        """Return a graph with its filters pushed down, before any is moved above a join."""
+    def _pushed_down(self, written: Graph) -> Rewritten:
+        """Return a graph after the passes before sharing."""
         if written.fingerprint not in self._pushed:
-            turned = reordered(written, lambda node, _: self.joins.get(place(node), False))
-            known = self.several or {}
-            several = {each for at, each, read in _readers(turned.graph) if known.get(at, read)}
-            found = pushed_down(turned.graph, several, partners=self.partners)
-            same, operators = (
-                {each: names[node.fingerprint] for each, node in turned.same.items() if node.fingerprint in names}
-                for names in (found.same, found.operators)
-            )
-            self._pushed[written.fingerprint] = MovedFilters(found.graph, same, operators)
+            self._pushed[written.fingerprint] = optimized(written, self, PASSES[:-1])
         return self._pushed[written.fingerprint]
 
     def kept_columns(self, graph: Graph) -> dict[str, frozenset[str]]:
         """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""
         found = {
-            node.fingerprint: self.columns[place(node)] & node.schema.keys()
+            node.fingerprint: self.columns[node.place] & node.schema.keys()
             for node in graph.nodes()
-            if place(node) in self.columns
+            if node.place in self.columns
         }
         for node in graph.nodes():
             for child, key in sides(node):
-                at = side_name(place(child), key) if self._has_sides else place(child)
+                at = side_name(child.place, key) if self._has_sides else child.place
                 if at in self.columns:
                     found[side_name(child.fingerprint, key)] = self.columns[at] & child.schema.keys()
         return found
@@ -179,8 +158,10 @@ class Generation:
             graph, self.kept_columns(graph)
         )  # an operator that only counts rows reads a column that is kept
         return all(
-            needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
-        ) and all(needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in _sides(graph))
+            needed[each.fingerprint] <= self.columns.get(each.place, each.schema.keys()) for each in graph.nodes()
+        ) and all(
+            needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in side_places(graph)
+        )
 
     def lowered(self, written: Graph) -> PhysicalGraph:
         """Return the physical graph of a graph that this is the generation of."""
@@ -212,7 +193,7 @@ class Generation:
         return self._lowerings[written.fingerprint]
 
     def _read_once(self, graph: Graph) -> frozenset[str]:
-        return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
+        return frozenset(node.fingerprint for node in graph.nodes() if node.place in self.once)
 
     def with_deltas(self, lowered: PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
         """Return this generation with its graph's delta joins decided: for `known` joins as they were, for others by `deltas`."""
@@ -268,29 +249,9 @@ class Generation:
         return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"), tree.get("wholes"), partners)
 
 
-def _sides(graph: Graph) -> Iterator[tuple[str, str]]:
-    """Yield the sides of a graph, each by place and by fingerprint."""
-    for node in graph.nodes():
-        for child, key in sides(node):
-            yield side_name(place(child), key), side_name(child.fingerprint, key)
-
-
-def _readers(graph: Graph) -> Iterator[tuple[str, str, bool]]:
-    """Yield each collection and side of a graph, by place and by fingerprint, and whether several read it."""
-    several = read_by_several(graph)
-    named = [(place(node), node.fingerprint) for node in graph.nodes()]
-    for at, fingerprint in [*named, *dict.fromkeys(_sides(graph))]:
-        yield at, fingerprint, several[fingerprint]
-
-
-def _side_place(side: JoinSide) -> str:
-    """Return the name of a collection as it is kept by a key, without the filters of its readers."""
-    return side_name(place(side.whole), side.key)
-
-
 def _read_by_several(graph: Graph) -> dict[str, bool]:
     """Return for each collection and side, by place, whether several read it."""
     found: dict[str, bool] = {}
-    for at, _, several in _readers(graph):
+    for at, _, several in readers(graph):
         found[at] = several or at in found
     return found

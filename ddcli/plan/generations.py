@@ -17,11 +17,11 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical, physical
-from ddcli.plan.generation import Choices, Generation, place, written_order
-from ddcli.plan.join_order import keeps_key, reordered
-from ddcli.plan.kept_sides import Share, by_conditions
+from ddcli.plan.generation import Choices, Generation, written_order
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
+from ddcli.plan.optimizer.join_order import keeps_key, reordered
+from ddcli.plan.optimizer.sharing import Share, by_conditions
 from ddcli.plan.physical_graph import PhysicalGraph, physical_graph
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def wrongly_keyed(graph: Graph, cached: Mapping[str, Any]) -> frozenset[str]:
     for name, output in graph.outputs.items() if first else ():
 
         def put_first(node: Join, other: Join, name: str = name) -> bool:
-            if place(node) in first and keeps_key(node, other):
+            if node.place in first and keeps_key(node, other):
                 found.add(name)
-            return place(node) in first
+            return node.place in first
 
         reordered(Graph({name: output}), put_first)
     return frozenset(found)
@@ -135,7 +135,7 @@ def plan(
 
 def _common(node: Node, generation: Generation) -> int:
     """Return the number of collections below an output that a generation has."""
-    return sum(place(below) in generation.columns for below in Graph({"": node}).nodes())
+    return sum(below.place in generation.columns for below in Graph({"": node}).nodes())
 
 
 def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
-    from ddcli.plan.node import Columns, Keys, Lowering, Origins, Partition
+    from ddcli.plan.node import Columns, Keys, Lowering, Origins, Partition, Values
 
 
 class Reduce(Node):
@@ -36,6 +36,17 @@ class Reduce(Node):
     by: tuple[tuple[str, Expression], ...]
     calls: tuple[AggregateCall, ...]
     results: tuple[tuple[str, Expression], ...]
+    gathers: ClassVar[bool] = True
+
+    @property
+    def lets_pass(self) -> bool:
+        from ddcli.plan.conditions import is_certain, is_certain_call  # only an optimizer asks
+
+        expressions = [expression for _, expression in (*self.by, *self.results)]
+        return all(map(is_certain, expressions)) and all(map(is_certain_call, self.calls))
+
+    def over_input(self, at: int) -> dict[str, Expression]:
+        return dict(self.by)
 
     def column_origins(self) -> Origins:
         return {name: [(0, each.name)] for name, each in self.by if isinstance(each, Column)}
@@ -97,8 +108,7 @@ class Reduce(Node):
 class Grouped(Node, ABC):
     """An operator whose records of a group, those with equal `by` columns, depend on all of the input's records of the group and on no others."""
 
-    certain: ClassVar[bool] = False
-    """True: it fails on no group, so a condition may be applied to the group's rows before it."""
+    gathers: ClassVar[bool] = True
     by: tuple[str, ...]
 
     def column_origins(self) -> Origins:
@@ -148,6 +158,10 @@ class Computed(Node):
 
     def keeps_state(self, times: int) -> bool:
         return True
+
+    @property
+    def kept_by(self) -> tuple[str, ...]:
+        return self.by
 
     def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
         return emitted_of_groups(self, self.by, inputs, past)
@@ -224,7 +238,12 @@ class Threshold(physical.OfGroups):
     The engine computes it over an arrangement whose key are all columns. State.
     """
 
+    gathers: ClassVar[bool] = True
     function: Expression | None
+
+    @property
+    def lets_pass(self) -> bool:
+        return self.function is None
 
     @property
     def operator(self) -> str:
@@ -254,6 +273,9 @@ class Threshold(physical.OfGroups):
     def keeps_state(self, times: int) -> bool:
         return times > 1 or level(self) > 0  # in totally ordered time, counts are read from the arrangement
 
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        return [(self.inputs[0], known)]
+
     def details(self) -> list[str]:
         return [words.without_parentheses(self.function.text())] if self.function else []
 
@@ -266,7 +288,7 @@ class TopK(Grouped, physical.OfGroups):
     """
 
     kind: ClassVar[str] = "top_k"
-    certain: ClassVar[bool] = True
+    lets_pass: ClassVar[bool] = True
     k: int
     order_by: tuple[tuple[str, bool], ...]
 

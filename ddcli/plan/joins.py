@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.errors import SpecError
 from ddcli.expressions.steps import FilterStep, MapStep, Step
@@ -24,7 +24,24 @@ if TYPE_CHECKING:
 
 
 class BinaryNode(Node):
-    """Pairs of a left and a right record, one from each of two inputs."""
+    """Pairs of a left and a right record, one from each of two inputs. `on` pairs a left column with a right one."""
+
+    on: tuple[tuple[str, str], ...]
+    partners_only: ClassVar[bool] = True
+    """True if right records only decide on the left ones, so that a condition on the key may also be applied to them."""
+
+    selects: ClassVar[bool] = False
+    """True if the result's records are some of the left ones."""
+
+    @property
+    def requires_partner(self) -> bool:
+        """True if each record of the result has a partner on the right."""
+        return False
+
+    @property
+    def narrowed(self) -> tuple[bool, bool]:
+        """The sides to which a condition on their columns may be applied instead of to the result."""
+        return True, False
 
     @property
     def left(self) -> Node:
@@ -38,14 +55,23 @@ class BinaryNode(Node):
 class Join(BinaryNode):
     """Pairs of records with equal, non-null keys; `how`: which records without a partner stay, with nulls.
 
-    `on` pairs a left column with a right one. `columns` has where each column of the result comes from: its name,
+    `columns` has where each column of the result comes from: its name,
     the side ("left", "right", or "key" for one that equals both sides' key) and the column's name there (the left
     one's for a key).
     """
 
-    on: tuple[tuple[str, str], ...]
     how: str
     columns: tuple[tuple[str, str, str], ...]
+    partners_only: ClassVar[bool] = False
+
+    @property
+    def narrowed(self) -> tuple[bool, bool]:
+        return self.how in ("inner", "left"), self.how in ("inner", "right")
+
+    def over_input(self, at: int) -> dict[str, Expression]:
+        # The key that both sides have in a right join has the right one's value, but the left one's name.
+        merged = {name for name, side, _ in self.columns if side == "key"} if self.how == "right" else set[str]()
+        return {name: column for name, column in super().over_input(at).items() if name not in merged}
 
     @property
     def read_by(self) -> tuple[tuple[str, ...], ...]:
@@ -130,8 +156,12 @@ class Join(BinaryNode):
 class Semijoin(BinaryNode):
     """Left records whose key is (or, with `anti`, is not) the key of some right record; a null key equals none."""
 
-    on: tuple[tuple[str, str], ...]
+    selects: ClassVar[bool] = True
     anti: bool
+
+    @property
+    def requires_partner(self) -> bool:
+        return not self.anti
 
     @property
     def read_by(self) -> tuple[tuple[str, ...], ...]:

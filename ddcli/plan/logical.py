@@ -5,7 +5,7 @@ An operator has the columns that it reads, those that identify its records, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.expressions import stage
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
@@ -181,6 +181,15 @@ class Apply(Node):
         kind, _, text = str(self.identity_values[0]).partition(" ")
         return kind, text
 
+    @property
+    def lets_pass(self) -> bool:
+        from ddcli.plan.conditions import is_certain_step  # only an optimizer asks
+
+        return is_certain_step(self.step)
+
+    def over_input(self, at: int) -> dict[str, Expression]:
+        return dict(self.step.columns) if isinstance(self.step, MapStep) else super().over_input(at)
+
     def lowered(self, lowering: Lowering) -> Node:
         (child,) = self.inputs
         step = self.step
@@ -228,6 +237,8 @@ class Apply(Node):
 class FilterOnRead(Apply):
     """A filter of an `Arrange`, or of another such: a join by the arrangement's key reads the arrangement and evaluates the condition."""
 
+    lets_pass: ClassVar[bool] = False
+
 
 class JoinFunction(Node):
     """The records that a Python function makes of each record, each with a time that is joined with the record's own,
@@ -269,6 +280,8 @@ class Temporal(Node):
 class Negate(Node):
     """The input with each diff negated."""
 
+    lets_pass: ClassVar[bool] = True
+
     def column_origins(self) -> Origins:
         return self.unchanged()
 
@@ -282,6 +295,8 @@ class Negate(Node):
 
 class Concat(Node):
     """The sum of inputs of equal schema."""
+
+    lets_pass: ClassVar[bool] = True
 
     def column_origins(self) -> Origins:
         return self.unchanged()
@@ -297,6 +312,8 @@ class Concat(Node):
 
 class Consolidate(Passthrough):
     """The input itself, with at most one update for a record and time."""
+
+    lets_pass: ClassVar[bool] = True
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted]

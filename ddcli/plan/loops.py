@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.node import Columns, Lowering, Origins
+    from ddcli.plan.node import Columns, Lowering, Origins, Values
 
 INT64 = Type("int64")
 
@@ -75,6 +75,10 @@ class EnterAt(OfLoop):
     """Each record of the input from the loop's round on that is in its last column, "$round"; without that column."""
 
     kind: ClassVar[str] = "enter"
+    forwards: ClassVar[bool] = True
+
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        return [(self.inputs[0], known)]
 
 
 class Iterate(OfLoop):
@@ -128,7 +132,13 @@ class Leave(Node):
     """The `which`-th of the bodies of the input, an `Iterate`, after its last round."""
 
     kind: ClassVar[str] = "leave"
+    forwards: ClassVar[bool] = True
     which: int
+
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        (iterate,) = self.inputs
+        assert isinstance(iterate, Iterate)
+        return [(iterate.bodies[self.which], known)]
 
     @property
     def work(self) -> None:

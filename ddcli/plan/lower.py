@@ -12,8 +12,8 @@ from ddcli.plan import logical
 from ddcli.plan.engines import Engines, lowered_wishes
 from ddcli.plan.joins import keyed
 from ddcli.plan.node import Graph, Node
+from ddcli.plan.optimizer.prune import arranged, required_columns, side_name
 from ddcli.plan.physical_graph import PhysicalGraph
-from ddcli.plan.prune import arranged, required_columns, side_name
 from ddcli.plan.shape import conform, is_choice
 
 if TYPE_CHECKING:

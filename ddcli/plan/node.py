@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, datacl
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.revisions import revisions_of
+from ddcli.expressions.tree import Column
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.row_order import RowOrder
+    from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.estimates import PastRows
 
@@ -173,6 +175,14 @@ class Node:
         return digest(*parts, *revisions_of([getattr(self, name) for name in _own_fields(kind)]))
 
     @inherited
+    def place(self) -> str:
+        """Identity without the columns of its inputs that it doesn't use.
+
+        Unlike its fingerprint, that stays when an input declares one more column, or a file has one more.
+        """
+        return digest(self.operator, self.place_values, [child.place for child in self.inputs])
+
+    @inherited
     def free(self) -> frozenset[LoopName]:
         """The loops whose round the collection depends on; without any, it is the same in every round."""
         return frozenset().union(*(node.free for node in self.inputs))
@@ -249,6 +259,18 @@ class Node:
         """True for a physical node whose equal rows may be in several of the parts in which a join below emits its rows."""
         return False
 
+    @property
+    def kept_by(self) -> tuple[str, ...]:
+        """The columns by which the records that a physical node keeps are sorted."""
+        return tuple(self.schema)
+
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        """Return the nodes, each with values, whose records suffice to compute a physical node's records with the `known` values; None if none do."""
+        return None
+
+    forwards: ClassVar[bool] = False
+    """True for a physical node that returns the records of the node that is searched for it."""
+
     def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
         """Return the rows that a physical node is expected to emit for these numbers of rows of its inputs."""
         return sum(inputs) * past.measured(self.fingerprint, 1.0)
@@ -294,6 +316,23 @@ class Node:
     def unchanged(self) -> Origins:
         """Return the origins of columns that all inputs have as they are in the result."""
         return {name: [(at, name) for at in range(len(self.inputs))] for name in self.schema}
+
+    def over_input(self, at: int) -> dict[str, Expression]:
+        """Return columns of the result as expressions over an input's: conditions on them may be evaluated on its records, if they pass the operator."""
+        child, found = self.inputs[at], dict[str, "Expression"]()
+        for name, origins in self.column_origins().items():
+            own = next((column for number, column in origins if number == at), None)
+            if own is not None and child.schema[own].required() == self.schema[name].required():
+                found[name] = Column(own, child.schema[own])
+        return found
+
+    @property
+    def lets_pass(self) -> bool:
+        """True if a condition on the result may be applied to all inputs instead: the operator fails on no record."""
+        return False
+
+    gathers: ClassVar[bool] = False
+    """True for an operator whose records depend on all records of a group: a condition on the group may always be applied before."""
 
     @property
     def read_by(self) -> tuple[tuple[str, ...], ...]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.plan.estimates import PastRows
-    from ddcli.plan.node import Origins, Partition
+    from ddcli.plan.node import Origins, Partition, Values
 
 
 class Scan(Node):
@@ -56,6 +56,10 @@ class KeptTable(Node):
 
     def partition(self, times: int) -> Partition:
         return self.partition_by(self.exchanged_by)
+
+    @property
+    def kept_by(self) -> tuple[str, ...]:
+        return self.exchanged_by
 
     def keeps_state(self, times: int) -> bool:
         return True
@@ -100,7 +104,16 @@ class WholeRecords(Node):
         return self.partition_by(self.schema)
 
 
-class WatchedRecords(WholeRecords):
+class ForwardedRecords(WholeRecords):
+    """The input's records, each as often."""
+
+    forwards: ClassVar[bool] = True
+
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        return [(self.inputs[0], known)]
+
+
+class WatchedRecords(ForwardedRecords):
     """An input whose records are watched for negative multiplicities."""
 
     kind: ClassVar[str] = "watch"
@@ -146,6 +159,9 @@ class Linear(Node):
     def texts(self) -> dict[str, str]:
         return self.with_steps(super().texts())
 
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        return [(self.inputs[0], self.restriction(known)[0])]
+
     def with_steps(self, texts: dict[str, str]) -> dict[str, str]:
         """Return the texts of the plan's own columns with those that the steps compute."""
         for step in self.steps:
@@ -167,6 +183,9 @@ class Pick(Linear):
     """Some columns of a `Scan`. It is the scan of just these: it has the identity `scan`, even if other columns are read beside them."""
 
     scan: str
+
+    def searched(self, known: Values) -> None:
+        return None
 
     @property
     def name(self) -> str:
@@ -207,6 +226,9 @@ class SignedSum(Node):
     def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
         return sum(inputs)
 
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        return [(child, known) for child in self.inputs]
+
 
 class StandingRecord(WholeRecords):
     """The input's record from the first time on at which it exists, for good."""
@@ -217,14 +239,14 @@ class StandingRecord(WholeRecords):
         return True
 
 
-class Consolidated(WholeRecords):
+class Consolidated(ForwardedRecords):
     """At most one update for a record and time."""
 
     kind: ClassVar[str] = "consolidate"
     keeps_signs: ClassVar[bool] = True
 
 
-class Show(WholeRecords):
+class Show(ForwardedRecords):
     """Updates shown to a person on their way."""
 
     kind: ClassVar[str] = "inspect"
@@ -239,6 +261,7 @@ class Arrangement(Node):
     """The input indexed by `key`. Its schema is the key columns, then the values. Kept as state under its fingerprint."""
 
     kind: ClassVar[str] = "arrange"
+    forwards: ClassVar[bool] = True
     key: tuple[str, ...]
 
     @property
@@ -256,6 +279,13 @@ class Arrangement(Node):
     @property
     def exchanged_by(self) -> tuple[str, ...] | None:
         return self.key
+
+    @property
+    def kept_by(self) -> tuple[str, ...]:
+        return self.key
+
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        return None if self.is_imported else [(self.inputs[0], known)]
 
     def partition(self, times: int) -> Partition:
         return self.partition_by(self.key)
@@ -314,6 +344,7 @@ class Filtered(Arrangement):
     """The input, an arrangement, without the rows for which some condition is not true. It is evaluated as rows are read: no state."""
 
     kind: ClassVar[str] = "filter on read"
+    forwards: ClassVar[bool] = False
     is_imported: ClassVar[bool] = False
     exchanged_by: ClassVar[None] = None
     keeps_signs: ClassVar[bool] = False
@@ -343,6 +374,10 @@ class OfGroups(Node):
         (found,) = self.inputs
         assert isinstance(found, Arrangement)
         return found
+
+    @property
+    def kept_by(self) -> tuple[str, ...]:
+        return self.inputs[0].kept_by
 
     @property
     def work(self) -> str:
@@ -416,6 +451,10 @@ class Delay(WholeRecords):
     """The input, whose updates at future times are kept until these times are reached. State."""
 
     kind: ClassVar[str] = "delay"
+
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        (shift,) = self.inputs
+        return [(shift.inputs[0], known)] if isinstance(shift, Shift) else None
 
     def keeps_state(self, times: int) -> bool:
         return True

@@ -140,7 +140,7 @@ ROWS = "$rows"
 
 
 class DeltaJoin(Node):
-    """The join of several collections without kept results: its inputs are the results of the updates of each (see `plan.delta`)."""
+    """The join of several collections without kept results: its inputs are the results of the updates of each (see `optimizer.delta_joins`)."""
 
     kind: ClassVar[str] = "delta join"
 

@@ -17,6 +17,7 @@ from ddcli.plan.error_path import noting, raise_all
 from ddcli.plan.groupings import Grouped, grouped, ranked
 from ddcli.plan.loops import level
 from ddcli.plan.shape import arrange, conform, project
+from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import Lowering, Node
+    from ddcli.plan.node import Lowering, Node, Values
     from ddcli.plan.relation import Relation
     from ddcli.spec import operator_model
 
@@ -41,6 +42,10 @@ class Window(Grouped):
 
     order_by: tuple[tuple[str, bool], ...]
     calls: tuple[tuple[str, WindowCall], ...]
+
+    @property
+    def lets_pass(self) -> bool:
+        return all(_is_certain(call) for _, call in self.calls)
 
     @property
     def title(self) -> str:
@@ -79,6 +84,15 @@ class Window(Grouped):
         return conform(project(found, results, types, fuse=True), wanted, fuse=True)
 
 
+def _is_certain(call: WindowCall) -> bool:
+    """Return whether a window's value fails on no partition: a frame's end at a distance in values may overflow."""
+    from ddcli.plan.conditions import is_certain, is_certain_call  # only an optimizer asks
+
+    ends = () if call.frame is None or call.frame.unit != "range" else (call.frame.start, call.frame.end)
+    certain = all(end.offset is None for end in ends) and all(map(is_certain, call.args))
+    return certain and (call.aggregate is None or is_certain_call(call.aggregate))
+
+
 class WindowedGroup(physical.OfGroups):
     """The rows of each group of an `Arrangement` input in the order of `order_by`, each with the cells of `calls`. State."""
 
@@ -103,6 +117,10 @@ class WindowedGroup(physical.OfGroups):
     def keeps_state(self, times: int) -> bool:
         # In totally ordered time, a row's neighbours are read from the arrangement.
         return self.reach is None or times > 1 or level(self) > 0
+
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        by = [name for name in self.arranged.key if name != ALL]  # a row's values depend on all rows of its partition
+        return [(self.arranged, {name: known[name] for name in by})] if known.keys() >= {*by} else None
 
     @property
     def read(self) -> str:

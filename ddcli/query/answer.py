@@ -20,10 +20,10 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box
 from ddcli.engine.trace.spine import Trace
-from ddcli.plan import groupings, physical, physical_joins, windows
+from ddcli.plan import physical
 from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical_joins import EquiJoin
 from ddcli.query.stored_arrangements import DIFF
-from ddcli.query.ways import partition, same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,31 +68,18 @@ class Finder:
             found = self.kept.rows(way.node, prefix, own, self.known)
             names = {name: column for column, name in way.columns.items() if name}
             return found.select(*(pl.col(names[name]).alias(name) for name in node.schema), DIFF)
-        match node:
-            case physical.Linear():
-                given = self.rows(node.inputs[0], part(keys, *node.decided(keys.columns)))
-                return self._stepped(node, given)
-            case physical.SignedSum():
-                parts = [self.rows(child, keys) for child in node.inputs]
-                return self._stepped(node, *parts)
-            case physical_joins.EquiJoin():
-                return self._joined(node, keys)
-            case physical.Delay():
-                (shift,) = node.inputs
-                given = self.rows(shift.inputs[0], keys)
-                source = self._source(shift.inputs[0], 0)
-                return self._made(replace(node, inputs=(replace(shift, inputs=(source,)),)), [given])
-            case windows.WindowedGroup():
-                return self._stepped(
-                    node, self.rows(node.inputs[0], part(keys, {name: name for name in partition(node)}))
-                )
-            case groupings.Threshold() | physical.Filtered():
-                return self._stepped(node, self.rows(node.inputs[0], keys))
-        found_below = same(node)
-        assert found_below is not None, f"nothing answers for {type(node).__name__}"
-        return self.rows(found_below, keys)
+        if isinstance(node, EquiJoin):
+            return self._joined(node, keys)
+        searched = node.searched({name: name for name in keys.columns})
+        assert searched is not None, f"nothing answers for {type(node).__name__}"
+        given = [self.rows(child, part(keys, names)) for child, names in searched]
+        if isinstance(node, physical.Delay):
+            (shift,) = node.inputs
+            source = self._source(shift.inputs[0], 0)
+            return self._made(replace(node, inputs=(replace(shift, inputs=(source,)),)), given)
+        return given[0] if node.forwards else self._stepped(node, *given)
 
-    def _joined(self, node: physical_joins.EquiJoin, keys: pl.DataFrame) -> pl.DataFrame:
+    def _joined(self, node: EquiJoin, keys: pl.DataFrame) -> pl.DataFrame:
         """Return a join's pairs: the records of one side with the keys, and their partners of the other side."""
         at = self.ways.first(node, {name: not keys[name].null_count() for name in keys.columns})
         assert at is not None, "the keys answer for one of the sides"

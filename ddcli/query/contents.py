@@ -27,7 +27,7 @@ from ddcli.expressions.tree import Column
 from ddcli.plan import logical, loops
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
-from ddcli.plan.prune import required_columns
+from ddcli.plan.optimizer.prune import required_columns
 from ddcli.query.answer import Finder
 from ddcli.query.stored_arrangements import DIFF, StoredArrangements
 from ddcli.query.ways import Ways

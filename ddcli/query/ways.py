@@ -9,10 +9,12 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column
-from ddcli.plan import asof, groupings, loops, physical, physical_joins, windows
+from ddcli.plan import physical
 from ddcli.plan.logical import PRESENT
 from ddcli.plan.node import Graph
+from ddcli.plan.physical_joins import EquiJoin
 from ddcli.plan.shape import not_null_column
+from ddcli.plan.windows import RunningGroup
 from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class Ways:
     @cached_property
     def _kept(self) -> dict[str, Node]:
         # For a running window, a state keeps marks, not its records.
-        nodes = (node for node in self.graph.nodes if not isinstance(node, windows.RunningGroup))
+        nodes = (node for node in self.graph.nodes if not isinstance(node, RunningGroup))
         return {node.fingerprint: node for node in nodes if node.fingerprint in self.held}
 
     def to(self, node: Node) -> list[Way]:
@@ -71,7 +73,7 @@ class Ways:
         found = []
         own = self._kept.get(node.fingerprint)
         if own is not None:
-            found.append(Way(own, {name: name for name in own.schema}, _key(own)))
+            found.append(Way(own, {name: name for name in own.schema}, own.kept_by))
         base, steps = _over_linear_steps(node)
         for other in self._kept.values():
             if isinstance(other, physical.Arrangement):
@@ -97,25 +99,15 @@ class Ways:
         """Return whether a node's records can be found by these columns: True for a known value, False for a null."""
         if self.usable(node, known):
             return True
-        match node:
-            case physical.Linear() if not isinstance(node, physical.Pick):
-                return self.answers(node.inputs[0], node.restriction(dict(known))[0])
-            case physical.SignedSum():
-                return all(self.answers(child, known) for child in node.inputs)
-            case physical_joins.EquiJoin():
-                return self.first(node, known) is not None
-            case physical.Delay() if isinstance(node.inputs[0], physical.Shift):
-                return self.answers(node.inputs[0].inputs[0], known)
-            case windows.WindowedGroup():
-                by = partition(node)
-                return known.keys() >= {*by} and self.answers(node.inputs[0], {name: known[name] for name in by})
-        below = same(node)
-        return below is not None and self.answers(below, known)
+        if isinstance(node, EquiJoin):
+            return self.first(node, known) is not None
+        found = node.searched(dict(known))
+        return found is not None and all(self.answers(child, values) for child, values in found)
 
-    def first(self, node: physical_joins.EquiJoin, known: Mapping[str, bool]) -> int | None:
+    def first(self, node: EquiJoin, known: Mapping[str, bool]) -> int | None:
         """Return the side of a join to search first; the other is searched for the keys found there. None if neither works."""
         sides = node.restriction(dict(known))
-        keys = [_key(side) for side in node.inputs]
+        keys = [side.kept_by for side in node.inputs]
         able = [
             at
             for at in (0, 1)
@@ -135,65 +127,19 @@ class Ways:
             key = tuple(way.columns[own] for own in way.key if own != ALL)
             if all(key):
                 yield key
-        match node:
-            case physical.Linear() if not isinstance(node, physical.Pick):
-                (names,) = node.decided(node.schema)
-                yield from (
-                    tuple(names[name] for name in key) for key in self._keys(node.inputs[0]) if names.keys() >= {*key}
-                )
-            case physical.SignedSum():
-                for child in node.inputs:
-                    yield from self._keys(child)
-            case physical_joins.EquiJoin():
-                for side, names in zip(node.inputs, node.decided(node.schema), strict=True):
-                    keys = [_key(side), *self._keys(side)]
-                    yield from (tuple(names[name] for name in key) for key in keys if names.keys() >= {*key})
-            case windows.WindowedGroup():
-                yield partition(node)
-            case physical.Delay() if isinstance(node.inputs[0], physical.Shift):
-                yield from (key for key in self._keys(node.inputs[0].inputs[0]) if node.schema.keys() >= {*key})
-            case _ if (below := same(node)) is not None:
-                yield from (key for key in self._keys(below) if node.schema.keys() >= {*key})
-
-
-def same(node: Node) -> Node | None:
-    """Return the node below with the same records for each key, perhaps with other multiplicities or more columns."""
-    match node:
-        case loops.Leave():
-            iterate = node.inputs[0]
-            assert isinstance(iterate, loops.Iterate)
-            return iterate.bodies[node.which]
-        case physical.Consolidated() | physical.Show() | physical.WatchedRecords() | loops.EnterAt():
-            return node.inputs[0]
-        case groupings.Threshold() | physical.Filtered():
-            return node.inputs[0]
-        case physical.Arrangement() if not node.is_imported:
-            return node.inputs[0]
-    return None
-
-
-def partition(node: windows.WindowedGroup) -> Names:
-    """Return the columns that partition a window's rows: one row's values depend on all rows of its partition."""
-    return tuple(name for name in _key(node) if name != ALL)
-
-
-def _key(node: Node) -> Names:
-    """Return the key by which a node's arrangement is kept."""
-    if isinstance(node, physical.Arrangement | physical.UpsertTable):
-        return node.key
-    if isinstance(node, physical.SnapshotTable) and node.key:
-        return node.key
-    if isinstance(node, groupings.TopK | windows.WindowedGroup | asof.AsofGroup):
-        return _key(node.inputs[0])
-    if isinstance(node, groupings.Accumulate | groupings.Group | groupings.PythonGroup):
-        return node.by
-    return tuple(node.schema)
+        if isinstance(node, EquiJoin):
+            given = [*zip(node.inputs, node.decided(node.schema), strict=True)]
+        else:
+            given = node.searched({name: name for name in node.schema}) or []
+        for child, names in given:
+            keys = [child.kept_by, *self._keys(child)] if isinstance(node, EquiJoin) else self._keys(child)
+            yield from (tuple(names[name] for name in key) for key in keys if names.keys() >= {*key})
 
 
 def with_key(node: Node) -> Node:
     """Return the records of an input with their key where operators read fewer columns of them: the state keeps the key too."""
     base, steps = _over_linear_steps(node)
-    keyed = isinstance(base, physical.UpsertTable | physical.SnapshotTable) and not getattr(base, "lasting", False)
+    keyed = isinstance(base, physical.KeptTable) and not getattr(base, "lasting", False)
     plain = all(
         isinstance(step, MapStep) and all(isinstance(made, Column) and made.name == name for name, made in step.columns)
         for step in steps

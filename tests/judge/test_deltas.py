@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.plan import generations
-from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.lower import lower
+from ddcli.plan.optimizer.delta_joins import delta_joins, with_delta_joins
 from ddcli.plan.physical_graph import physical_graph
 from tests.draws import many
 from tests.judge.case import Case

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.job.kept_plan import KeptPlan
-from ddcli.plan import join_order, kept_sides
 from ddcli.plan.generation import Generation
 from ddcli.plan.generations import known_generations, plan
+from ddcli.plan.optimizer import join_order, sharing
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import compact_state
 from tests.draws import many
@@ -115,8 +115,8 @@ def kept_otherwise(patch, path, seed):
 
     def options():
         often, most = chance.choice([ALWAYS, ALWAYS, NEVER, (1, 0.5), (2, 0.5)])
-        patch.setattr(kept_sides, "OFTEN", often)
-        patch.setattr(kept_sides, "MOST", most)
+        patch.setattr(sharing, "OFTEN", often)
+        patch.setattr(sharing, "MOST", most)
         for directory in path.glob("*/.dd/judged") if chance.random() < 0.3 else ():
             compact_state(directory)
         return {}

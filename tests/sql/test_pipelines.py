@@ -10,7 +10,7 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import DdError, SpecErrors
-from ddcli.plan import kept_sides
+from ddcli.plan.optimizer import sharing
 from tests.draws import chance, many
 from tests.harness import called
 from tests.judge.sizes import cut, few
@@ -185,8 +185,8 @@ def judge(folder, seed):
             often, most = rng.choice([(0.1, 0.0), (0.1, 0.0), (1, 0.5), (1 << 60, 2.0)])
             try:
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(kept_sides, "OFTEN", often)
-                    patch.setattr(kept_sides, "MOST", most)
+                    patch.setattr(sharing, "OFTEN", often)
+                    patch.setattr(sharing, "MOST", most)
                     run(path, apply=True)
             except DdError as error:
                 return f"refused: {error} {pipeline.statements}", compared

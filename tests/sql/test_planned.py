@@ -3,9 +3,9 @@
 import random
 
 from ddcli.errors import DdError, SpecErrors
-from ddcli.plan import kept_sides
 from ddcli.plan.generation import Generation
 from ddcli.plan.node import Graph
+from ddcli.plan.optimizer import sharing
 from tests.draws import chance, many
 from tests.reference.expressions import Fails
 from tests.reference.model import Model, total
@@ -50,7 +50,7 @@ def test_planned_statements_mean_what_is_written():
 def test_statements_that_filter_one_table_otherwise_mean_what_is_written(monkeypatch):
     """Three with other numbers in them, whatever share of the rows is expected to pass."""
     rng = chance("statements over one table")
-    monkeypatch.setattr(kept_sides, "OFTEN", 0.1)
+    monkeypatch.setattr(sharing, "OFTEN", 0.1)
     kept = 0
     for _ in range(many(240)):
         text = joining(rng) if rng.random() < 0.5 else Statements(random.Random(rng.random())).statement()

@@ -22,7 +22,6 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 * recursion: `with recursive` as a loop
 * select: a `select`
 * sets: `union`, `intersect`, `except`
-* shared_sums: sums over a join, computed from sums that the statement keeps anyway
 * statement: a statement bound to the relations that it names
 * table_functions: functions that return rows
 * tables: the `from` of a query with its `where`

@@ -14,6 +14,7 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, deep_calls
 from ddcli.expressions.types import no_column
 from ddcli.plan import logical
+from ddcli.plan.optimizer.shared_sums import shared
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import TIMES, CorrelatedTable, Environment, Outer, QueryResult, Times
@@ -21,7 +22,6 @@ from ddcli.plan.sql.names import Names, UnknownName
 from ddcli.plan.sql.outer_aggregates import OuterAggregates
 from ddcli.plan.sql.select import select
 from ddcli.plan.sql.sets import set_operation
-from ddcli.plan.sql.shared_sums import shared
 from ddcli.plan.sql.top import ordered
 from ddcli.plan.sql.values import one_row, values
 

@@ -133,14 +133,14 @@ def _restricted(node: Node, column: str, sums: groupings.Reduce) -> Node:
             at, column = next((int(side == "right"), source) for name, side, source in node.columns if name == column)
             node = node.inputs[at]
             continue
-        if isinstance(node, joins.Semijoin) and not node.anti and [one for one, _ in node.on] == [column]:
-            below = node.inputs[1]
-            while isinstance(below, logical.Apply) and isinstance(below.step, FilterStep):
-                (below,) = below.inputs
-            if below == sums and node.on[0][1] in {name for name, _ in sums.by}:
-                return node.inputs[1]
-        if isinstance(node, joins.Semijoin):
-            node = node.inputs[0]
+        if isinstance(node, joins.BinaryNode) and node.selects:
+            if node.requires_partner and [one for one, _ in node.on] == [column]:
+                below = node.right
+                while isinstance(below, logical.Apply) and isinstance(below.step, FilterStep):
+                    (below,) = below.inputs
+                if below == sums and node.on[0][1] in {name for name, _ in sums.by}:
+                    return node.right
+            node = node.left
             continue
         found, names = _rows(node)
         if found is node:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddcli.plan import generations, kept_sides
+from ddcli.plan import generations
+from ddcli.plan.optimizer import sharing
 from tests.plan.support import chain, logical, nodes
 
 JOINED = "{join: {with: u, as: o, on: [k]}}"
@@ -75,8 +76,8 @@ def test_a_state_keeps_what_it_keeps(monkeypatch):
     for before, arrangements in ((whole, 2), (apart, 4)):
         known = generations.known_generations(before.to_json())
         for often, most in ((2, 0.5), (1 << 60, 2.0), (0.1, 0.0)):
-            monkeypatch.setattr(kept_sides, "OFTEN", often)
-            monkeypatch.setattr(kept_sides, "MOST", most)
+            monkeypatch.setattr(sharing, "OFTEN", often)
+            monkeypatch.setattr(sharing, "MOST", most)
             again = generations.plan(three, known)
             assert (again.fingerprint, again.to_json()) == (before.fingerprint, before.to_json())
         monkeypatch.undo()

@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
 from ddcli.plan import joins, logical
 from ddcli.plan.node import Graph
+from ddcli.plan.optimizer.rewriting import Rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,15 +25,7 @@ MUCH = 32
 """The ratio of the first collection to the others from which on another order is worth it."""
 
 
-@dataclass(frozen=True)
-class Reordered:
-    """A graph with its joins in another order, and the new nodes of those as written that have the same records, by fingerprint."""
-
-    graph: Graph
-    same: Mapping[str, Node]
-
-
-def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
+def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Rewritten:
     """Return a graph in which a join is computed before the one on its left if `wanted` is true for the join as written and that one."""
     done: dict[str, Node] = {}
     wishes: Engines = {}
@@ -51,7 +43,8 @@ def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
     wishes |= {done[each].fingerprint: wish for each, wish in graph.engines.items() if each in done}
     found_graph = Graph(outputs, wishes)
     there = {node.fingerprint for node in found_graph.nodes()}
-    return Reordered(found_graph, {each: node for each, node in done.items() if node.fingerprint in there})
+    same = {each: node for each, node in done.items() if node.fingerprint in there}
+    return Rewritten(found_graph, same, same)
 
 
 def much_smaller(sizes: Mapping[str, int], node: Join, first: Join) -> bool:

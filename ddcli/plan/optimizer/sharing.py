@@ -18,9 +18,10 @@ from ddcli.expressions.tree import Column
 from ddcli.plan import joins, logical
 from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows
-from ddcli.plan.join_order import joined_whole
 from ddcli.plan.node import Graph, digest
-from ddcli.plan.pushdown import MovedFilters, filtered_by
+from ddcli.plan.optimizer.join_order import joined_whole
+from ddcli.plan.optimizer.pushdown import filtered_by
+from ddcli.plan.optimizer.rewriting import Rewritten, as_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
     return bool(filtered) and kept_rows(sides, share) >= OFTEN
 
 
-def chosen_wholes(moved: MovedFilters, before: Wholes | None, share: Share, name: Callable[[JoinSide], str]) -> Wholes:
+def chosen_wholes(graph: Graph, before: Wholes | None, share: Share, name: Callable[[JoinSide], str]) -> Wholes:
     """Return the collections of a graph to keep whole, by the name of collection and key: those of `before`; without it, those where keeping one pays.
 
     A collection may be the join of two that are kept so. So the choice is repeated until it finds no more.
@@ -95,19 +96,19 @@ def chosen_wholes(moved: MovedFilters, before: Wholes | None, share: Share, name
                 answers.setdefault(at, {})[side.identity] = answer
             return answers.get(at, {}).get(side.identity, False)
 
-        _with_filters(moved, above)
+        _with_filters(graph, above)
         more = {at for at, each in sides.items() if at not in found and is_worth_it(each, share)}
         if before is not None or not more:
             return {at: each for at, each in answers.items() if any(each.values())}
         found.update(more)
 
 
-def kept_whole(moved: MovedFilters, wholes: Wholes, name: Callable[[JoinSide], str]) -> MovedFilters:
+def kept_whole(graph: Graph, wholes: Wholes, name: Callable[[JoinSide], str]) -> Rewritten:
     """Return a graph with the filters of sides above their joins, if their collection is kept whole."""
-    return _with_filters(moved, lambda side: _is_above(wholes.get(name(side)), side))
+    return _with_filters(graph, lambda side: _is_above(wholes.get(name(side)), side))
 
 
-def sides_above(moved: MovedFilters, wholes: Wholes, name: Callable[[JoinSide], str]) -> list[list[JoinSide]]:
+def sides_above(graph: Graph, wholes: Wholes, name: Callable[[JoinSide], str]) -> list[list[JoinSide]]:
     """Return the sides of joins that read a collection which is kept whole, by collection and key."""
     found: dict[str, list[JoinSide]] = {}
 
@@ -117,7 +118,7 @@ def sides_above(moved: MovedFilters, wholes: Wholes, name: Callable[[JoinSide], 
             found.setdefault(name(side), []).append(side)
         return answer
 
-    _with_filters(moved, above)
+    _with_filters(graph, above)
     return [*found.values()]
 
 
@@ -150,12 +151,11 @@ def _picked(step: MapStep, child: Node) -> dict[str, Column] | None:
     return found if plain and len(found) == len(step.columns) else None
 
 
-def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> MovedFilters:
+def _with_filters(graph: Graph, above: Callable[[JoinSide], bool]) -> Rewritten:
     """Return a graph with the filters of sides that are to be `above` their joins moved there.
 
     `above` is called for each side, in its state by then, of each join that allows it.
     """
-    graph = moved.graph
     done: dict[str, Node] = {}
     stands: dict[str, Node] = {}
     """Filters that were moved above a join, by their former nodes."""
@@ -179,7 +179,7 @@ def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> Mov
                     stands |= dict.fromkeys(_moved_above(child, side, done), filtered)
         done[node.fingerprint] = found
     if not moved_above:
-        return moved
+        return as_written(graph)
     outputs = {name: done[node.fingerprint] for name, node in graph.outputs.items()}
     there = {node.fingerprint for node in Graph(outputs).nodes()}
     stands = {each: done[each] if done[each].fingerprint in there else filtered for each, filtered in stands.items()}
@@ -188,17 +188,9 @@ def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> Mov
     for each, node in [*places, *moved_above]:
         if each in graph.engines:
             wishes[node.fingerprint] = wishes.get(node.fingerprint, frozenset()) | graph.engines[each]
-    same_ = {
-        written: done[node.fingerprint]
-        for written, node in moved.same.items()
-        if done[node.fingerprint].fingerprint in there
-    }
-    operators = {
-        written: stands.get(node.fingerprint, done[node.fingerprint])
-        for written, node in moved.operators.items()
-        if node.fingerprint in done
-    }
-    return MovedFilters(Graph(outputs, wishes), same_, {**operators, **same_})
+    same = {each: node for each, node in done.items() if node.fingerprint in there}
+    operators = {each: stands.get(each, node) for each, node in done.items()}
+    return Rewritten(Graph(outputs, wishes), same, {**operators, **same})
 
 
 def _joined(node: joins.Join, left: JoinSide, right: JoinSide) -> tuple[Node, Node, Node]:
