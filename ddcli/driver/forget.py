@@ -64,7 +64,7 @@ def forget(
     known = newest_of(plain)
     request = with_forgotten_rows(plain, known, where, inputs)
     check_aside(request.aside)
-    with nullcontext() if dry_run else open_state(request, if_locked) as held:
+    with nullcontext() if dry_run else open_state(request, if_locked, known) as held:
         if held is not None and held.manifest is not None:
             request = with_forgotten_rows(plain, held.manifest, where, inputs)
             _refuse_readers(request.state)

@@ -106,7 +106,7 @@ def run(path: Path | str, options: RunOptions) -> RunSummary:
         summary = replace(summary, seconds=clock.perf_counter() - started)
     else:
         # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
-        with open_state(request, options.if_locked) as opened:
+        with open_state(request, options.if_locked, manifest) as opened:
             found = checked.found
             if opened.manifest is not None:
                 if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
@@ -247,8 +247,11 @@ def say_committed(error: DdError, *, committed: bool) -> None:
 
 
 @contextmanager
-def open_state(request: Request, if_locked: IfLocked) -> Iterator[State]:
-    """Open the state that a request is to change, and archive files that a dead run has taken in. Raises StateError where it is another pipeline's."""
+def open_state(request: Request, if_locked: IfLocked, before: Manifest | None) -> Iterator[State]:
+    """Open the state that a request is to change, and archive files that a dead run has taken in. Raises StateError where it is another pipeline's.
+
+    `before` is its newest manifest, as it was read without the lock.
+    """
     clean = request.standby.clean(request.state) if request.standby else None
     with State.open(
         request.state,
@@ -257,6 +260,7 @@ def open_state(request: Request, if_locked: IfLocked) -> Iterator[State]:
         anew=request.decided.rewrite,
         if_locked=if_locked,
         clean=clean,
+        before=before,
     ) as state:
         if state.manifest is not None:
             check_pipeline(request.state, state.manifest, request.spec.path)  # its first run may have come between

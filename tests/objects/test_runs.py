@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from contextlib import contextmanager
 from datetime import date, timedelta
+from functools import partial
 from itertools import combinations
 
 import polars as pl
@@ -13,6 +14,7 @@ import ddcli.runtime.task
 import ddcli.sinks.outputs
 import ddcli.store.files.objects
 import ddcli.store.state.directory
+import ddcli.store.state.manifest
 from ddcli.cli.main import main
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, UsageError
@@ -62,6 +64,33 @@ def test_runs_in_an_object_store_write_what_those_in_files_write(tmp_path, bucke
         theirs = [name.removeprefix("state/") for name in there.names()]
         assert sorted(theirs) == sorted(mine)
         assert sorted(path.name for path in there.local.folder.iterdir()) == ["in", "shop.yaml"]
+
+
+def test_a_run_reads_the_manifest_once(tmp_path, bucket, monkeypatch):
+    """And one that a new process makes, with or without new rows; it looks twice which is the newest: before it takes the lock, and after that."""
+    there = make(tmp_path, bucket)
+    asked = Counter()
+    obstore = ddcli.store.files.objects._obstore()
+
+    class Counted:
+        def __getattr__(self, name):
+            return partial(self.count, name)
+
+        def count(self, name, *given, **options):
+            if any(isinstance(each, str) and each.startswith("state/manifest") for each in given):
+                asked[name] += 1
+            return getattr(obstore, name)(*given, **options)
+
+    there.supply(0)
+    there.run()
+    there.supply(1)
+    monkeypatch.setattr(ddcli.store.files.objects, "_obstore", Counted)
+    for changed in (True, False):
+        asked.clear()
+        ddcli.store.state.manifest._LATELY.clear()
+        assert there.run().changed == changed
+        assert asked["get"] == 1
+        assert asked["list_with_delimiter"] <= (4 if changed else 1), "two of them sweep leavings away"
 
 
 def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monkeypatch):

@@ -12,7 +12,6 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import SpecErrors, UsageError
-from ddcli.job.options import Resources
 from ddcli.job.request import read_request
 from ddcli.runtime import placement
 from ddcli.runtime.placement import Choosing
@@ -70,7 +69,8 @@ def test_what_is_much_goes_to_a_spark_that_is_said(path, monkeypatch):
 
 
 def test_what_is_more_than_the_memory_holds_is_much(path):
-    rule = Choosing(replace(read_request(path), resources=Resources(memory=1 << 20))).rule
+    request = read_request(path)
+    rule = Choosing(replace(request, resources=request.resources.limited(memory=1 << 20))).rule
     assert not rule.wants_spark((), 50_000)
     assert rule.wants_spark((), 150_000)
 

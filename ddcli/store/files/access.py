@@ -41,6 +41,8 @@ class DirectoryEntry(NamedTuple):
     path: Path
     directory: bool
     file: bool
+    tag: str | None = None
+    """The entity tag of an object."""
 
 
 def real(path: AnyPath) -> AnyPath:
@@ -193,8 +195,9 @@ def entries(path: Path, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
     if isinstance(path, ObjectPath):
         # An object's path may be the beginning of others': the caller knows which of them it means.
         try:
-            there = (found for found in sorted(path.iterdir()) if _has_form(found.name, forms))
-            return [DirectoryEntry(found, directory=True, file=True) for found in there]
+            named = ((found, tag) for found, tag in path.tagged() if _has_form(found.name, forms))
+            there = [DirectoryEntry(found, directory=True, file=True, tag=tag) for found, tag in named]
+            return sorted(there, key=lambda entry: entry.path)
         except FileNotFoundError:
             return []
     try:

@@ -115,9 +115,17 @@ class ObjectPath(PosixPath):
             return any(map(len, _obstore().list(self.store, self.key, chunk_size=1)))
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
+        for path, _ in self.tagged():
+            yield path
+
+    def tagged(self) -> Iterator[tuple[ObjectPath, str | None]]:
+        """Yield the paths of `iterdir`, each object with its entity tag: as long as that is the same, so are its bytes."""
         with self._errors():
             found = _obstore().list_with_delimiter(self.store, self.key)
-        yield from map(self._sibling, (*found["common_prefixes"], *(entry["path"] for entry in found["objects"])))
+        for prefix in found["common_prefixes"]:
+            yield self._sibling(prefix), None
+        for entry in found["objects"]:
+            yield self._sibling(entry["path"]), entry["e_tag"]
 
     def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
         """Yield every object with this key as prefix, with its entry in the store's listing."""

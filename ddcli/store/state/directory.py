@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.state.manifest import Manifest
 
 
 class State(LockedDirectory):
@@ -48,6 +49,7 @@ class State(LockedDirectory):
         if_locked: IfLocked = "fail",
         files: Files | None = None,
         clean: int | None = None,
+        before: Manifest | None = None,
     ) -> Self:
         """Lock a state, read its manifest, and finish or remove the leavings of a run that died.
 
@@ -56,13 +58,16 @@ class State(LockedDirectory):
         of the state that are written to (default: these): no file is renamed or removed elsewhere, even if the manifest names it.
         The outputs named in `anew` are about to be written from the beginning: files of these may be gone.
         `clean` is the number of the commit after which this process has left nothing: while it is the newest, the directories are not searched for leavings.
+        `before` is the newest manifest, if the caller has read it; without the lock it may be replaced at any time.
         Raises LockedError (75) and StateError (4: damaged, newer, or state and outputs don't belong together).
         """
         files = files or Files()
         # Paths in the manifest are relative, so both sides must be free of links to be compared.
         directory, outputs = real(directory), {name: real(path) for name, path in outputs.items()}
         allowed = frozenset(outputs.values() if written is None else map(real, written))
-        before = read_newest(directory)  # an unreadable manifest is refused before anything is made or changed
+        before = before or read_newest(
+            directory
+        )  # an unreadable manifest is refused before anything is made or changed
         if before is None:
             check_directory(directory)
         try:

@@ -70,7 +70,9 @@ LAST = 999_999_999
 RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
 
 _LATELY: dict[Path, tuple[bytes, Manifest]] = {}
-"""The manifest that was read or written last, and its bytes: a run reads the same several times, and a round of a watch reads the one of the last round."""
+"""The manifest that was read or written last, and its bytes: a run looks several times which is the newest, and a round of a watch reads the one of the last round."""
+_TAGS: dict[Path, str] = {}
+"""The entity tag of that manifest, if it was read from an object store: while a listing has the same one it is not fetched again."""
 
 
 def nothing_planned() -> dict[str, Any]:
@@ -283,8 +285,7 @@ def manifest_path(state: Path, number: int) -> Path:
 
 def manifest_numbers(state: Path) -> list[int]:
     """Return the numbers of the manifests in a state, in order. Temporary files are none."""
-    names = [entry.path.name for entry in entries(state / "manifest")]
-    return sorted(int(match[1]) for name in names if (match := NAME.fullmatch(name)))
+    return sorted(int(entry.path.stem) for entry in entries(state / "manifest", NAME))
 
 
 def read_newest(state: Path) -> Manifest | None:
@@ -292,21 +293,25 @@ def read_newest(state: Path) -> Manifest | None:
 
     Takes no lock: a manifest is replaced as a whole. When a commit drops the one that was just found, look again.
     """
-    while numbers := manifest_numbers(state):
+    while found := entries(state / "manifest", NAME):
+        newest = max(found, key=lambda entry: entry.path.name)
         try:
-            return read_manifest(manifest_path(state, numbers[-1]))
+            return read_manifest(newest.path, newest.tag)
         except FileNotFoundError:
             continue
     return None
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path, tag: str | None = None) -> Manifest:
     """Read one manifest and the segments that it names. Another format or a damaged file is a `StateError` (exit code 4).
 
-    Raises FileNotFoundError if it isn't there (any more).
+    An object with this entity `tag` is not read if it was the last one. Raises FileNotFoundError if it isn't there (any more).
     """
+    if tag is not None and path in _LATELY and _TAGS.get(path) == tag:
+        return _LATELY[path][1]
     data = read_bytes(path)
     if path in _LATELY and (known := _LATELY[path])[0] == data:
+        _note_tag(path, tag)
         return known[1]
     damaged = StateError("the manifest of the state is damaged", place=str(path), hint=RESTORE)
     try:
@@ -358,6 +363,7 @@ def read_manifest(path: Path) -> Manifest:
             f"the manifest of the state has content that `dd` never writes: {error}", place=str(path), hint=RESTORE
         ) from None
     remember(path, data, manifest)
+    _note_tag(path, tag)
     return manifest
 
 
@@ -378,4 +384,10 @@ def _segments_of(tree: dict[str, Any]) -> set[str]:
 def remember(path: Path, data: bytes, manifest: Manifest) -> None:
     """Remember the manifest that these bytes hold: a later read of the same bytes at this path need not parse them."""
     _LATELY.clear()
+    _TAGS.clear()
     _LATELY[path] = data, manifest
+
+
+def _note_tag(path: Path, tag: str | None) -> None:
+    if tag is not None:
+        _TAGS[path] = tag

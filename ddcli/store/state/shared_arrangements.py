@@ -172,7 +172,7 @@ def reading(
 
 def _marks_taken(own: Path, wanted: Mapping[str, tuple[Path, str]]) -> dict[Path, frozenset[str]]:
     """Return the marks of the commits of each state that a reader has read, by the newest commit of its own state."""
-    manifest = read_newest(own)
+    manifest = read_newest(own) if wanted else None
     return {} if manifest is None else {state: marks for state, (_, marks) in taken_of(manifest, wanted).items()}
 
 
