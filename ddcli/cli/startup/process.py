@@ -6,7 +6,6 @@ import atexit
 import gc
 import os
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from ddcli.cli.startup.library_parts import defer
@@ -37,10 +36,7 @@ def run_and_leave() -> NoReturn:
     if os.environ.get(PLAIN):
         _run_plainly()
     defer()
-    from ddcli.cli.startup.bytecode import use_kept  # not before: they import parts that may wait
-
-    kept = use_kept()
-    from ddcli.cli.main import main
+    from ddcli.cli.main import main  # not before: it imports parts that may wait
 
     try:
         _with_large_frame(main)
@@ -48,10 +44,7 @@ def run_and_leave() -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     atexit._run_exitfuncs()  # noqa: SLF001 - the interpreter's own call, which `os._exit` leaves out; there is no public one
-    code = flushed() or code
-    with suppress(Exception, KeyboardInterrupt):  # it serves later commands: this one is done
-        kept.keep()
-    os._exit(code)
+    os._exit(flushed() or code)
 
 
 def _run_plainly() -> NoReturn:
