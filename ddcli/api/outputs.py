@@ -8,7 +8,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, decode_records
-from ddcli.engine.operators.base import Delta, is_uniquely_referenced
+from ddcli.engine.operators.base import Delta, consolidated
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,12 +57,8 @@ class Output:
             ready = [[Delta(kernels.concat([delta.updates for deltas in ready for delta in deltas]))]]
         parts = []
         for deltas in ready:
-            while deltas:
-                updates, distinct, *_ = deltas.pop(0)
-                if not distinct:
-                    sole = is_uniquely_referenced(updates)
-                    updates = kernels.consolidate(updates, owned=sole)
-                parts.append(updates)
+            while deltas:  # each is released as soon as it is consolidated
+                parts.append(consolidated(deltas.pop(0)))
         return parts
 
     def updates(self) -> list[Update]:

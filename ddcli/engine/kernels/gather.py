@@ -163,27 +163,6 @@ def add_to_lanes(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, out: np.
     return 0
 
 
-@kernel("MVVV")
-def add_in_place(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, row: np.ndarray) -> int:
-    """Do so within `m`, of which all lanes are given, each once; where a sum leaves 64 bits, `m` is as it was. `row` is scratch."""
-    width = m.shape[1]
-    for i in range(m.shape[0]):
-        overflows = False
-        for c in range(width):
-            row[c] = m[i, lanes[c]]
-            overflows = overflows or sum_overflows(row[c], numbers[c])
-        if overflows:
-            for j in range(i):
-                for c in range(width):
-                    row[lanes[c]] = m[j, c] - numbers[c]
-                for c in range(width):
-                    m[j, c] = row[c]
-            return -2
-        for c in range(width):
-            m[i, c] = row[c] + numbers[c]
-    return 0
-
-
 @kernel("MVVM")
 def copy_lanes_of(m: np.ndarray, rows: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     """Copy the given lanes of the given rows; return -1 if a row or a lane does not exist."""
@@ -330,16 +309,12 @@ def take(m: np.ndarray, lanes: np.ndarray | Sequence[int], rows: np.ndarray | No
     return out
 
 
-def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, *, owned: bool = False) -> np.ndarray | None:
+def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray) -> np.ndarray | None:
     """Return the given lanes of every row, with a number added to each; None if a sum overflows 64 bits.
-
-    If all lanes are given, each once, an `owned` matrix, which has no other reader, becomes the result.
 
     >>> take_sums(np.array([[1, 2, 3], [4, 5, 6]]), np.array([2, 0]), np.array([1, 0])).tolist()
     [[4, 1], [7, 4]]
     """
-    if owned and sorted(lanes.tolist()) == list(range(m.shape[1])):
-        return None if add_in_place(m, lanes, numbers, np.empty(lanes.size, np.int64)) else m
     out = np.empty((m.shape[0], lanes.size), np.int64)
     code = add_to_lanes(m, lanes, numbers, out)
     if code == -1:

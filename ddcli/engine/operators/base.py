@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.revisit import IterativeReduce
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
-
-
-SOLE: Final = 3 if sys.version_info < (3, 14) else 0
-"""References to an object that is in one variable of a caller: that one, the parameter, and the count's own. Later versions of Python do not count all of them."""
 
 
 class Delta(NamedTuple):
@@ -62,16 +57,11 @@ def concatenated(deltas: Sequence[Delta]) -> np.ndarray:
     return (deltas.pop() if isinstance(deltas, list) else deltas[0]).updates
 
 
-def is_uniquely_referenced(updates: np.ndarray) -> bool:
-    """Return whether one variable of the caller has the only reference to a matrix, which is no part of another: no other code can read it."""
-    return updates.base is None and sys.getrefcount(updates) == SOLE
-
-
 class Operator(Protocol):
     """One node of a dataflow. State, where there is any, lives in the operator's traces.
 
-    A step's deltas may be referenced by their list alone: the step may remove one, and overwrite its updates if `is_uniquely_referenced` returns
-    that there is no other reference.
+    A step may remove a delta from its list, as that may be the last reference to large updates. It never overwrites them: others may read them,
+    and a result may be the updates that an operator was given.
     """
 
     @property

@@ -14,7 +14,6 @@ from ddcli.engine.operators.base import (
     TakenLanes,
     concatenated,
     empty,
-    is_uniquely_referenced,
 )
 from ddcli.engine.operators.linear import permute
 
@@ -70,9 +69,9 @@ class Arrange(StatefulOperator):
             del updates
             given = concatenated(deltas)
             arranged = permute(given, self.lanes, self.trace.nt + 1)
+            owned = arranged is not given
             del given  # now its memory may be released: all other readers are done
-            sole = is_uniquely_referenced(arranged)
-            self.batch = kernels.consolidate(arranged, owned=sole)
+            self.batch = kernels.consolidate(arranged, owned=owned)
         return Delta(self.batch, distinct=True)
 
     def _shared_tail(self, delta: Delta) -> np.ndarray | None:

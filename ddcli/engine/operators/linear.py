@@ -14,7 +14,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.lanes import decode, encode
-from ddcli.engine.operators.base import Delta, Stateless, concatenated, empty, is_uniquely_referenced
+from ddcli.engine.operators.base import Delta, Stateless, empty
 from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
 
@@ -137,26 +137,16 @@ class Permute(Stateless):
                     self._same = self.lanes == tuple(range(width - self.tail))
                 distinct = delta.distinct and keeps_all
                 if self._numbers is not None:
-                    large = delta.updates.nbytes >= kernels.LARGE
-                    del delta
-                    return Delta(self._summed(deltas, self._order, self._numbers, large=large), distinct)
+                    sums = kernels.take_sums(delta.updates, self._order, self._numbers)
+                    return self._refused(deltas, interval) if sums is None else Delta(sums, distinct)
                 return Delta(delta.updates if self._same else kernels.take(delta.updates, self._order), distinct)
             return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
         except OutOfRangeError:
-            assert self.refuse is not None
-            return self.refuse.step(deltas, interval)
+            return self._refused(deltas, interval)
 
-    @staticmethod
-    def _summed(deltas: Sequence[Delta], order: np.ndarray, numbers: np.ndarray, *, large: bool) -> np.ndarray:
-        """Return lanes of the updates, a number added to each; large ones without another reference are overwritten."""
-        updates = concatenated(deltas) if large else deltas[0].updates
-        sole = large and is_uniquely_referenced(updates)
-        sums = kernels.take_sums(updates, order, numbers, owned=sole)
-        if sums is None:
-            if large and isinstance(deltas, list):  # the code that refuses them reads them
-                deltas.append(Delta(updates))
-            raise OutOfRangeError
-        return sums
+    def _refused(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        assert self.refuse is not None, "an operator without it adds nothing"
+        return self.refuse.step(deltas, interval)
 
     def _one_row(self, delta: Delta) -> Delta | None:
         """Return the one record that all rows become, as one update, where they have one time, as in a load; else None."""
