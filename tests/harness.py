@@ -23,6 +23,7 @@ import polars as pl
 
 from ddcli.cli.main import cli, main
 from ddcli.cli.startup import library_parts
+from ddcli.cli.startup.process import PLAIN
 from ddcli.engine import secret
 from tests.secret import SECRET
 from tests.store.support import LOCKS
@@ -294,9 +295,10 @@ main()
 
 
 def imported_by(folder, *arguments):
-    """Run a command in `folder` as users have it, in a process of its own; return the modules that it imported, without those that something stands in for."""
+    """Run a command in `folder` as users have it, in a process of its own, with our start; return the modules that it imported, without those that something stands in for."""
     command = [sys.executable, "-c", LIST_MODULES, *map(str, arguments)]
-    subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=300)
+    env = {name: value for name, value in os.environ.items() if name != PLAIN} | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=folder, env=env, check=True, timeout=300)
     found = set((folder / "modules").read_text().split())
     (folder / "modules").unlink()
     return found - library_parts.PARTS.keys()
