@@ -15,7 +15,7 @@ from ddcli.dataclass import frozen
 from ddcli.screen import columns, near, shell, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 LONG, SHORT = 400, 20
@@ -315,6 +315,38 @@ class BudgetError(DdError):
     """A budget is exceeded: by the cost of a run, which commits nothing then, or by the work that a pipeline's operators may do."""
 
     exit_code = 6
+
+
+class CheckError(DdError):
+    """A check failed, and so nothing is committed: the first violations are shown below the problem, `verdict` has all about it as plain values."""
+
+    exit_code = 7
+
+    def __init__(self, problem: str, shown: Iterable[str], verdict: Mapping[str, Any], *, span: Span, hint: str):
+        super().__init__(problem, span=span, hint=hint)
+        self.detail = tuple(map(_shown, shown))
+        self.verdict = dict(verdict)
+
+    def lines(self) -> list[str]:
+        """Return the message as a person reads it: the violations are between the place and the hint."""
+        *problem, hint = super().lines()
+        return [*problem, *(f"  {visible(line)}" for line in self.detail), hint]
+
+
+class CheckErrors(DdError):
+    """All checks that failed, in the order of the file."""
+
+    exit_code = 7
+
+    def __init__(self, errors: Sequence[CheckError]):
+        super().__init__(
+            f"{len(errors)} checks failed", hint="; ".join(dict.fromkeys(str(each.hint) for each in errors))
+        )
+        self.errors = tuple(errors)
+
+    def lines(self) -> list[str]:
+        """Return the lines of every error, one after the other."""
+        return [line for error in self.errors for line in error.lines()]
 
 
 class LockedError(DdError):

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from ddcli.errors import Span, SpecErrors
+from ddcli.errors import CheckErrors, Span, SpecErrors
 from ddcli.screen import visible
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ TITLES = {
     2: "pipeline file",
     3: "input refused",
     4: "the state needs a decision",
+    7: "check failed",
     75: "the state is in use",
 }
 PLACE = re.compile(r"(?P<file>.+?)(:(?P<line>\d+)(:(?P<column>\d+))?)?")
@@ -26,7 +27,7 @@ def annotation(error: DdError) -> str:
 
     GitHub reads them from stdout or stderr, and takes file names as relative to the root of the repository, wherever a step runs.
     """
-    if isinstance(error, SpecErrors):
+    if isinstance(error, SpecErrors | CheckErrors):
         return "\n".join(map(annotation, error.errors))
     span = error.span or _span(error.place)
     where = {} if span is None else {"file": _from_the_root(span.file)}

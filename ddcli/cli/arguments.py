@@ -313,5 +313,6 @@ PIPELINES = click.argument(
     "pipelines", metavar="[PIPELINE...]", type=PIPELINE, nargs=-1, required=False, callback=_named_or_only
 )
 OUTPUT = NameIn("outputs")
+CHECK = NameIn("checks")
 OUTPUTS = OutputOfSeveral()
 COLLECTION = NameIn("inputs", "collections", "outputs")

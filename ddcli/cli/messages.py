@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import DdError
+from ddcli.errors import CheckError, CheckErrors, DdError
 from ddcli.screen import in_actions, json_text, say, say_own
 
 if TYPE_CHECKING:
@@ -79,7 +79,12 @@ def error_values(error: BaseException, code: int) -> dict[str, Any]:
     """Return an error as JSON."""
     if isinstance(error, DdError):
         place = str(error.span) if error.span else error.place
-        return {"problem": error.problem, "place": place, "hint": error.hint, "exit_code": code}
+        found: dict[str, Any] = {"problem": error.problem, "place": place, "hint": error.hint, "exit_code": code}
+        if isinstance(error, CheckError | CheckErrors):
+            from ddcli.job.verdict import failed_checks
+
+            found["checks"] = failed_checks(error)
+        return found
     interrupted = code > SIGNALLED
     problem = "interrupted; state and outputs are as they were" if interrupted else f"{type(error).__name__}: {error}"
     return {"problem": problem, "place": None, "hint": None, "exit_code": code}

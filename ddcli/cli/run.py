@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ddcli.cli.arguments import (
+    CHECK,
     CONF,
     DRY_RUN,
     NO_CODE,
@@ -117,6 +118,14 @@ LEAST_MEMORY = 256 << 20
     "Bound the cost of the run, in place of the file's bound: rows=1e6, seconds=5min, bytes=2GiB, operator.rows=1e5 (each "
     "operator), rows=none; repeatable. A run that exceeds a bound commits nothing and exits with 6."
 )
+@click.option(
+    "--accept",
+    metavar="NAME",
+    type=CHECK,
+    multiple=True,
+    help="Let this run commit though the check NAME fails; repeatable. The state keeps who did it, when and why.",
+)
+@click.option("--reason", metavar="TEXT", help="The reason for --accept.")
 @NO_CODE
 @click.option("--watch", is_flag=True, help="Keep running, and run again whenever inputs change, until Ctrl-C.")
 @QUIET
@@ -172,6 +181,8 @@ def command(
     conf: dict[str, str],
     if_locked: IfLocked,
     budget: dict[str, str],
+    accept: tuple[str, ...],
+    reason: str | None,
     no_code: bool,
     watch: bool,
     quiet: bool,
@@ -197,10 +208,10 @@ def command(
     unparsed, unparsed_in}},
     outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
     withdrawn: {INPUT: [FILE]} (by `dd retract`), reopened: T (by `dd state reopen`), tables: {OUTPUT: PLACE}, spark,
-    claims: [{output, kind, name, since, files, until, passed}]}. With --profile also `operators`: [{id, kind, names, says,
+    claims: [{output, kind, name, since, files, until, passed}], checks: {NAME: {title, place, kind, of, otherwise, passed, violations, new, first: [TEXT], problems: [TEXT], accepted}}}. With --profile also `operators`: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
-    exit_code}}; two of the last three are null. Timestamps are ISO 8601 in UTC; the state's size is null in a dry run. For several pipelines, and for a directory, both are {exit_code, pipelines: [...]}, with
+    exit_code}}; two of the last three are null; the error of failed checks also has `checks: [as above]`. Timestamps are ISO 8601 in UTC; the state's size is null in a dry run. For several pipelines, and for a directory, both are {exit_code, pipelines: [...]}, with
     one such object for each pipeline.
     --log-format json: {at, level, event, message, ...} on each line; `level` is info, warning or error.
 
@@ -223,7 +234,7 @@ def command(
     from ddcli.errors import UsageError
     from ddcli.store.files.objects import locate
 
-    unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None}
+    unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None, "--accept": bool(accept)}
     if watch and any(unfit.values()):
         raise UsageError(
             f"--watch and {next(option for option, given in unfit.items() if given)} don't go together",
@@ -235,9 +246,9 @@ def command(
         )
     several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
     refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
-    if several and (watch or state is not None or refreshed or rewrite or profile):
+    if several and (watch or state is not None or refreshed or rewrite or profile or accept):
         raise UsageError(
-            "--watch, --state, --profile, --rewrite and the --full-refresh of an output are for one pipeline",
+            "--watch, --state, --profile, --accept, --rewrite and the --full-refresh of an output are for one pipeline",
             hint="name one pipeline file",
         )
     keep_freed_memory()
@@ -263,6 +274,8 @@ def command(
         conf=conf,
         if_locked=if_locked,
         budget=budget,
+        accept=accept,
+        reason=reason,
         no_code=no_code,
         cache_dir=cache_dir,
         say=speaker.say,

@@ -2,6 +2,7 @@
 
 * arrangements: the arrangements of a state, described
 * check: the errors and warnings of a pipeline, without reading a row
+* checks: the verdicts of a pipeline's checks
 * convert: any input to a change log, and a log as of a time to a table
 * explain: the view of plan, state and run records that `dd explain` draws
 * first_pipeline: the first pipeline file over the inputs that are found in a directory

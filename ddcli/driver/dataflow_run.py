@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.circuit.graph import assemble
 from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.check_gate import CheckGate
 from ddcli.driver.step import StepExecutor
 from ddcli.engine.counts import Counts
 from ddcli.engine.kernels import ManyPairs
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.job.sizes import Sizes
-    from ddcli.job.summary import SparkSummary
+    from ddcli.job.summary import SparkSummary, Verdict
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.runtime.placement import Choosing
     from ddcli.sinks.outputs import OutputWriter
@@ -79,6 +80,7 @@ class StepResult:
     spark: SparkSummary | None
     facts: dict[str, InputFacts]
     errors: ErrorLog
+    verdicts: dict[str, Verdict]
 
 
 @dataclass
@@ -155,15 +157,17 @@ class DataflowRun(ABC):
                     counts = self.counted(scope, given, writer)
                 self.check(facts)
                 self.planning.check_spent(counts)
+                gate = CheckGate(request, self.manifest, writer, self.continues)
+                verdicts = gate.judge()
                 if transaction is None:
-                    return StepResult(self.manifest, writer, counts, spark, facts, errors)
-                manifest = self.next_manifest(given, writer, errors, transaction)
+                    return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts)
+                manifest = gate.noted(self.next_manifest(given, writer, errors, transaction))
                 if request.budget is not None:
                     made = traces.entries(given.interval.upper)
                     self.planning.check_written(transaction, counts, made, writer)
                 refuse_rewritten(given.readers)
                 request.progress.begin("committing")
-                return StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors)
+                return StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors, verdicts)
         finally:
             workers.close()
 
@@ -192,6 +196,10 @@ class DataflowRun(ABC):
     def counted(self, scope: Scope, _given: StepInput, _writer: OutputWriter) -> Counts:
         """Return the counts of the step."""
         return Counts.of(scope.counts())
+
+    def continues(self, _name: str) -> bool:
+        """Return whether the log of a check has the updates of earlier commits."""
+        return self.manifest is not None
 
     @abstractmethod
     def check(self, facts: dict[str, InputFacts]) -> None:

@@ -170,7 +170,7 @@ def _rebuild(
     """Bring the state to a changed plan, if that is wanted; return its manifest and the summary of this alone."""
     from ddcli.driver.migration import rebuild
 
-    rebuilt, wrote, counts, spark = rebuild(request, manifest, state, planning, time, choosing)
+    rebuilt, wrote, counts, spark, verdicts = rebuild(request, manifest, state, planning, time, choosing)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
     withdrawn = {
@@ -192,6 +192,7 @@ def _rebuild(
         spark=spark,
         counts=counts,
         dry=state is None,
+        checks=verdicts,
     )
 
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request
-    from ddcli.job.summary import OutputSummary, SparkSummary
+    from ddcli.job.summary import OutputSummary, SparkSummary, Verdict
     from ddcli.runtime.placement import Choosing
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
@@ -75,13 +75,13 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
     from ddcli.store.tables.listing import Listing
 
-    Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
+    Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None, dict[str, Verdict]]
 
 
 def rebuild(
     request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
 ) -> Rebuilt:
-    """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, and Spark's share.
+    """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, Spark's share, and the verdicts of checks.
 
     Without a state, in a dry run, nothing is committed. Raises StateError where outputs would be rewritten and the request doesn't ask for it.
     """
@@ -133,10 +133,10 @@ class _Migration(DataflowRun):
     _known: frozenset[str] = frozenset()
 
     def run(self) -> Rebuilt:
-        """Compute and commit; return the manifest, the changes of outputs, the counts, and Spark's share."""
+        """Compute and commit; return the manifest, the changes of outputs, the counts, Spark's share, and the verdicts of checks."""
         done = self.compute()
         assert done.manifest is not None, "a rebuild has a state"
-        return done.manifest, done.writer.summaries(), done.counts, done.spark
+        return done.manifest, done.writer.output_summaries(), done.counts, done.spark, done.verdicts
 
     def begin(self) -> StepInput:
         rebuild, forgetting = self.rebuild, self.rebuild.request.decided.forgetting
@@ -219,6 +219,10 @@ class _Migration(DataflowRun):
 
     def show(self, label: str, updates: pl.DataFrame) -> None:
         """Print nothing: these updates were printed when they were new."""
+
+    def continues(self, name: str) -> bool:
+        """Return whether the log of a check has the updates of earlier commits: one that is written anew has none."""
+        return self.rebuild.request.decided.forgetting is None and self.rebuild.known(name) is not None
 
     def check(self, facts: dict[str, InputFacts]) -> None:
         """Refuse nothing: the run that took an input in has checked it."""

@@ -291,7 +291,7 @@ class SingleRun(DataflowRun):
             changed=True,
             time=time_text(self.request.clock, self.upper),
             inputs=read,
-            outputs=done.writer.summaries(),
+            outputs=done.writer.output_summaries(),
             state_bytes=size,
             state_rows=rows,
             dry=self.state is None,
@@ -299,4 +299,5 @@ class SingleRun(DataflowRun):
             counts=done.counts,
             failed=failed,
             errors=str(error_directory(self.request)) if failed else None,
+            checks=done.verdicts,
         )

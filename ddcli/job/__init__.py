@@ -21,5 +21,6 @@
 * standby: the memory of a watch from one round to the next
 * summary: the summary of a run
 * tables: inputs that are tables of other programs, and their mirrors
+* verdict: the verdicts of checks
 * withdrawal: the files that a request withdraws
 """

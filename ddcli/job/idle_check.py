@@ -6,6 +6,7 @@ library is imported.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
@@ -44,14 +45,22 @@ def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
 
 
 def idle_summary(request: Request, manifest: Manifest) -> RunSummary:
-    """Return the summary of a run that has nothing to do."""
+    """Return the summary of a run that has nothing to do. Raises CheckError where rows that must be fresh have become too old."""
     upper = Frontier(manifest.upper)
     closed = format_frontier(upper, list(find_time(manifest).values()))
     size = Size.of(manifest.files)
     time = time_text(request.clock, upper)
-    return RunSummary(
+    summary = RunSummary(
         request.spec.name.value, None, closed, changed=False, time=time, state_bytes=size.bytes, state_rows=size.rows
     )
+    if not request.spec.checks:
+        return summary
+    from ddcli.job.verdict import refuse, verdicts_of
+
+    verdicts = verdicts_of(request.spec, manifest, request.clock.now)
+    if request.decided.closes:
+        refuse(request.spec, {name: each for name, each in verdicts.items() if each.kind == "fresh"}, "nothing is new")
+    return replace(summary, checks=verdicts)
 
 
 @frozen

@@ -135,3 +135,7 @@ class RunOptions:
     """The time to which the run takes the state back: the times from it on are open again. Nothing else is done."""
     budget: Mapping[str, str] | None = None
     """The bounds on the run's cost, each in place of the file's: `{"rows": "1e6", "operator.seconds": "5min"}`. A run that exceeds one raises BudgetError."""
+    accept: Sequence[str] = ()
+    """The checks that may fail in this run."""
+    reason: str | None = None
+    """The reason why they may, which the state keeps."""

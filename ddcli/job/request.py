@@ -54,6 +54,8 @@ class Decisions:
     """The frontier to which the state is taken back."""
     forgetting: ErasureRequest | None = None
     """The rows that are forgotten: everything is taken in anew without them."""
+    accepts: Mapping[str, str] = field(default_factory=dict)
+    """The checks that may fail in this run, each with the user and the reason."""
     closes: bool = True
     """True: the run closes times; else it only withdraws files, or reopens the state."""
     shared: Mapping[str, Shared] = field(default_factory=dict)

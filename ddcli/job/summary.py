@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.engine.counts import Counts
+    from ddcli.spec.check_model import Otherwise
 
 
 SHOWN = 5
@@ -110,6 +111,58 @@ class ClaimSummary:
 
 
 @frozen
+class Verdict:
+    """The result of a check at a commit.
+
+    `new` are the violations that the commit adds, None if they are too many to be told from others; `first` are the first of these as text.
+    `problems` are the measures that are out of their range. `accepted` names who let the commit pass, and why.
+    """
+
+    title: str
+    place: str
+    kind: str
+    of: str | None
+    otherwise: Otherwise
+    violations: int = 0
+    new: int | None = 0
+    first: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    accepted: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Return whether there is no violation."""
+        return self.violations == 0 and not self.problems
+
+    @property
+    def stops(self) -> bool:
+        """Return whether the run must not commit."""
+        return self.otherwise == "fail" and not self.passed and self.accepted is None
+
+    @property
+    def words(self) -> str:
+        """Return the violations in words."""
+        if self.problems:
+            return "; ".join(self.problems)
+        count = f"{self.violations:,} {plural(self.violations, 'violation')}"
+        if self.otherwise == "quarantine":
+            count = f"{self.violations:,} {plural(self.violations, 'row')} put aside"
+        if self.new is None or not self.violations:
+            return count
+        known = max(0, self.violations - self.new)
+        return f"{count}: {self.new:,} new" + (f", {known:,} known" if known else "")
+
+    def line(self) -> str:
+        """Return the verdict as a line of a summary."""
+        word = "aside " if self.otherwise == "quarantine" else "accept" if self.accepted else "warn  "
+        return f"  {word} {self.title}: {self.words}" + (f" (accepted by {self.accepted})" if self.accepted else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as plain values."""
+        return {**asdict(self), "passed": self.passed}
+
+
+@frozen
 class RunSummary:
     """A run: the interval of times that it closed, as texts, the updates that it read and those that it wrote.
 
@@ -143,12 +196,15 @@ class RunSummary:
     """The places of tables that are outputs and that the run has brought up to their logs."""
     claims: tuple[ClaimSummary, ...] = ()
     """The claims that hold back updates which outputs' logs needn't keep, and those that were passed."""
+    checks: dict[str, Verdict] = field(default_factory=dict)
+    """The verdicts of checks."""
     counts: Counts | None = None
     """The counts of each operator; they are kept with the run's record, and are no part of the summary's JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""
         tree = {name: value for name, value in asdict(replace(self, counts=None)).items() if name != "counts"}
+        tree["checks"] = {name: verdict.to_json() for name, verdict in self.checks.items()}
         return tree | {name: json_time(tree[name]) for name in ("lower", "upper", "time", "reopened")}
 
     @property
@@ -173,8 +229,10 @@ class RunSummary:
         With `verbose`, also each of these, the files, the bytes that were read, and the rows a second.
         """
         tables = [f"  table  {name} -> {near(place)}" for name, place in self.tables.items()]
+        checks = [each.line() for each in self.checks.values() if not each.passed]
         if not self.changed:
-            return [self.head, *tables]
+            stale = [each.line() for each in self.checks.values() if each.kind == "fresh" and not each.passed]
+            return [self.head, *tables, *stale]
         lines = [self.head]
         lines += [f"  withdrew {near(path)} from {name}" for name, files in self.withdrawn.items() for path in files]
         same: dict[str, list[str]] = {"input": [], "output": []}
@@ -201,6 +259,9 @@ class RunSummary:
             lines.append(f"  same   {', '.join(folded)}")
         lines += tables
         lines += [claim.line() for claim in self.claims]
+        lines += checks
+        if passed := sum(each.passed for each in self.checks.values()):
+            lines.append(f"  ok     {passed} {plural(passed, 'check')}")
         if self.failed:
             lines.append(self._failed())
         if self.spark:
@@ -218,6 +279,7 @@ class RunSummary:
         """Return the warnings of the summary, one line for each."""
         found = [line for name, given in self.inputs.items() for line in _warnings(name, given)]
         found += [claim.line() for claim in self.claims]
+        found += [each.line() for each in self.checks.values() if not each.passed]
         return [line.strip() for line in [*found, *([self._failed()] if self.failed else [])]]
 
     def markdown(self) -> list[str]:

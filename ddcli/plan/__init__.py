@@ -3,6 +3,7 @@
 * bound: a pipeline file with the columns of its inputs
 * build: from a spec to the logical graph, with every error at once
 * changes: the consequences of a changed pipeline for its state
+* checks: inputs without the rows that checks put aside, and the collections of violations
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
 * node: nodes, and graphs of them

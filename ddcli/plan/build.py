@@ -14,6 +14,7 @@ from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type
 from ddcli.expressions.zones import UTC, in_zone, localized
 from ddcli.plan import logical
+from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_measures
 from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.plan.iteration import iterate
@@ -49,6 +50,9 @@ def build(
     for name, output in spec.outputs.items():
         relation = section.named(output.source.value)
         if relation is not None:
+            if name in spec.checks:
+                errors.extend(refused_measures(spec.checks[name], relation.schema))
+                relation = logged(relation, spec.checks[name], _own_columns(spec), around)
             outputs[name] = relation.node
             if relation.order:
                 orders[name] = relation.order
@@ -119,7 +123,24 @@ def _built_with(
     around = BindContext(
         tuple(time), arrives=arrives, folder=str(spec.path.absolute().parent), inputs=inputs, places=places
     )
-    section = _Section(spec.collections, source, around, errors, {})
+    if found := circles(spec, _references):
+        errors.extend(found)
+        return _Section({}, source, around, errors, {})
+
+    @cache
+    def outer(name: str) -> Relation | None:
+        found = source(raw_name(name, spec.quarantines))
+        if found is None or name not in spec.quarantines:
+            return found
+        try:
+            return checked_input(found, name, spec, around, section.named)
+        except Unbuilt:
+            return None
+        except (SpecError, SpecErrors) as error:
+            errors.extend(each_of(error))
+            return None
+
+    section = _Section(spec.collections, outer, around, errors, {})
     for name in spec.collections:
         section.collection(name)
     return section

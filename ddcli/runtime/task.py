@@ -358,10 +358,10 @@ class Doing:
             return
         began = clock.perf_counter()
         inserted, time = kernels.inserted(updates), self.job.time
-        if self.attempt is None:
-            piece = Piece(name, rows, inserted)
-        elif rows < FEW:
+        if rows < FEW:
             piece = Piece(name, rows, inserted, frame_copy(updates, layout, self.pool, time))
+        elif self.attempt is None:
+            piece = Piece(name, rows, inserted)
         else:
             data = output_bytes(updates, layout, self.pool, time)
             piece = Piece(name, rows, inserted, file=self.attempt.add_output(real(self.job.outputs[name]), data))

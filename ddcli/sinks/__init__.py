@@ -8,4 +8,5 @@
 * outputs: one file of updates for each output and commit
 * replacement: the files of a log whose history has changed
 * side_logs: late and refused rows, in logs of their own
+* violations: the updates of checks, noted while they are written
 """

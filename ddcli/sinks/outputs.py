@@ -22,6 +22,7 @@ from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.replacement import replaced, rows_between, spans, summed_up
+from ddcli.sinks.violations import DIFF, MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there
 from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_file import footer_checksum
@@ -94,6 +95,8 @@ class OutputWriter:
     """The outputs so far whose newest files may grow by this commit."""
     orders: Mapping[str, RowOrder] = field(default_factory=dict)
     """The order in which an output is shown, if it has one."""
+    noted: dict[str, NotedUpdates] = field(default_factory=dict)
+    """The updates of checks, which the commit depends on."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """The seconds of writing each output, in all threads together."""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
@@ -105,6 +108,9 @@ class OutputWriter:
     _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _rows: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.noted = noted([*self.request.spec.checks], [*self.time])
 
     def add(self, name: str, updates: np.ndarray, pool: Pool, *, alone: bool = False) -> None:
         """Add consolidated updates of an output: all of them (`alone`), or some that share no record with others. Threads may call at once.
@@ -119,9 +125,14 @@ class OutputWriter:
             return
         began, rows = clock.perf_counter(), len(updates)
         self._count(name, rows, kernels.inserted(updates))
+        layout = self.layouts[name]
+        if name in self.noted:
+            if rows <= MOST:
+                self.noted[name].add(output_frame(updates, layout, pool, self.time))
+            else:
+                self.noted[name].skip(rows, int(updates[:, -1].sum()))
         if self.transaction is None:
             return
-        layout = self.layouts[name]
         if alone:
             self._write(name, output_bytes(updates, layout, pool, self.time))
         elif rows >= LARGE:
@@ -136,12 +147,29 @@ class OutputWriter:
         if piece.name not in self.layouts:
             return
         self._count(piece.name, piece.rows, piece.inserted)
+        if piece.name in self.noted:
+            self._note_piece(piece)
         if self.transaction is None:
             return
         if piece.frame is not None:
             self._keep(piece.name, piece.frame, piece.rows)
         if piece.file is not None:
             self._elsewhere[piece.name].append(piece.file)
+
+    def _note_piece(self, piece: Piece) -> None:
+        """Note updates of a check that were made elsewhere."""
+        if piece.frame is not None:
+            self.noted[piece.name].add(pl.read_ipc(io.BytesIO(piece.frame)))
+        elif piece.file is not None:
+            few = piece.rows <= MOST
+            with _here(piece.file[0]):
+                found = pl.read_parquet(piece.file[0], columns=None if few else [DIFF])
+            if few:
+                self.noted[piece.name].add(found)
+            else:
+                self.noted[piece.name].skip(piece.rows, int(found[DIFF].sum()))
+        else:  # in a dry run, whose records each have one update
+            self.noted[piece.name].skip(piece.rows, 2 * piece.inserted - piece.rows)
 
     def _count(self, name: str, rows: int, inserted: int) -> None:
         with self._lock:
@@ -341,6 +369,10 @@ class OutputWriter:
         none = OutputSummary(0, 0, 0, None)
         files = {name: str(self._path(name)) for name in self._files}
         return {name: replace(self._counts.get(name, none), file=files.get(name)) for name in self.layouts}
+
+    def output_summaries(self) -> dict[str, OutputSummary]:
+        """Return the summaries of outputs without those of checks, which have verdicts."""
+        return {name: one for name, one in self.summaries().items() if name not in self.noted}
 
 
 @contextmanager

@@ -4,6 +4,8 @@ Readers are imported when they are first called: only `load_spec` and `parse_spe
 
 * bounds: the figures of a budget
 * budget: the most that a run and its operators may take
+* check_model: the checks of a file, as plain values
+* checks: checks, and the collections of violations that they become
 * clock: the clock of a pipeline, which decides the time of rows
 * column_shapes: names, columns, expressions and orders
 * csv_options: the key `csv` of an input

@@ -10,6 +10,7 @@ from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
 from ddcli.expressions.zones import UTC, is_zone, localized
 from ddcli.spec import model, operator_model
 from ddcli.spec.budget import BUDGET
+from ddcli.spec.checks import CHECKS, expanded
 from ddcli.spec.clock import CLOCKS, beside_import, default_clock, on_arrival, on_event
 from ddcli.spec.column_shapes import NAME
 from ddcli.spec.file import read_text
@@ -133,6 +134,7 @@ SECTIONS = {
     ),
     "spark": Key(SPARK, about="where Spark is, for `--engine spark`"),
     "budget": Key(BUDGET, about="the most that a run may take, before its commit: rows, seconds, bytes; and work"),
+    "checks": Key(CHECKS, about="conditions on inputs and collections that a run must meet before it commits"),
     "tests": Key(Tests(), about="steps of input updates, and their expected results: see dd test"),
 }
 EXAMPLES = {"inputs": "add `inputs: {orders: landing/orders/}`", "outputs": "add `outputs: {orders: marts/orders/}`"}
@@ -215,7 +217,8 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
         notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
     if root.get("name") is None:
         found["name"] = _default_name(root, file, notes)
-    check_names(root, found, notes)
+    checks, named_root = expanded(found, root, notes)
+    check_names(named_root, found, notes)
     if not {"name", "inputs", "outputs"} <= found.keys():
         raise Refused
     found.pop("version", None)
@@ -235,7 +238,7 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
         part: {text.value: value for text, value in found.get(part, ()) if f"{part}.{text.value}" not in wrong}
         for part in ("inputs", "collections", "outputs")
     }
-    return model.Spec(**(found | named), path=Path(file))
+    return model.Spec(**(found | checks.sections(named)), path=Path(file))
 
 
 def _of_zone(given: model.InputSpec, zone: str) -> model.InputSpec:

@@ -6,6 +6,7 @@ place. Expressions are unparsed here: they need the types of columns, which only
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from ddcli.dataclass import frozen
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
     from ddcli.expressions.csv_dialect import Dialect
     from ddcli.spec.bounds import Budget
+    from ddcli.spec.check_model import CheckSpec, Quarantine
     from ddcli.spec.operator_model import Columns, Operator, Source
     from ddcli.spec.test_model import WrittenTest
 
@@ -226,7 +228,7 @@ class OutputSpec:
 
     @property
     def place(self) -> Text:
-        """Return the place where readers find the output: its table, else its log."""
+        """Return the place where readers find the output: its table, else its log. That of a check has none but in the state."""
         place = self.target.place if self.target else self.path
         assert place is not None, "an output has a log of its own, or a table"
         return place
@@ -273,6 +275,10 @@ class Spec:
     fragments: tuple[tuple[str, str], ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     budget: Budget | None = None
+    checks: dict[str, CheckSpec] = field(default_factory=dict)
+    """The checks by name; each has a collection and an output of its name."""
+    quarantines: dict[str, tuple[Quarantine, ...]] = field(default_factory=dict)
+    """The checks that put rows of an input aside, by input, in the order of the file."""
 
     @property
     def tables(self) -> dict[str, InputSpec]:

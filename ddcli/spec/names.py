@@ -179,7 +179,7 @@ def _check_reference(reference: Reference, scope: _Scope, notes: Notes) -> None:
             return
         if name in each.words:
             hint = f"{NO_ONE}; name one: {', '.join(word for word, given in each.given.items() if given == name)}"
-            notes.refuse(owner, f"{name!r} names several collections", reference.name.span, hint)
+            notes.refuse(reference.path or owner, f"{name!r} names several collections", reference.name.span, hint)
             return
     known = {
         word
@@ -188,7 +188,7 @@ def _check_reference(reference: Reference, scope: _Scope, notes: Notes) -> None:
         if word in each.others or each.given[word] != each.user(owner)
     }
     hint = suggest(name, sorted(known), f"(in scope: {', '.join(sorted(known)) or 'nothing'})")
-    notes.refuse(owner, f"no input or collection is named {name!r}", reference.name.span, hint)
+    notes.refuse(reference.path or owner, f"no input or collection is named {name!r}", reference.name.span, hint)
 
 
 def _implied(outputs: Node | None) -> list[Reference]:

@@ -55,10 +55,11 @@ class NodePlace:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Reference:
-    """A name that must be an input's or a collection's, and the path of the thing that uses it."""
+    """A name that must be an input's or a collection's, and the path of the thing that uses it; messages name the `path`, if that is another one."""
 
     name: Text
     owner: str
+    path: str = ""
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -222,6 +222,7 @@ def test_the_summary_as_json(orders):
         "withdrawn": {},
         "reopened": None,
         "tables": {},
+        "checks": {},
     }
     size = again = None
     for _ in range(2):

@@ -133,7 +133,7 @@ BROKEN = {
     "unk_key": (
         HEAD + "colections: {}\n" + ORDERS,
         "4:1 unknown key 'colections'",
-        "did you mean `collections`? (keys: dd, name, include, clock, timezone, inputs, collections, outputs, state, history, shards, errors, spark, budget, tests)",
+        "did you mean `collections`? (keys: dd, name, include, clock, timezone, inputs, collections, outputs, state, history, shards, errors, spark, budget, checks, tests)",
     ),
     "unk_op": (
         applied("- fliter: a > 0"),

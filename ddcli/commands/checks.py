@@ -1,0 +1,105 @@
+"""The present verdicts of a pipeline's checks, from its state, as text, JSON and JUnit's XML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+from ddcli.dataclass import frozen
+from ddcli.job.request import newest_of, read_request
+from ddcli.job.verdict import ACCEPTED, verdicts_of
+from ddcli.screen import near, visible
+from ddcli.store.time_text import json_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ddcli.job.summary import Verdict
+    from ddcli.spec.check_model import CheckSpec
+
+
+@frozen
+class CheckReport:
+    """The checks of a pipeline with their verdicts at the last commit, their logs in the state, and the accepted commits, the newest last."""
+
+    pipeline: str
+    checks: dict[str, CheckSpec]
+    verdicts: dict[str, Verdict]
+    logs: dict[str, Path]
+    accepted: tuple[dict[str, str], ...]
+    upper: str | None
+
+    @property
+    def failed(self) -> bool:
+        """Return whether a check has violations for which a run would not commit."""
+        return any(verdict.otherwise == "fail" and not verdict.passed for verdict in self.verdicts.values())
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each check, and the last acceptances."""
+        for name, check in self.checks.items():
+            verdict = self.verdicts.get(name)
+            if verdict is None:
+                yield f"?     {check.title}: no run has judged it"
+                continue
+            word = "ok  " if verdict.passed else {"quarantine": "aside"}.get(verdict.otherwise, verdict.otherwise)
+            words = f": {verdict.words}  ({near(str(self.logs[name]))})" if not verdict.passed else ""
+            yield f"{word:<5} {check.title}{words}"
+        for each in self.accepted[-3:]:
+            yield f"accepted {each['check']} at {each['at']} by {each['by']}: {each['found']}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return {
+            "pipeline": self.pipeline,
+            "upper": self.upper and json_time(self.upper),
+            "checks": {
+                name: (self.verdicts[name].to_json() | {"log": str(self.logs[name])} if name in self.verdicts else None)
+                for name in self.checks
+            },
+            "accepted": list(self.accepted),
+        }
+
+    def junit(self) -> bytes:
+        """Return the report as JUnit's XML for CI systems: a case for each check."""
+        unknown = [name for name in self.checks if name not in self.verdicts]
+        failed = [name for name, each in self.verdicts.items() if each.otherwise == "fail" and not each.passed]
+        counts = {"tests": len(self.checks), "failures": len(failed), "errors": 0, "skipped": len(unknown)}
+        title = visible(self.pipeline)
+        suite = ET.Element("testsuite", {"name": title} | {name: str(count) for name, count in counts.items()})
+        for name, check in self.checks.items():
+            case = ET.SubElement(suite, "testcase", classname=title, name=visible(check.title))
+            case.set("file", visible(check.span.file))
+            case.set("line", str(check.span.line))
+            if name in unknown:
+                ET.SubElement(case, "skipped", message="no run has judged it")
+            elif name in failed:
+                body = ET.SubElement(case, "failure", message=visible(self.verdicts[name].words))
+                body.text = f"{check.span}: {check.place}: {visible(self.verdicts[name].words)}"
+            elif not self.verdicts[name].passed:
+                ET.SubElement(case, "system-out").text = visible(self.verdicts[name].words)
+        suites = ET.Element("testsuites")
+        suites.append(suite)
+        ET.indent(suites)
+        found: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
+        return found + b"\n"
+
+
+def checks(pipeline: Path, state: Path | None = None, now: str | None = None) -> CheckReport:
+    """Return the verdicts of a pipeline's checks at the last commit, none before the first."""
+    request = read_request(pipeline, state, now=now)
+    manifest = newest_of(request)
+    logs = {name: request.outputs[name] for name in request.spec.checks}
+    if manifest is None:
+        return CheckReport(request.spec.name.value, request.spec.checks, {}, logs, (), None)
+    verdicts = verdicts_of(request.spec, manifest, request.clock.now)
+    accepted = tuple(manifest.cache.get(ACCEPTED, ()))
+    return CheckReport(request.spec.name.value, request.spec.checks, verdicts, logs, accepted, _upper(manifest))
+
+
+def _upper(manifest: Any) -> str:
+    from ddcli.engine.times import Frontier
+    from ddcli.job.frontier import find_time
+    from ddcli.store.time_text import format_frontier
+
+    return format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))

@@ -1,0 +1,127 @@
+"""The gate before a commit: the checks of the pipeline see the state after the run, and stop it where they fail."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import UsageError, did_you_mean
+from ddcli.job.verdict import (
+    ACCEPTED,
+    KEPT,
+    MOST_ACCEPTED,
+    SHOWN,
+    begun,
+    measured,
+    number_of,
+    record_text,
+    refuse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ddcli.job.request import Request
+    from ddcli.job.summary import Verdict
+    from ddcli.sinks.outputs import OutputWriter
+    from ddcli.spec.check_model import CheckSpec
+    from ddcli.spec.model import Spec
+    from ddcli.store.state.manifest import Manifest
+
+NOTHING = "nothing is committed"
+
+
+@dataclass
+class CheckGate:
+    """The checks of a request at one commit. `continues` returns whether the log of a check has the updates of earlier commits."""
+
+    request: Request
+    before: Manifest | None
+    writer: OutputWriter
+    continues: Callable[[str], bool]
+    _found: dict[str, tuple[Verdict, dict[str, Any] | None]] = field(default_factory=dict)
+
+    def judge(self) -> dict[str, Verdict]:
+        """Return the verdict of each check, or raise CheckError if one of them stops the run.
+
+        Taking back a time, and forgetting rows, are demands of a person that no check stops.
+        """
+        request = self.request
+        self._found = {name: self._verdict(name, check) for name, check in request.spec.checks.items()}
+        found = {name: verdict for name, (verdict, _) in self._found.items()}
+        if request.decided.reopened is None and request.decided.forgetting is None:
+            refuse(request.spec, found, NOTHING)
+        return found
+
+    def noted(self, manifest: Manifest) -> Manifest:
+        """Return a manifest with the numbers of its checks, and the acceptances of those that fail."""
+        if not self._found:
+            return manifest
+        kept: dict[str, Any] = {}
+        accepted = list(self.before.cache.get(ACCEPTED, ())) if self.before else []
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        for name, (verdict, measures) in self._found.items():
+            kept[name] = {"violations": verdict.violations}
+            kept[name] |= {"problems": list(verdict.problems)} if verdict.problems else {}
+            kept[name] |= {"measures": measures} if measures is not None else {}
+            if verdict.accepted is not None:
+                kept[name]["accepted"] = verdict.accepted
+                accepted.append({"check": name, "at": at, "by": verdict.accepted, "found": verdict.words})
+        notes = {KEPT: kept} | ({ACCEPTED: accepted[-MOST_ACCEPTED:]} if accepted else {})
+        return replace(manifest, cache=manifest.cache | notes)
+
+    def _verdict(self, name: str, check: CheckSpec) -> tuple[Verdict, dict[str, Any] | None]:
+        """Return the verdict of a check, and its measures after this commit."""
+        known = self.before.cache.get(KEPT, {}).get(name) if self.before and self.continues(name) else None
+        counts, noted = self.writer.summaries(), self.writer.noted.get(name)
+        net = noted.net() if noted else None
+        verdict = begun(check)
+        measures: dict[str, Any] | None = None
+        if check.measures:
+            before = known.get("measures") if known else None
+            after = before or {}
+            if net is None or net.height:
+                rows = [] if net is None else [row for row in net.iter_rows(named=True) if row["diff"] > 0]
+                after = {column: number_of(value) for row in rows for column, value in row.items() if column != "diff"}
+            removed = {output: one.retracted for output, one in counts.items()}
+            measures = after
+            verdict = replace(verdict, problems=measured(check, before, after, removed, self.request.clock.now))
+        else:
+            total = (known["violations"] if known else 0) + (noted.total if noted else 0)
+            verdict = replace(verdict, violations=total, new=None)
+            if net is not None:
+                added = net.filter(net["diff"] > 0)
+                first = added.head(SHOWN).drop("diff").iter_rows(named=True)
+                verdict = replace(verdict, new=int(added["diff"].sum()), first=tuple(map(record_text, first)))
+        if not verdict.passed and name in self.request.decided.accepts:
+            verdict = replace(verdict, accepted=self.request.decided.accepts[name])
+        return verdict, measures
+
+
+def accepting(spec: Spec, names: Sequence[str], reason: str | None) -> Mapping[str, str]:
+    """Return the acceptance of each of some checks: the user and the reason. Raises UsageError for an unknown check, or without a reason."""
+    if not names:
+        if reason is not None:
+            raise UsageError("`--reason` is that of `--accept`", hint="name the check: `--accept NAME`")
+        return {}
+    if not (reason or "").strip():
+        raise UsageError(
+            "`--accept` takes a reason", hint="state it: `--reason 'the supplier sends it again tomorrow'`"
+        )
+    known = {check.title: name for name, check in spec.checks.items()} | {name: name for name in spec.checks}
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            hint = f"did you mean '{near}'?" if near else f"checks: {', '.join(spec.checks) or 'none'}"
+            raise UsageError(f"no check is named '{name}'", place=str(spec.path), hint=hint)
+    return {known[name]: f"{_user()}: {reason}" for name in names}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "an unnamed user"

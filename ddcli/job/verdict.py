@@ -1,0 +1,176 @@
+"""The verdicts of checks: the number of violations after a run, those that are new, and the measures that left their range."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import CheckError, CheckErrors
+from ddcli.job.summary import Verdict, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.errors import DdError
+    from ddcli.spec.check_model import CheckSpec, Limit
+    from ddcli.spec.model import Spec
+    from ddcli.store.state.manifest import Manifest
+
+KEPT = "checks"
+"""The key under which a manifest keeps the numbers of its checks."""
+ACCEPTED = "accepted"
+"""The key under which a manifest keeps the acceptances of failing checks, the newest last."""
+MOST_ACCEPTED = 100
+SHOWN = 5
+"""The violations that a report shows."""
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def begun(check: CheckSpec) -> Verdict:
+    """Return the verdict of a check that nothing violates."""
+    return Verdict(check.title, check.place, check.kind, check.of.value if check.of else None, check.otherwise)
+
+
+def number_of(value: Any) -> float | None:
+    """Return a measure as a number: a time in microseconds since 1970, in UTC.
+
+    >>> number_of(dt.date(1970, 1, 2)), number_of(Decimal("1.5"))
+    (86400000000.0, 1.5)
+    """
+    if isinstance(value, dt.datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return (moment - EPOCH) / dt.timedelta(microseconds=1)
+    if isinstance(value, dt.date):
+        return (value - EPOCH.date()) / dt.timedelta(microseconds=1)
+    if isinstance(value, dt.timedelta):
+        return value / dt.timedelta(microseconds=1)
+    return float(value) if isinstance(value, int | float | Decimal) else None
+
+
+def measured(
+    check: CheckSpec, before: Mapping[str, Any] | None, after: Mapping[str, Any], removed: Mapping[str, int], now: int
+) -> tuple[str, ...]:
+    """Return the measures of a check that are out of their range, in words, with the values of the last commit and of this one.
+
+    A change has no range at the first commit. `removed` are the retractions that the commit writes, by output.
+    """
+    problems = []
+    for measure in check.measures:
+        value = after.get(measure.column) if measure.column else None
+        if check.kind == "fresh":
+            problems += _stale(measure.name, measure.limit, value, now)
+            continue
+        if before is None:
+            continue
+        if measure.column is None:
+            count = float(removed.get(measure.output, 0))
+            limit, base = measure.limit, before.get("measure_rows") or 0.0
+            if count > (limit.most or 0.0) * (base if limit.relative else 1):
+                problems.append(f"{count:,.0f} rows removed of {base:,.0f}, more than {limit.written}")
+        else:
+            problems += _changed(measure.name, measure.limit, before.get(measure.column) or 0.0, value or 0.0)
+    return tuple(problems)
+
+
+def _changed(name: str, limit: Limit, before: float, after: float) -> list[str]:
+    least, most = limit.least or 0.0, limit.most or 0.0
+    scale = abs(before) if limit.relative else 1.0
+    if least * scale <= after - before <= most * scale:
+        return []
+    change = f" ({(after - before) / abs(before):+.1%})" if before else ""
+    return [f"{name} changed from {before:,.12g} to {after:,.12g}{change}, outside of {limit.written}"]
+
+
+def _stale(name: str, limit: Limit, value: float | None, now: int) -> list[str]:
+    if value is None:
+        return [f"{name} is null: there is no row to be fresh"]
+    age = now - value
+    if limit.most is None or age <= limit.most:
+        return []
+    return [f"{name} is {length(age / 1e6)} old, more than {limit.written}"]
+
+
+def length(seconds: float) -> str:
+    """Return a length of time for people.
+
+    >>> length(7260), length(59.5)
+    ('2 hours', '60 seconds')
+    """
+    for size, unit in UNITS:
+        if seconds >= size * 2 or size == 1:
+            count = round(seconds / size)
+            return f"{count:,} {plural(count, unit)}"
+    raise AssertionError("a second is the last unit")
+
+
+def verdicts_of(spec: Spec, manifest: Manifest, now: int) -> dict[str, Verdict]:
+    """Return the verdicts of the last commit; `fresh` is judged at the present time."""
+    found = {}
+    kept = manifest.cache.get(KEPT, {})
+    for name, check in spec.checks.items():
+        if name not in kept:
+            continue
+        entry = kept[name]
+        problems = tuple(entry.get("problems", ()))
+        if check.kind == "fresh":
+            problems = measured(check, None, entry.get("measures") or {}, {}, now)
+        given = begun(check)
+        found[name] = Verdict(
+            given.title,
+            given.place,
+            given.kind,
+            given.of,
+            given.otherwise,
+            violations=entry["violations"],
+            new=None,
+            problems=problems,
+            accepted=entry.get("accepted"),
+        )
+    return found
+
+
+def record_text(record: Mapping[str, Any]) -> str:
+    """Return a record as a person reads it.
+
+    >>> record_text({"id": 1, "name": None})
+    '{id: 1, name: null}'
+    """
+    texts = (json.dumps(value) if value is None or isinstance(value, bool) else str(value) for value in record.values())
+    return "{" + ", ".join(f"{name}: {text}" for name, text in zip(record, texts, strict=True)) + "}"
+
+
+def refuse(spec: Spec, verdicts: Mapping[str, Verdict], done: str) -> None:
+    """Raise the errors of the checks that stop a run; `done` states the consequence."""
+    errors = [_error(spec.checks[name], each, done) for name, each in verdicts.items() if each.stops]
+    if errors:
+        raise errors[0] if len(errors) == 1 else CheckErrors(errors)
+
+
+def _error(check: CheckSpec, verdict: Verdict, done: str) -> CheckError:
+    shown = [*verdict.first]
+    left = (verdict.new or 0) - len(shown)
+    if shown and left > 0:
+        shown.append(f"and {left:,} more")
+    of = f" of '{verdict.of}'" if verdict.of else ""
+    hint = (
+        f"correct the input, and run again; or let this commit pass: "
+        f"`dd run PIPELINE --accept {check.name.value} --reason ...`"
+    )
+    if check.kind == "fresh":
+        hint = "later rows make it fresh again; `otherwise: warn` reports it without an error"
+    return CheckError(
+        f"{verdict.place}: the check '{verdict.title}'{of} failed: {verdict.words}; {done}",
+        shown,
+        verdict.to_json(),
+        span=check.span,
+        hint=hint,
+    )
+
+
+def failed_checks(error: DdError) -> Sequence[dict[str, Any]]:
+    """Return the verdicts of the checks by which a run failed, as plain values; none for other errors."""
+    errors = error.errors if isinstance(error, CheckErrors) else (error,)
+    return [each.verdict for each in errors if isinstance(each, CheckError)]

@@ -1,0 +1,401 @@
+"""`checks:` in a pipeline file: each becomes a collection of violations, made of operators that exist, and a log of it in the state."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from ddcli.dataclass import dataclass, frozen
+from ddcli.errors import Expanded, Span, Text
+from ddcli.spec import model, operator_model
+from ddcli.spec.check_model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
+from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Refused, Shape
+from ddcli.spec.shapes import Key, Many, Pairs, Record
+from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
+from ddcli.spec.values import Choice, QueryText, Words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Items
+
+    from ddcli.spec.check_model import Otherwise
+
+LENGTHS = {
+    "s": 1, "second": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hour": 3600, "hours": 3600,
+    "d": 86_400, "day": 86_400, "days": 86_400, "week": 604_800, "weeks": 604_800,
+}  # fmt: skip
+"""The seconds of each unit of a length of time."""
+AGE = Words("a length of time", r"\d+ ?(" + "|".join(LENGTHS) + ")", "for example `2h`, `30min` or `7 days`")
+OF = Words("the name of an input, a collection or an output")
+AGGREGATE = Words("an aggregate")
+BOUND = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e\d+)?)(%?)")
+REMOVED = "removed"
+"""The measure of a `change` that counts the retractions that a commit writes to an output's log."""
+
+
+class Literal(Shape[str]):
+    """A value of a list, as the text of an SQL literal."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
+        if not isinstance(node, Scalar) or node.kind == "null":
+            raise notes.mismatch(node, place, "a value", "a null is no violation: `not_null` refuses it")
+        if node.plain and node.kind in ("int", "float", "bool"):
+            return node.text.value
+        return "'" + node.text.value.replace("'", "''") + "'"
+
+    def _schema(self) -> JsonSchema:
+        return {"type": ["string", "integer", "number", "boolean"]}
+
+
+class OtherColumn(Shape[tuple[Text, Text]]):
+    """The column of another collection, `customers.id`."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[Text, Text]:
+        if not isinstance(node, Scalar) or not re.fullmatch(r"[^.].*\.[^.]+", node.text.value):
+            raise notes.mismatch(node, place, "a column of a collection", "for example `customers.id`")
+        name, _, column = node.text.value.rpartition(".")
+        span = node.span
+        inside = Span(span.file, span.line, span.column + node.text.inset, len(name), span.source)
+        found = Text(name, inside)
+        notes.references.append(Reference(found, place.owner))
+        return found, Text(column, node.span)
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": r"\.", "examples": ["customers.id"]}
+
+
+class Range(Shape[Limit]):
+    """The least and the greatest change, or one number for both directions: `5%`, `[-10%, +50%]`, `[-1000, 5000]`."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Limit:
+        hint = "for example `[-10%, +50%]`, `5%` or `[-1000, 5000]`"
+        items = node.items if isinstance(node, Sequence) else (node,)
+        found = [BOUND.fullmatch(item.text.value) if isinstance(item, Scalar) else None for item in items]
+        ends = [(float(each[1]), bool(each[2])) for each in found if each]
+        if len(ends) != len(items) or len(ends) not in (1, 2):
+            raise notes.mismatch(node, place, "a change, or its least and greatest value", hint)
+        if len({relative for _, relative in ends}) > 1:
+            raise notes.refuse(place.path, "one end is a percentage, the other is not", node.span, hint)
+        numbers = [end / 100 if relative else end for end, relative in ends]
+        least, most = numbers if len(numbers) == 2 else (-abs(numbers[0]), abs(numbers[0]))
+        if least > most:
+            raise notes.refuse(place.path, "the least change is greater than the greatest", node.span, "swap the two")
+        texts = [item.text.value for item in items if isinstance(item, Scalar)]
+        written = f"[{', '.join(texts)}]" if isinstance(node, Sequence) else texts[0]
+        return Limit(least, most, ends[0][1], written)
+
+    def _schema(self) -> JsonSchema:
+        one = {"type": ["string", "number"]}
+        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 2, "maxItems": 2}]}
+
+
+@frozen
+class _Check:
+    """A check as it is written."""
+
+    kind: str
+    argument: Any
+    span: Span
+    place: str
+    of: Text | None = None
+    otherwise: Otherwise = "fail"
+    name: Text | None = None
+
+
+KINDS: dict[str, tuple[Shape[Any], str]] = {
+    "unique": (COLUMNS, "columns whose values only one row has; rows with a null in one of them are left out"),
+    "not_null": (COLUMNS, "columns without nulls"),
+    "row": (EXPRESSION, "a condition that is true for each row, or null"),
+    "in": (
+        Pairs(COLUMN, Many(Literal(), "a list of values"), "a mapping of columns to lists of values"),
+        "the values that a column may have, beside null",
+    ),
+    "refers": (
+        Pairs(COLUMN, OtherColumn(), "a mapping of columns to columns of another collection"),
+        "columns whose values another collection has: {customer_id: customers.id}",
+    ),
+    "sql": (QueryText(), "a query whose rows are violations"),
+    "change": (
+        Pairs(AGGREGATE, Range(), "a mapping of measures to ranges"),
+        "the change by one commit of `rows`, of an aggregate, or by `removed` rows: {rows: [-10%, +50%]}",
+    ),
+    "fresh": (
+        Pairs(AGGREGATE, AGE, "a mapping of a time to its greatest age"),
+        "the greatest age of a time, at the time of the run: {max(updated_at): 2h}",
+    ),
+}
+"""The kinds of checks: the shape of each one's value, and its purpose."""
+KEYS = {
+    **{kind: Key(shape, about=about) for kind, (shape, about) in KINDS.items()},
+    "of": Key(OF, about="the input, the collection or the output that is checked; a query names its own"),
+    "otherwise": Key(
+        Choice("consequence", OTHERWISE),
+        about="fail (default): the run commits nothing; warn: it reports the violations; quarantine: the input lacks these rows",
+    ),
+    "name": Key(Words("a name"), about="its name; default: made of the collection, the kind and the columns"),
+}
+RECORD: Record[dict[str, Any]] = Record(
+    lambda _, arguments: arguments, KEYS, "a mapping", "{unique: [order_id], of: orders}"
+)
+
+
+class OneCheck(Shape[_Check]):
+    """A check: the key of its kind, the collection that it is `of`, its consequence and its name."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> _Check:
+        # References of a check count as those of a thing of its own.
+        place = NodePlace(place.path, place.word, place.path)
+        arguments = RECORD.read(node, place, notes)
+        assert isinstance(node, Mapping), "it was read as one"
+        words = [word for word, _ in node.entries if word.value in KINDS]
+        if len(words) != 1:
+            problem = f"a check is of one kind, and this is {' and '.join(word.value for word in words) or 'of none'}"
+            hint = f"one of {', '.join(KINDS)}"
+            raise notes.refuse(place.path, problem, (words[1] if words else place.word).span, hint)
+        (word,) = words
+        if word.value == "sql" and "of" in arguments:
+            raise notes.refuse(place.path, "a query names what it is about itself", word.span, "leave `of` out")
+        if word.value != "sql" and "of" not in arguments:
+            raise notes.refuse(place.path, "the key 'of' is missing", word.span, "for example `of: orders`")
+        return _Check(word.value, arguments.pop(word.value), word.span, place.path, **arguments)
+
+    def _schema(self) -> JsonSchema:
+        return RECORD.schema() | {"oneOf": [{"required": [kind]} for kind in KINDS]}
+
+
+CHECKS = Many(OneCheck(), "a list of checks", least=0)
+
+
+@dataclass
+class Checks:
+    """The checks of a file with the collections, outputs and quarantines that they become."""
+
+    checks: dict[str, CheckSpec]
+    collections: dict[str, model.CollectionSpec]
+    quarantines: dict[str, tuple[Quarantine, ...]]
+
+    def sections(self, written: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return the sections of a file with those of its checks: the output of each is a log in the state."""
+        logs = {name: model.OutputSpec(check.name, check.name) for name, check in self.checks.items()}
+        both = {"collections": written["collections"] | self.collections, "outputs": written["outputs"] | logs}
+        return written | both | {"checks": self.checks, "quarantines": self.quarantines}
+
+
+def expanded(found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks, Mapping]:
+    """Return the checks of a file with their collections, and its tree with their names among those of collections and outputs, so that all refer to them.
+
+    `found` has the sections that could be read. Notes checks whose names are taken, or that can't put rows aside.
+    """
+    made = Checks({}, {}, {})
+    written: Items[_Check] = found.pop("checks", ())
+    inputs = {name.value for name, _ in found.get("inputs", ())}
+    sections = {name: root.get(name) for name in ("inputs", "collections", "outputs")}
+    taken = {
+        word.value: word.span for node in sections.values() if isinstance(node, Mapping) for word, _ in node.entries
+    }
+    outputs = [output for _, output in found.get("outputs", ())]
+    aside = {check.of.value for check in written if check.of and check.otherwise == "quarantine"} & inputs
+    read = {output.name.value: output.source.value for output in outputs}
+    for each in written:
+        each = _of_source(each, read, notes)
+        try:
+            title = each.name.value if each.name else _default_name(each)
+            name = Text(re.sub(r"\W+", "_", title).strip("_"), each.name.span if each.name else each.span)
+            if not name.value or name.value in taken:
+                problem = (
+                    f"its name, {name.value!r}, is taken, at {taken[name.value]}"
+                    if name.value
+                    else "no letter is in its name"
+                )
+                raise notes.refuse(each.place, problem, name.span, "give it another: `name: orders are known`")
+            taken[name.value] = name.span
+            check, operators = _check(each, name, title if each.name else name.value, outputs, notes)
+            if each.otherwise == "quarantine":
+                _refuse_quarantine(each, inputs, notes)
+        except Refused:
+            continue
+        made.checks[name.value] = check
+        for reference in notes.references:
+            if reference.owner == each.place:
+                reference.owner, reference.path = f"collections.{name.value}", each.place
+        of = each.of
+        if of is not None and of.value in aside:
+            of = Text(of.value + UNCHECKED, of.span) if each.otherwise == "quarantine" else of
+        if isinstance(operators, model.Query):
+            made.collections[name.value] = model.CollectionSpec(name, operators)
+            continue
+        assert of is not None, "only a query has none"
+        made.collections[name.value] = model.CollectionSpec(name, (of,), operators)
+        if each.otherwise == "quarantine":
+            whole = of.value.removesuffix(UNCHECKED)
+            made.quarantines[whole] = (*made.quarantines.get(whole, ()), Quarantine(name, _kept(operators)))
+    if not made.checks:
+        return made, root
+    return made, _with_names(root, list(made.checks.values()))
+
+
+def _of_source(check: _Check, read: dict[str, str], notes: Notes) -> _Check:
+    """Return a check of an output as one of the collection that the output is written from."""
+    if check.of is None:
+        return check
+    of = check.of
+    if of.value in read:
+        of = Text(read[of.value], of.span)
+    notes.references.append(Reference(of, check.place))
+    return replace(check, of=of)
+
+
+def _default_name(check: _Check) -> str:
+    """Return a check's name, of its collection, kind and columns."""
+    columns: list[str] = []
+    if check.kind in ("unique", "not_null"):
+        columns = [column.value for column in check.argument]
+    elif check.kind in ("in", "refers"):
+        columns = [column.value for column, _ in check.argument]
+    elif check.kind == "row":
+        columns = [check.argument.value]
+    return "_".join([*([check.of.value] if check.of else []), check.kind, *columns])
+
+
+def _refuse_quarantine(check: _Check, inputs: set[str], notes: Notes) -> None:
+    """Refuse to put rows aside where that has no meaning."""
+    if check.kind not in ("not_null", "row", "in", "refers"):
+        problem = f"`{check.kind}` is no property of a single row, so no row can be put aside for it"
+        raise notes.refuse(check.place, problem, check.span, "use `otherwise: fail` or `otherwise: warn`")
+    if check.of is not None and check.of.value not in inputs:
+        problem = f"rows of inputs can be put aside, and '{check.of.value}' is computed"
+        hint = "check the inputs that it is computed from, or filter it, or use `otherwise: fail`"
+        raise notes.refuse(check.place, problem, check.of.span, hint)
+
+
+def quoted(column: str) -> str:
+    """Return a column's name as an expression.
+
+    >>> quoted('a"b')
+    '"a""b"'
+    """
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _check(
+    check: _Check, name: Text, title: str, outputs: list[model.OutputSpec], notes: Notes
+) -> tuple[CheckSpec, tuple[operator_model.Operator, ...] | model.Query]:
+    """Return a check, and the operators or the query by which its collection has the violations."""
+    spec = partial(CheckSpec, name, title, check.kind, check.of, check.otherwise, check.span, check.place)
+    given = check.argument
+    if isinstance(given, model.Query):
+        return spec(), given
+    if check.kind in ("change", "fresh"):
+        measures, operators = _measured(check, outputs, notes)
+        return spec(measures), operators
+    return spec(), _violations(check)
+
+
+def _violations(check: _Check) -> tuple[operator_model.Operator, ...]:
+    """Return the operators after which a collection has its violations."""
+    around: dict[str, Any] = {"span": check.span, "place": f"{check.place}.{check.kind}"}
+    given = check.argument
+
+    def filtered(condition: str, text: Text) -> operator_model.Filter:
+        return operator_model.Filter(Text(condition, text.span), **around)
+
+    def there(columns: Items[Text]) -> str:
+        return " and ".join(f"{quoted(column.value)} is not null" for column in columns)
+
+    if check.kind == "unique":
+        rows = "rows"
+        while rows in {column.value for column in given}:
+            rows += "_"
+        by = tuple(map(operator_model.GroupColumn, given))
+        counted = operator_model.Reduce(by, ((Text(rows, check.span), Text("count(*)", check.span)),), **around)
+        return counted, filtered(f"{rows} > 1 and {there(given)}", given[0])
+    if check.kind == "not_null":
+        return (filtered(" or ".join(f"{quoted(column.value)} is null" for column in given), given[0]),)
+    if check.kind == "row":
+        return (operator_model.Filter(_negated(given), **around),)
+    if check.kind == "in":
+        return (filtered(" or ".join(_outside(column, values) for column, values in given), given[0][0]),)
+    (other, _), pairs = given[0][1], tuple((column, found) for column, (_, found) in given)
+    columns = [column for column, _ in given]
+    return operator_model.Antijoin(other, pairs, **around), filtered(there(columns), columns[0])
+
+
+def _outside(column: Text, values: tuple[str, ...]) -> str:
+    return f"{quoted(column.value)} not in ({', '.join(values)})"
+
+
+def _negated(condition: Text) -> Text:
+    """Return the condition of the rows that violate another one; a null violates nothing. Places in it are those of the file."""
+    return _within("not (", condition, ")")
+
+
+def _within(before: str, text: Text, after: str) -> Text:
+    moves = ((0, len(before), 0, 0),)
+    return Expanded(f"{before}{text.value}\n{after}", text.span, text.inset, written=text, moves=moves)
+
+
+def _kept(operators: tuple[operator_model.Operator, ...]) -> tuple[tuple[operator_model.Operator, ...], ...]:
+    """Return the parts of an input without its violations, which are disjoint: the operators of each."""
+    first = operators[0]
+    around: dict[str, Any] = {"span": first.span, "place": first.place}
+    if isinstance(first, operator_model.Filter):
+        return ((operator_model.Filter(_within("coalesce(not (", first.condition, "), true)"), **around),),)
+    assert isinstance(first, operator_model.Antijoin), "a check of single rows begins with one of these"
+    there = " and ".join(f"{quoted(column.value)} is not null" for column, _ in first.on)
+    text = first.on[0][0].span
+    found = operator_model.Filter(Text(there, text), **around), operator_model.Semijoin(first.right, first.on, **around)
+    return found, (operator_model.Filter(Text(f"not ({there})", text), **around),)
+
+
+def _measured(
+    check: _Check, outputs: list[model.OutputSpec], notes: Notes
+) -> tuple[tuple[Measure, ...], tuple[operator_model.Operator, ...]]:
+    """Return the measures of a check, and the operators after which its collection has one record with their values."""
+    measures: list[Measure] = []
+    columns: list[tuple[Text, Text]] = [(Text(ROWS, check.span), Text("count(*)", check.span))]
+    for index, (expression, bound) in enumerate(check.argument):
+        written = expression.value.strip()
+        if check.kind == "fresh":
+            number, unit = re.fullmatch(r"(\d+) ?(\w+)", bound.value).groups()  # type: ignore[union-attr]  # its shape
+            limit = Limit(None, int(number) * LENGTHS[unit] * 1e6, relative=False, written=bound.value)
+        else:
+            limit = bound
+        if check.kind == "change" and written == REMOVED:
+            measures.append(Measure(written, limit, output=_output_of(check, expression, outputs, notes)))
+        elif check.kind == "change" and written == "rows":
+            measures.append(Measure(written, limit, ROWS))
+        else:
+            column = f"{MEASURE}{index}"
+            measures.append(Measure(written, limit, column))
+            columns.append((Text(column, expression.span), expression))
+    around: dict[str, Any] = {"span": check.span, "place": f"{check.place}.{check.kind}"}
+    return tuple(measures), (operator_model.Reduce((), tuple(columns), **around),)
+
+
+def _output_of(check: _Check, word: Text, outputs: list[model.OutputSpec], notes: Notes) -> str:
+    """Return the output whose log has a collection, for the number of rows that a commit removes from it."""
+    of = cast("Text", check.of)
+    for output in outputs:
+        if of.value in (output.source.value, output.name.value):
+            return output.name.value
+    problem = f"removed rows are counted in the log of an output, and '{of.value}' is none"
+    hint = "write it as an output, or bound the number of rows: `rows: [-5%, +50%]`"
+    raise notes.refuse(check.place, problem, word.span, hint)
+
+
+def _with_names(root: Mapping, checks: list[CheckSpec]) -> Mapping:
+    """Return a file's tree in which the names of checks are those of collections and outputs."""
+    entries = dict.fromkeys(("collections", "outputs"))
+    whole: dict[str, tuple[Text, Node]] = {word.value: (word, node) for word, node in root.entries}
+    for section in entries:
+        word, node = whole.get(section, (Text(section, root.span), Mapping((), root.span, flow=True)))
+        if isinstance(node, Mapping):
+            # An output that names its source needs no reference of its own.
+            named = Mapping(
+                ((Text("from", root.span), Scalar(Text("", root.span), "str", plain=True)),), root.span, flow=True
+            )
+            more = tuple((check.name, named) for check in checks)
+            whole[section] = word, Mapping((*node.entries, *more), node.span, node.flow)
+    return Mapping(tuple(whole.values()), root.span, root.flow)

@@ -1,0 +1,275 @@
+"""Checks: a run commits nothing where one fails, reports where one warns, and leaves out the rows that one puts aside; each command that changes a state obeys."""
+
+import json
+import signal
+from collections import Counter
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.cases import cases
+from tests.cli.test_watch import Watch
+from tests.harness import contents, files
+
+COLUMNS = '{id: int64, person: int64?, amount: int64?, at: "datetime[us]?"}'
+BASE = f"""\
+inputs:
+  orders: {{path: orders/, format: append, columns: {COLUMNS}}}
+  people: {{path: people/, format: append, columns: {{pid: int64, city: string}}}}
+collections:
+  sums: {{from: orders, apply: [{{reduce: {{by: [person], total: sum(amount)}}}}]}}
+outputs: {{orders: out/orders/, sums: out/sums/}}
+checks:
+"""
+HEAD = "id,person,amount,at\n"
+
+
+@pytest.fixture
+def checked(shop):
+    """Return a folder whose pipeline has the checks that the test writes, with two orders and their people."""
+
+    def write(checks, base=BASE):
+        return shop.write("p.yaml", base + "".join(f"  - {check}\n" for check in checks))
+
+    def order(name, *rows):
+        shop.write(f"orders/{name}.csv", HEAD + "".join(",".join(map(str, row)) + "\n" for row in rows))
+
+    shop.checks, shop.order = write, order
+    shop.write("people/1.csv", "pid,city\n1,Rome\n2,Oslo\n")
+    order("1", (1, 1, 10, "2026-01-01T00:00"), (2, 2, 20, "2026-01-01T01:00"))
+    return shop
+
+
+def left_alone(shop, *arguments):
+    """Run what a check stops; return its message. Nothing is there that was not."""
+    before = files(shop.folder / "out", shop.folder / ".dd")
+    result = shop("run", "p.yaml", *arguments)
+    assert result.code == 7, result.err
+    assert files(shop.folder / "out", shop.folder / ".dd") == before
+    return result.err
+
+
+@cases("""
+check → row → words
+{unique: [id], of: orders}                       → 1,2,5,          → {id: 1, rows: 2}
+{not_null: [person, amount], of: orders}         → 3,,5,           → {id: 3, person: null, amount: 5, at: null}
+{row: amount < 50, of: orders}                   → 3,1,50,         → {id: 3, person: 1, amount: 50, at: null}
+{in: {person: [1, 2]}, of: orders}               → 3,4,5,          → {id: 3, person: 4, amount: 5, at: null}
+{refers: {person: people.pid}, of: orders}       → 3,4,5,          → {id: 3, person: 4, amount: 5, at: null}
+{row: total < 50, of: sums}                      → 3,2,30,         → {person: 2, total: 50}
+{sql: select sum(amount) from orders having sum(amount) > 50} → 3,2,30, → 60
+{change: {rows: 49%}, of: orders}                → 3,2,30,         → rows changed from 2 to 3 (+50.0%), outside of 49%
+{change: {"sum(amount)": [-5, 20]}, of: orders}  → 3,2,30,         → sum(amount) changed from 30 to 60 (+100.0%), outside of [-5, 20]
+""")
+def test_a_run_that_a_check_stops(checked, check, row, words):
+    checked.checks([check])
+    assert checked("run", "p.yaml").code == 0
+    checked.write("orders/2.csv", f"{HEAD}{row}\n")
+    err = left_alone(checked)
+    assert words in err
+    assert "nothing is committed" in err
+    assert left_alone(checked, "--dry-run") == err
+    checked.write("orders/2.csv", HEAD)  # the file is read again
+    assert checked("run", "p.yaml").code == 0
+
+
+def test_the_first_run(checked):
+    checked.checks(["{row: amount < 20, of: orders}"])
+    assert "1 violation: 1 new" in left_alone(checked)
+    assert not (checked.folder / ".dd/p/manifest").exists() or not [*(checked.folder / ".dd/p/manifest").iterdir()]
+
+
+def test_nulls_violate_no_condition(checked):
+    checked.order("2", (1, "", "", ""), (1, "", "", ""))
+    checks = ["{row: amount < 50, of: orders}", "{in: {person: [1, 2]}, of: orders}"]
+    checked.checks([*checks, "{refers: {person: people.pid}, of: orders}", "{unique: [person], of: orders}"])
+    assert checked("run", "p.yaml").code == 0
+
+
+def test_several_checks_fail(checked):
+    checked.checks(
+        ["{row: amount < 20, of: orders}", "{unique: [id], of: orders, otherwise: warn}", "{row: id > 1, of: orders}"]
+    )
+    err = left_alone(checked)
+    assert [line.partition(" error: ")[2][:9] for line in err.splitlines() if " error: " in line] == [
+        "checks[0]",
+        "checks[2]",
+    ]
+
+
+def test_a_warning_commits(checked):
+    checked.checks(["{row: amount < 20, of: orders, otherwise: warn}"])
+    result = checked("run", "p.yaml")
+    assert (result.code, "warn   orders_row_amount_20: 1 violation: 1 new" in result.err) == (0, True)
+    checked.order("2", (3, 1, 30, ""), (4, 1, 40, ""))
+    assert "3 violations: 2 new, 1 known" in checked("run", "p.yaml").err
+    assert "checks" not in checked("run", "p.yaml").err
+    log = checked("sql", "--from", "p.yaml", "select id from orders_row_amount_20 order by id", "-o", "csv")
+    assert log.out.split() == ["id", "2", "3", "4"]
+
+
+def test_an_accepted_violation(checked):
+    checked.checks(["{name: no large ones, row: amount < 20, of: orders}"])
+    assert "takes a reason" in checked("run", "p.yaml", "--accept", "no large ones").err
+    assert "no check is named" in checked("run", "p.yaml", "--accept", "x", "--reason", "r").err
+    assert checked("run", "p.yaml", "--accept", "no large ones", "--reason", "it is Christmas").code == 0
+    result = checked("checks", "p.yaml")
+    assert result.code == 7
+    assert "it is Christmas" in result.out
+    checked.order("2", (3, 1, 5, ""))
+    assert "1 violation: 0 new, 1 known" in left_alone(checked)  # for one commit only
+
+
+def test_reports(checked):
+    checked.checks(["{row: amount < 20, of: orders}", "{unique: [id], of: orders}"])
+    assert checked("run", "p.yaml", "--summary", "s.json").code == 7
+    error = json.loads((checked.folder / "s.json").read_text())["error"]
+    assert error["exit_code"] == 7
+    assert [(each["title"], each["violations"], each["first"]) for each in error["checks"]] == [
+        ("orders_row_amount_20", 1, ["{id: 2, person: 2, amount: 20, at: 2026-01-01 01:00:00}"])
+    ]
+    assert "orders_unique_id: no run has judged it" in checked("checks", "p.yaml").out
+    summary = checked("run", "p.yaml", "--accept", "orders_row_amount_20", "--reason", "x", "-o", "json")
+    assert json.loads(summary.out)["checks"]["orders_unique_id"]["passed"]
+    assert json.loads(summary.out)["outputs"].keys() == {"orders", "sums"}
+    assert checked("checks", "p.yaml", "--junit", "c.xml").code == 7
+    suite = ET.parse(checked.folder / "c.xml").getroot()[0]  # noqa: S314 - our own
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    found = json.loads(checked("checks", "p.yaml", "-o", "json").out)
+    assert {name: each["violations"] for name, each in found["checks"].items()} == {
+        "orders_row_amount_20": 1,
+        "orders_unique_id": 0,
+    }
+
+
+def test_rows_put_aside_come_back(checked):
+    checked.checks(
+        [
+            "{refers: {person: people.pid}, of: orders, otherwise: quarantine}",
+            "{row: amount > 0, of: orders, otherwise: quarantine}",
+        ]
+    )
+    checked.order("2", (3, 7, 30, ""), (4, "", 40, ""), (5, 8, -1, ""))
+    assert "aside  orders_refers_person: 2 rows put aside: 2 new" in checked("run", "p.yaml").err
+    assert sorted(row[0] for row in contents(checked.folder / "out/orders")) == [1, 2, 4]
+    checked.write("people/2.csv", "pid,city\n7,Cork\n8,Cork\n")
+    assert "aside  orders_row_amount_0: 1 row put aside" in checked("run", "p.yaml").err
+    assert sorted(row[0] for row in contents(checked.folder / "out/orders")) == [1, 2, 3, 4]
+    assert not contents(checked.folder / ".dd/p/logs/orders_refers_person")
+
+
+def test_a_new_check_of_an_old_state(checked):
+    checked.checks(["{unique: [id], of: orders}"])
+    assert checked("run", "p.yaml").code == 0
+    checked.checks(["{unique: [id], of: orders}", "{row: amount < 20, of: orders}"])
+    assert "1 violation: 1 new" in left_alone(checked)
+    assert "1 violation: 1 new" in left_alone(checked, "--full-refresh", "all")
+    checked.checks(["{row: amount < 21, of: orders}"])
+    assert checked("run", "p.yaml").code == 0
+    checked.checks(["{unique: [id], of: orders}"])  # one that was there before
+    assert checked("run", "p.yaml").code == 0
+
+
+def test_other_commands_that_commit(checked):
+    checked.checks(["{refers: {person: people.pid}, of: orders}"])
+    assert checked("run", "p.yaml").code == 0
+    before = files(checked.folder / "out", checked.folder / ".dd")
+    result = checked("retract", "p.yaml", "people/1.csv")
+    assert (result.code, "2 violations: 2 new" in result.err) == (7, True)
+    assert files(checked.folder / "out", checked.folder / ".dd") == before
+    assert checked("run", "p.yaml", "--full-refresh", "all").code == 0
+
+
+def test_downstream_pipelines_are_skipped(checked):
+    checked.checks(["{row: amount < 20, of: orders}"])
+    checked.write("q.yaml", "inputs: {orders: out/orders/}\noutputs: {copy: {path: out/copy/, from: orders}}\n")
+    result = checked("run", "p.yaml", "q.yaml")
+    assert result.code == 7
+    assert "q.yaml: skipped" in result.err
+
+
+def test_fresh_rows(checked):
+    checked.checks(["{fresh: {max(at): 2h}, of: orders}", "{fresh: {max(at): 100 days}, of: people}"])
+    assert "no column is named `at`" in checked("check", "p.yaml").err
+    checked.checks(["{fresh: {max(at): 2h}, of: orders}"])
+    assert "max(at) is 3 hours old, more than 2h" in left_alone(checked, "--now", "2026-01-01T04:00")
+    assert checked("run", "p.yaml", "--now", "2026-01-01T03:00").code == 0
+    assert checked("run", "p.yaml", "--now", "2026-01-01T03:00:00.1").code == 7  # nothing is new, and it is too old
+    assert checked("checks", "p.yaml", "--now", "2026-01-01T03:00").code == 0
+    assert "max(at) is" in checked("checks", "p.yaml").out
+
+
+def test_removed_rows(shop):
+    base = BASE.replace("format: append, columns: {id", "format: snapshots, columns: {id", 1)
+    shop.write("p.yaml", base + "  - {change: {removed: 40%}, of: orders}\n")
+    shop.write("people/1.csv", "pid,city\n1,Rome\n")
+    shop.write("orders/1.csv", HEAD + "".join(f"{at},1,1,\n" for at in range(5)))
+    assert shop("run", "p.yaml").code == 0
+    shop.write("orders/2.csv", HEAD + "".join(f"{at},1,1,\n" for at in range(2)))
+    assert "3 rows removed of 5, more than 40%" in left_alone(shop)
+    shop.write("orders/2.csv", HEAD + "".join(f"{at},1,1,\n" for at in range(3)))
+    assert shop("run", "p.yaml").code == 0
+
+
+def test_a_test_expects_violations(checked):
+    checked.checks(["{row: amount < 20, of: orders, name: small}"])
+    test = "tests:\n  - {name: s, given: {orders: [{id: 1, person: 1, amount: 30}]}, expect: {collection: small, contents: [{id: 1, person: 1, amount: 30}]}}\n"
+    path = checked.folder / "p.yaml"
+    path.write_text(path.read_text() + test)
+    assert checked("test", "p.yaml").code == 0, checked("test", "p.yaml").err
+    path.write_text(path.read_text().replace("amount: 30}]}}", "amount: 31}]}}"))
+    assert checked("test", "p.yaml").code == 1
+
+
+def test_columns_of_the_log(shop):
+    shop.write(
+        "p.yaml",
+        "inputs: {a: {path: a/, format: append, columns: {time: int64, diff: int64}}}\ncollections: {b: {from: a, apply: [{project: [time]}, {rename: {time: t}}]}}\noutputs: {b: out/}\nchecks: [{row: diff > 0, of: a, otherwise: warn}]\n",
+    )
+    shop.write("a/1.csv", "time,diff\n1,0\n")
+    assert "1 violation" in shop("run", "p.yaml").err
+    assert contents(shop.folder / ".dd/p/logs/a_row_diff_0") == Counter({(1, 0): 1})
+
+
+def test_a_watch_goes_on(checked):
+    checked.write("orders.yaml", BASE + "  - {row: amount < 50, of: orders}\n")
+    watch = Watch(checked.folder, {})
+    try:
+        assert watch.run()["checks"]["orders_row_amount_50"]["passed"]
+        checked.order("2", (3, 1, 50, ""))
+        assert watch.until("error")["error"]["exit_code"] == 7
+        checked.order("2", (3, 1, 49, ""))
+        assert watch.run()["outputs"]["orders"]["rows"] == 1
+        assert watch.end(signal.SIGTERM)[0] == 0
+    finally:
+        watch.watchdog.cancel()
+        watch.process.kill()
+        watch.process.communicate()
+
+
+@cases("""
+check → message
+{unique: [id], of: orders, otherwise: quarantine}                           → 8:6: checks[0]: `unique` is no property of a single row, so no row can be put aside for it
+{row: total > 1, of: sums, otherwise: quarantine}                           → 8:26: checks[0]: rows of inputs can be put aside, and 'sums' is computed
+{refers: {person: sums.person}, of: orders, otherwise: quarantine}          → 8:6: checks[0]: rows of 'orders' would be put aside for a collection that is computed from them: sums
+{unique: [id], row: id > 1, of: orders}                                     → 8:20: checks[0]: a check is of one kind, and this is unique and row
+{of: orders}                                                                → 8:5: checks[0]: a check is of one kind, and this is of none
+{unique: [id]}                                                              → 8:6: checks[0]: the key 'of' is missing
+{unique: [id], of: others}                                                  → 8:24: checks[0]: no input or collection is named 'others'
+{sql: select 1 from orders, of: orders}                                     → 8:6: checks[0]: a query names what it is about itself
+{change: {removed: 5%}, of: people}                                         → 8:15: checks[0]: removed rows are counted in the log of an output, and 'people' is none
+{change: {rows: [5%, 6]}, of: orders}                                       → 8:21: checks[0].change.rows: one end is a percentage, the other is not
+{change: {rows: [6, 5]}, of: orders}                                        → 8:21: checks[0].change.rows: the least change is greater than the greatest
+{change: {max(at): 5%}, of: orders}                                         → 8:6: checks[0].change: 'max(at)' is datetime[us], and a change is measured of numbers
+{fresh: {max(id): 2h}, of: orders}                                          → 8:6: checks[0].fresh: 'max(id)' is int64, and a time has an age
+{fresh: {max(at): soon}, of: orders}                                        → 8:23: checks[0].fresh.max(at): 'soon' can't be a length of time
+{row: amont > 1, of: orders}                                                → 8:11: checks[0].row: no column is named `amont`
+{in: {person: [null]}, of: orders}                                          → 8:20: checks[0].in.person[0]: must be a value, found nothing
+{refers: {person: people}, of: orders}                                      → 8:23: checks[0].refers.person: must be a column of a collection, found 'people'
+{name: sums, unique: [id], of: orders}                                      → 8:12: checks[0]: its name, 'sums', is taken
+""")
+def test_refused_checks(checked, check, message):
+    checked.checks([check])
+    err = checked("check", "p.yaml").err
+    place, _, problem = message.partition(": ")
+    assert f"p.yaml:{place}: error: {problem}" in err, err

@@ -1,0 +1,222 @@
+"""Checks of random pipelines, judged by plain Python over the collections after each run: what is visible, what is put aside, and what each check counts."""
+
+import tempfile
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ddcli.driver.run import run
+from ddcli.errors import CheckError, CheckErrors
+from ddcli.store.state.manifest import read_newest
+from tests.draws import many
+from tests.harness import contents, files, write_log
+from tests.judge.sizes import cut
+from tests.judge.test_arrival import die
+from tests.spark.support import Here, started
+
+ORDERS, PEOPLE = ("id", "person", "amount", "status"), ("pid", "city")
+KEPT = ("fail", "warn", "quarantine")
+
+
+class Rows:
+    """Conditions of single rows, each in the file's words and in Python: whether a row violates it."""
+
+    def __init__(self, people):
+        self.people = people
+
+    def not_null(self, columns):
+        return lambda row: any(row[ORDERS.index(column)] is None for column in columns)
+
+    def row(self, condition):
+        at = {
+            "amount >= 0 and amount < 4": lambda row: row[2] is not None and not 0 <= row[2] < 4,
+            "id <> person": lambda row: row[1] is not None and row[0] == row[1],
+            "status = 'open' or amount > 1": lambda row: (
+                row[3] is not None and row[3] != "open" and row[2] is not None and row[2] <= 1
+            ),
+        }
+        return at[condition]
+
+    def in_(self, columns):
+        ((column, values),) = columns.items()
+        return lambda row: row[ORDERS.index(column)] is not None and row[ORDERS.index(column)] not in values
+
+    def refers(self, columns):
+        known = {pid for pid, _ in self.people}
+        assert list(columns) == ["person"]
+        return lambda row: row[1] is not None and row[1] not in known
+
+
+@st.composite
+def a_check(draw):
+    """Give a check as a file has it."""
+    kind = draw(st.sampled_from(["unique", "not_null", "row", "in", "refers", "sql", "change"]))
+    given = {
+        "unique": st.sampled_from([["id"], ["person"], ["person", "status"]]),
+        "not_null": st.sampled_from([["amount"], ["person", "status"]]),
+        "row": st.sampled_from(["amount >= 0 and amount < 4", "id <> person", "status = 'open' or amount > 1"]),
+        "in": st.sampled_from([{"status": ["open", "paid"]}, {"amount": [0, 1, 2, 3]}]),
+        "refers": st.just({"person": "people.pid"}),
+        "sql": st.just("select status, count(*) as n from orders group by status having count(*) > 3"),
+        "change": st.sampled_from([{"rows": [-2, 3]}, {"sum(amount)": ["-50%", "100%"]}, {"rows": "80%"}]),
+    }
+    single = kind in ("not_null", "row", "in", "refers")
+    check = {kind: draw(given[kind]), "otherwise": draw(st.sampled_from(KEPT if single else KEPT[:2]))}
+    if kind != "sql":
+        check["of"] = draw(st.sampled_from(["orders", "open"])) if check["otherwise"] != "quarantine" else "orders"
+    return check
+
+
+@st.composite
+def histories(draw):
+    """Give the updates of some runs: orders and people, some of which are taken back later."""
+    order = st.tuples(
+        st.integers(0, 5),
+        st.sampled_from([None, 0, 1, 2]),
+        st.sampled_from([None, -1, 0, 1, 3, 5]),
+        st.sampled_from([None, "open", "open", "paid", "lost"]),
+    )
+    steps, there = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        gone = draw(st.lists(st.sampled_from(there), max_size=2, unique=True)) if there else []
+        new = draw(st.lists(order, max_size=4))
+        there = [row for row in dict.fromkeys([*there, *new]) if row not in gone or row in new]
+        people = draw(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["Rome", "Oslo"])), min_size=1, max_size=2))
+        steps.append((new, gone, people))
+    return steps
+
+
+def judged(check, orders, people, before):
+    """Return the violations of a check as a multiset, or the number of measures out of range, by its definition."""
+    kind, of = next(name for name in check if name not in ("otherwise", "of", "name")), check.get("of")
+    rows = Counter({row: n for row, n in orders.items() if of != "open" or row[3] == "open"})
+    given = check[kind]
+    if kind == "unique":
+        groups = Counter()
+        for row, n in rows.items():
+            key = tuple(row[ORDERS.index(column)] for column in given)
+            if None not in key:
+                groups[key] += n
+        return Counter({(*key, n): 1 for key, n in groups.items() if n > 1})
+    if kind == "sql":
+        groups = Counter()
+        for row, n in rows.items():
+            groups[row[3]] += n
+        return Counter({(status, n): 1 for status, n in groups.items() if n > 3})
+    if kind == "change":
+        ((name, bound),) = given.items()
+        value = sum(rows.values()) if name == "rows" else sum((row[2] or 0) * n for row, n in rows.items())
+        return value, bound, before
+    bad = getattr(Rows(people), kind + "_" * (kind == "in"))(given)
+    return Counter({row: n for row, n in rows.items() if bad(row)})
+
+
+def out_of_range(value, bound, before):
+    """Return whether a measure changed by too much."""
+    ends = bound if isinstance(bound, list) else [f"-{bound}", bound]
+    least, most = (float(end.rstrip("%")) / 100 * abs(before) if isinstance(end, str) else end for end in ends)
+    return not least <= value - before <= most
+
+
+@settings(
+    max_examples=many(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(
+    checks=st.lists(a_check(), min_size=1, max_size=4),
+    steps=histories(),
+    chance=st.none() | st.tuples(st.sampled_from([1, 3]), st.integers(0, 9)),
+    seed=st.none() | st.integers(0, 9),
+    deaths=st.lists(st.none() | st.integers(0, 40), min_size=4, max_size=4),
+)
+def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths):
+    checks = [{**check, "name": f"check {at}"} for at, check in enumerate(checks)]
+    said = {
+        "inputs": {
+            "orders": {
+                "path": "in/orders/",
+                "columns": {"id": "int64", "person": "int64?", "amount": "int64?", "status": "string?"},
+            },
+            "people": {"path": "in/people/", "columns": {"pid": "int64", "city": "string"}},
+        },
+        "collections": {"open": {"from": "orders", "apply": [{"filter": "status = 'open'"}]}},
+        "outputs": {"orders": "out/orders/", "open": "out/open/"},
+        "checks": checks,
+    }
+    with (
+        tempfile.TemporaryDirectory() as place,
+        nullcontext() if chance is None else cut(*chance),
+        started(Here(seed or 0)),
+    ):
+        folder = Path(place)
+        (folder / "p.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
+        raw, people, measures = Counter(), Counter(), {}
+        for number, (new, gone, arrived) in enumerate(steps):
+            updates = Counter(new)
+            updates.subtract({row: raw[row] for row in gone if raw[row]})
+            raw.update(updates)
+            people.update(arrived)
+            rows = [(*row, number, n) for row, n in updates.items() if n]
+            write_log(
+                folder / f"in/orders/{number}.parquet",
+                rows,
+                {"id": int, "person": int, "amount": int, "status": str, "time": int, "diff": int},
+            )
+            found = [(*row, number, n) for row, n in Counter(arrived).items()]
+            write_log(
+                folder / f"in/people/{number}.parquet", found, {"pid": int, "city": str, "time": int, "diff": int}
+            )
+            raw = +raw
+            judge(folder, checks, raw, people, measures, deaths[number], (seed, number))
+
+
+def judge(folder, checks, raw, people, measures, death, chosen):
+    """Run, and hold what it leaves against the definition. `measures` has the values after the last commit."""
+    seed, number = chosen
+    aside = [check for check in checks if check["otherwise"] == "quarantine"]
+    wanted = {id(check): judged(check, raw, people, None) for check in aside}
+    kept = Counter({row: n for row, n in raw.items() if not any(row in wanted[id(check)] for check in aside)})
+    stopping, verdicts, after = [], {}, dict(measures)
+    for check in checks:
+        name = check["name"].replace(" ", "_")
+        if check["otherwise"] == "quarantine":
+            verdicts[name] = wanted[id(check)]
+            continue
+        found = judged(check, kept, people, measures.get(name))
+        if isinstance(found, tuple):
+            value, bound, before = found
+            after[name] = value
+            bad = before is not None and out_of_range(value, bound, before)
+        else:
+            verdicts[name], bad = found, bool(found)
+        if bad and check["otherwise"] == "fail":
+            stopping.append(name)
+    before = files(folder / "out", folder / ".dd")
+    engine = "local" if seed is None or (seed + number) % 2 else "spark"
+    reason = {"accept": stopping, "reason": "a trial"} if stopping else {}
+    if stopping:
+        with pytest.raises((CheckError, CheckErrors)) as caught:
+            run(folder / "p.yaml", engine=engine)
+        told = getattr(caught.value, "errors", [caught.value])
+        assert sorted(each.verdict["title"].replace(" ", "_") for each in told) == sorted(stopping)
+        assert files(folder / "out", folder / ".dd") == before
+        with pytest.raises((CheckError, CheckErrors)):
+            run(folder / "p.yaml", engine=engine, dry_run=True)
+    if death is None or not die(folder, folder / "p.yaml", None, death, engine=engine, **reason):
+        run(folder / "p.yaml", engine=engine, **reason)
+    manifest = read_newest(folder / ".dd/p")
+    if manifest is None:  # there is no row at all
+        assert not raw
+        return
+    assert contents(folder / "out/orders") == kept
+    assert contents(folder / "out/open") == {row: n for row, n in kept.items() if row[3] == "open"}
+    for name, found in verdicts.items():
+        assert contents(folder / ".dd/p/logs" / name) == found, name
+        assert manifest.cache["checks"][name]["violations"] == found.total()
+    assert {each["check"] for each in manifest.cache.get("accepted", ())} >= set(stopping)
+    measures.clear()
+    measures.update(after)
