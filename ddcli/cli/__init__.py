@@ -17,6 +17,7 @@
 * functions: `dd functions`
 * import_: `dd import`
 * init: `dd init`
+* lineage: `dd lineage`
 * log: `dd log`
 * log_compact: `dd log compact`
 * main: the group of all commands, and the exit code of each error

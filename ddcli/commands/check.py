@@ -108,6 +108,15 @@ class Checked:
         }
 
 
+def bound_pipeline(path: Path) -> BoundPipeline:
+    """Return the pipeline of a file with the columns of its inputs, or raise all its errors. No row is read."""
+    checked = check(path)
+    if checked.errors:
+        raise checked.errors[0] if len(checked.errors) == 1 else SpecErrors(checked.errors)
+    assert checked.bound is not None, "without errors all inputs are known"
+    return checked.bound
+
+
 def _texts(schema: Schema) -> dict[str, str]:
     return {name: str(kind) for name, kind in schema.items()}
 

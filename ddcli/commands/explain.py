@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.commands.check import check
-from ddcli.errors import SpecErrors
+from ddcli.commands.check import bound_pipeline
 from ddcli.job.paths import state_of
 from ddcli.render.view import View, view_of
 from ddcli.store.state.manifest import read_newest
@@ -21,11 +20,8 @@ def explain(path: Path, state: Path | None = None) -> View:
 
     An input with declared columns needs no file; the columns of others are read from the files' footers.
     """
-    checked = check(path)
-    if checked.errors:
-        raise checked.errors[0] if len(checked.errors) == 1 else SpecErrors(checked.errors)
-    assert checked.bound is not None, "without errors all inputs are known"
-    bound, spec = checked.bound, checked.bound.spec
+    bound = bound_pipeline(path)
+    spec = bound.spec
     state = state or state_of(spec, path.absolute().parent)
     manifest = read_newest(state)
     if manifest is not None:

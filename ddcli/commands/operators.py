@@ -6,9 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from ddcli.commands.check import check
+from ddcli.commands.check import bound_pipeline
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecErrors
 from ddcli.spec import model
 from ddcli.spec.file import read_text
 from ddcli.spec.syntax import compose
@@ -42,11 +41,7 @@ def written_pipeline(path: Path) -> WrittenPipeline:
 
     from ddcli.plan.sql.operator_writer import Unwritten
 
-    checked = check(path)
-    if checked.errors:
-        raise checked.errors[0] if len(checked.errors) == 1 else SpecErrors(checked.errors)
-    bound = checked.bound
-    assert bound is not None, "without errors all inputs are known"
+    bound = bound_pipeline(path)
     text = read_text(path).removeprefix("\ufeff")
     root = compose(text)
     several = _shared(root)

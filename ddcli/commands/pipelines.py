@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from ddcli.errors import Text
     from ddcli.spec.model import InputSpec, Spec
 
 
@@ -45,28 +46,32 @@ class Pipeline:
         """The names of its outputs."""
         return tuple(self.spec.outputs) if self.spec else ()
 
-    def written(self) -> list[Path]:
-        """Return the files that it writes; a log is represented by one file in its directory."""
+    def written(self) -> dict[str, list[Path]]:
+        """Return the files that it writes by output, "" for those of rows put aside; a log is represented by one file in its directory."""
         if self.spec is None:
-            return []
-        texts = [output.path for output in self.spec.outputs.values() if output.path is not None]
-        texts += [text for _, text in logs_aside(self.spec)]
-        targets = [output.target for output in self.spec.outputs.values() if output.target]
-        files = [place_of(target, self._base) for target in targets if target.kind == "parquet"]
-        return files + [real(locate(self._base, text.value)) / "updates.parquet" for text in texts]
+            return {}
+        found = {"": [self._log(text) for _, text in logs_aside(self.spec)]}
+        for name, output in self.spec.outputs.items():
+            found[name] = [self._log(output.path)] if output.path is not None else []
+            if output.target is not None and output.target.kind == "parquet":
+                found[name].append(place_of(output.target, self._base))
+        return found
 
-    def tables(self) -> list[tuple[object, ...]]:
-        """Return the identities of the tables that it writes, without files."""
-        found: list[tuple[object, ...]] = []
-        for output in self.spec.outputs.values() if self.spec else ():
+    def _log(self, text: Text) -> Path:
+        return real(locate(self._base, text.value)) / "updates.parquet"
+
+    def tables(self) -> dict[str, tuple[object, ...]]:
+        """Return the identities of the tables that it writes by output, without files."""
+        found: dict[str, tuple[object, ...]] = {}
+        for name, output in self.spec.outputs.items() if self.spec else ():
             if (target := output.target) is None:
                 continue
             if target.kind == "iceberg":
-                found.append((target.place.value, catalog_of(target.catalog)))
+                found[name] = (target.place.value, catalog_of(target.catalog))
             elif target.kind == DATABASE:
-                found.append((self._database(target.place.value), _unqualified(target.called)))
+                found[name] = (self._database(target.place.value), _unqualified(target.called))
             elif target.kind == "delta":
-                found.append((target.kind, place_of(target, self._base)))
+                found[name] = (target.kind, place_of(target, self._base))
         return found
 
     def _table(self, given: InputSpec) -> tuple[object, ...]:
@@ -85,21 +90,25 @@ class Pipeline:
 
     def reads(self, other: Pipeline) -> bool:
         """Return whether one of its inputs is a log, a table or an arrangement of the other pipeline."""
-        if self.spec is None or other.spec is None:
-            return False
-        tables = other.tables()
-        for given in self.spec.inputs.values():
-            if given.table and self._table(given) in tables:
-                return True
-            if not given.in_files:
-                continue
-            place = real(locate(self._base, given.path.value))
-            if given.arrangement is not None:
-                if place == real(state_of(other.spec, other._base)):
-                    return True
-            elif any(takes(place, path) for path in other.written()):
-                return True
-        return False
+        given = self.spec.inputs.values() if self.spec is not None else ()
+        return any(self.origin(each, other) is not None for each in given)
+
+    def origin(self, given: InputSpec, other: Pipeline) -> str | None:
+        """Return the other pipeline's output, or the collection that it keeps arranged, that an input reads; "" for rows that it has put aside; None if it reads none."""
+        if other.spec is None:
+            return None
+        if given.table:
+            table = self._table(given)
+            found = next((name for name, each in other.tables().items() if each == table), None)
+            if found is not None:
+                return found
+        if not given.in_files:
+            return None
+        place = real(locate(self._base, given.path.value))
+        if given.arrangement is not None:
+            return given.arrangement.value if place == real(state_of(other.spec, other._base)) else None
+        written = other.written().items()
+        return next((name for name, paths in written if any(takes(place, path) for path in paths)), None)
 
 
 def find_pipelines(paths: Iterable[Path]) -> tuple[list[Pipeline], list[Path]]:

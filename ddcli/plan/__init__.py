@@ -13,6 +13,7 @@
 * generation: the choices by which outputs were lowered together, as a state remembers them
 * generations: lowering that keeps the nodes of a state
 * iteration: closing a loop: types, body, identity
+* lineage: the columns of inputs that a column comes from, by value, or because they decide about it
 * literals: values of the file in the types of columns
 * loops: loop variables and the node that binds them
 * presence: a record that exists from the first row of some inputs on

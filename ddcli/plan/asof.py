@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Columns, Keys, Lowering, Node, Origins
+    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Node, Origins
     from ddcli.spec import operator_model
 
 
@@ -51,6 +51,9 @@ class AsofJoin(BinaryNode):
             for name, side, source in self.columns
             if side != "right"
         }
+
+    def value_sources(self, name: str) -> list[InputColumn]:
+        return [(int(side == "right"), source) for each, side, source in self.columns if each == name]
 
     def reads(self, wanted: Columns) -> list[Columns]:
         """Read of the right side all columns that the join has, wanted or not: they decide among records with equal values."""

@@ -17,7 +17,7 @@ from ddcli.plan import physical, words
 from ddcli.plan.cells import INT64, RECORDS, accumulated, cells, finished, has_value, is_accumulable
 from ddcli.plan.logical import columns_of
 from ddcli.plan.loops import level
-from ddcli.plan.node import NO_KEYS, Node, inherited
+from ddcli.plan.node import NO_KEYS, Node, inherited, pairs_of
 from ddcli.plan.shape import arrange, conform, linear, project
 from ddcli.plan.words import ALL
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
-    from ddcli.plan.node import Columns, Keys, Lowering, Origins, Partition, Values
+    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Partition, Values
 
 
 class Reduce(Node):
@@ -55,6 +55,23 @@ class Reduce(Node):
         arguments = [argument for call in self.calls for argument in call.args]
         order = [expression for call in self.calls for expression, _ in call.order_by]
         return [columns_of([expression for _, expression in self.by] + arguments + order)]
+
+    def value_sources(self, name: str) -> list[InputColumn]:
+        if name in dict(self.by):
+            return pairs_of([dict(self.by)[name].columns()])
+        return pairs_of([columns_of(arg for call in self._calls_of(name) for arg in call.args)])
+
+    def value_dependencies(self, name: str) -> list[InputColumn]:
+        called = frozenset[str]().union(*(call.columns() for call in self._calls_of(name)))
+        return pairs_of([called | columns_of(expression for _, expression in self.by)])
+
+    def presence_dependencies(self) -> list[InputColumn]:
+        return pairs_of([columns_of(expression for _, expression in self.by)])
+
+    def _calls_of(self, name: str) -> list[AggregateCall]:
+        """Return the calls of which a result is made; none for a column of the key."""
+        read = dict(self.results)[name].columns() if name in dict(self.results) else frozenset[str]()
+        return [call for at, call in enumerate(self.calls) if f"${at}" in read]
 
     @inherited
     def unique(self) -> Keys:
@@ -299,6 +316,9 @@ class TopK(Grouped, physical.OfGroups):
     @property
     def identity_values(self) -> tuple[Any, ...]:
         return (self.k, self.order_by) if self.is_physical else (self.by, self.k, self.order_by)
+
+    def value_sources(self, name: str) -> list[InputColumn]:
+        return [(0, name)]
 
     @property
     def title(self) -> str:

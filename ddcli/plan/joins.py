@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.node import Columns, Keys, Lowering, Origins
+    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins
 
 
 class BinaryNode(Node):
@@ -90,6 +90,13 @@ class Join(BinaryNode):
                 partners = [(1, other) for one, other in self.on if one == source] if side == "key" else []
                 found[name] = [(int(side == "right"), source), *partners]
         return found
+
+    def value_sources(self, name: str) -> list[InputColumn]:
+        side, source = next((side, source) for each, side, source in self.columns if each == name)
+        if side != "key":
+            return [(int(side == "right"), source)]
+        partners = [(1, other) for one, other in self.on if one == source]
+        return [*([(0, source)] if self.how != "right" else []), *(partners if self.how != "left" else [])]
 
     def reads(self, wanted: Columns) -> list[Columns]:
         left = {source for name, side, source in self.columns if name in wanted and side != "right"}
@@ -169,6 +176,9 @@ class Semijoin(BinaryNode):
 
     def column_origins(self) -> Origins:
         return {name: [(0, name), *((1, other) for one, other in self.on if one == name)] for name in self.schema}
+
+    def value_sources(self, name: str) -> list[InputColumn]:
+        return [(0, name)]
 
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | {one for one, _ in self.on}, frozenset(other for _, other in self.on)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.node import Columns, Graph, Keys, Lowering, Origins
+    from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Lowering, Origins
 
 INT64 = Type("int64")
 
@@ -76,6 +76,9 @@ class Table(Node):
         (found,) = self.inputs
         assert isinstance(found, Source)
         return found
+
+    def value_sources(self, name: str) -> list[InputColumn]:
+        return [(0, name)]
 
 
 class Upsert(Table):
@@ -139,6 +142,12 @@ class Passthrough(Node):
 
     def column_origins(self) -> Origins:
         return self.unchanged()
+
+    def value_dependencies(self, name: str) -> list[InputColumn]:
+        return [(0, name)]
+
+    def presence_dependencies(self) -> list[InputColumn]:
+        return []
 
     @inherited
     def unique(self) -> Keys:
@@ -354,6 +363,12 @@ class Once(Node):
     It stands for rows of SQL that depend on no table: `values`, an aggregate of nothing. A collection without any input can't be written
     to a log, whose times are the inputs'.
     """
+
+    def value_dependencies(self, name: str) -> list[InputColumn]:
+        return []
+
+    def presence_dependencies(self) -> list[InputColumn]:
+        return []
 
     @inherited
     def unique(self) -> Keys:

@@ -102,11 +102,18 @@ Keys = frozenset[Columns]
 NO_KEYS: Keys = frozenset()
 
 
-Origins = dict[str, list[tuple[int, str]]]
+InputColumn = tuple[int, str]
+"""The number of an input, and one of its columns."""
+Origins = dict[str, list[InputColumn]]
 Partition = tuple[tuple[str, "Type"], ...] | None
 """The columns that a collection is partitioned by, each with the type that it had at the exchange, which decided its lanes. None: nothing is known."""
 Values = dict[str, Any]
 """Values of some of a record's columns."""
+
+
+def pairs_of(columns: Iterable[Iterable[str]]) -> list[InputColumn]:
+    """Return the columns of each input, one list, in order."""
+    return [(at, name) for at, names in enumerate(columns) for name in sorted(names)]
 
 
 class LoopName(NamedTuple):
@@ -195,6 +202,18 @@ class Node:
     def reads(self, wanted: Columns) -> list[Columns]:
         """Return the columns of each input that the node reads to compute its `wanted` columns; by default all."""
         return [frozenset(child.schema) for child in self.inputs]
+
+    def value_sources(self, name: str) -> list[InputColumn]:
+        """Return the columns of inputs that a column's values are made of; those that only decide which of them it has are left out where that is known."""
+        return self.column_origins().get(name) or self.value_dependencies(name)
+
+    def value_dependencies(self, name: str) -> list[InputColumn]:
+        """Return the columns of inputs that decide a column's values: its sources, and for example the order of a window."""
+        return pairs_of(self.reads(frozenset({name})))
+
+    def presence_dependencies(self) -> list[InputColumn]:
+        """Return the columns of inputs that decide which records there are, and how often, if no multiplicity is negative."""
+        return pairs_of(self.reads(frozenset()))
 
     @property
     def place_values(self) -> tuple[Any, ...]:

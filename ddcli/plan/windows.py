@@ -16,6 +16,7 @@ from ddcli.plan.cells import way, window_cells, window_finished
 from ddcli.plan.error_path import noting, raise_all
 from ddcli.plan.groupings import Grouped, grouped, ranked
 from ddcli.plan.loops import level
+from ddcli.plan.node import pairs_of
 from ddcli.plan.shape import arrange, conform, project
 from ddcli.plan.words import ALL
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import Lowering, Node, Values
+    from ddcli.plan.node import InputColumn, Lowering, Node, Values
     from ddcli.plan.relation import Relation
     from ddcli.spec import operator_model
 
@@ -54,6 +55,16 @@ class Window(Grouped):
     @property
     def order(self) -> tuple[tuple[str, bool], ...]:
         return self.order_by
+
+    def value_sources(self, name: str) -> list[InputColumn]:
+        calls = dict(self.calls)
+        return pairs_of([calls[name].columns()]) if name in calls else [(0, name)]
+
+    def value_dependencies(self, name: str) -> list[InputColumn]:
+        return super().value_dependencies(name) if name in dict(self.calls) else [(0, name)]
+
+    def presence_dependencies(self) -> list[InputColumn]:
+        return []
 
     def lowered(self, lowering: Lowering) -> Node:
         wanted = lowering.schema(self)

@@ -4,6 +4,7 @@
 * folded: a plan with one box for each collection
 * layers: the boxes of one scope in layers, with few crossings
 * layout: the places of the boxes of a plan
+* lineage: column lineage as text, Mermaid and HTML
 * live: progress on a terminal
 * mermaid: a plan as Mermaid
 * order: the order of operators in text

@@ -41,11 +41,11 @@ def _scope(view: View, names: dict[str, str], scope: str | None, indent: str) ->
     for each in view.operators:
         if each.loop == scope:
             words = words_of(view, each)
-            head = f"<b>{_text(words.kind)}</b>" + (f" {_text(words.name)}" if words.name else "")
-            yield f'{indent}{names[each.id]}["{"<br/>".join([head, *map(_text, [*words.says, *words.counted])])}"]'
+            head = f"<b>{as_label(words.kind)}</b>" + (f" {as_label(words.name)}" if words.name else "")
+            yield f'{indent}{names[each.id]}["{"<br/>".join([head, *map(as_label, [*words.says, *words.counted])])}"]'
     for at, loop in enumerate(view.loops):
         if loop.parent == scope:
-            yield f'{indent}subgraph l{at}["{_text(loop_title(loop, counts.get(loop.id)))}"]'
+            yield f'{indent}subgraph l{at}["{as_label(loop_title(loop, counts.get(loop.id)))}"]'
             yield from _scope(view, names, loop.id, indent + "  ")
             yield f"{indent}end"
 
@@ -56,7 +56,7 @@ def _style(operator: OperatorView) -> str:
     return "shared" if operator.shared else "keeps" if operator.keeps else ""
 
 
-def _text(text: str) -> str:
+def as_label(text: str) -> str:
     """Return a text with characters that mean something in Mermaid or HTML as character codes."""
     return "".join(
         letter if letter.isalnum() or letter in " ,.:+-_=/*·→()" else f"#{ord(letter)};" for letter in visible(text)

@@ -26,6 +26,7 @@ READING: tuple[tuple[str, ...], ...] = (
     ("plan", FILE),
     ("explain", FILE),
     ("explain", FILE, "-o", "json"),
+    ("lineage", FILE),
 )
 RUNNING: tuple[tuple[str, ...], ...] = (
     ("run", FILE),
