@@ -24,7 +24,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.scope_tree import BROUGHT
 from ddcli.errors import DdError
 from ddcli.named_tuple import NamedTuple
-from ddcli.runtime.task import Doing, Result, failure, unpacked
+from ddcli.runtime.task import Doing, Result, failure, packed_result, unpacked
 from ddcli.store.scratch.spill import chunks, from_chunks
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class ChainedStage:
         except (DdError, OSError) as error:
             result = failure(error)
             if begun.doing is not None and begun.doing.attempt is not None:
-                result.batches = begun.doing.attempt.abandon()
+                result.state = begun.doing.attempt.abandon()
             yield self._result(begun.shard, result)
             yield from (Row(shard, FAILED, 0, self.end, b"") for shard in range(self.partitions))
         else:
@@ -176,7 +176,7 @@ class ChainedStage:
         yield from results
 
     def _result(self, shard: int, result: Result) -> Row:
-        return Row(shard, RESULT, 0, self.end + 1, pickle.dumps((self.number, shard, result)))
+        return Row(shard, RESULT, 0, self.end + 1, pickle.dumps((self.number, shard, packed_result(result))))
 
 
 class _Partition:

@@ -18,7 +18,7 @@ from ddcli.engine.schedule import Leg, Schedule
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
 from ddcli.runtime.chain import RESULT, TASK, ChainedStage, Row, marks
-from ddcli.runtime.task import SHARED, Result, Task, packed, perform
+from ddcli.runtime.task import SHARED, Result, Task, packed, perform, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -142,7 +142,7 @@ class Spreading:
             error.place = error.place or about
             raise
         found = sorted((pickle.loads(row.chunk) for row in done if row.edge == RESULT), key=itemgetter(0, 1))  # noqa: S301
-        self._take_in_all([result for _, _, result in found], len(waiting), spark=True)
+        self._take_in_all([result_of(data) for _, _, data in found], len(waiting), spark=True)
 
     # --- where ----------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class Spreading:
         except EngineError as error:
             error.place = error.place or about
             raise
-        self._take_in_all([pickle.loads(each) for each in done], 1, spark=spark)  # noqa: S301
+        self._take_in_all([result_of(each) for each in done], 1, spark=spark)
 
     def _take_in_all(self, results: Sequence[Result], stages: int, *, spark: bool) -> None:
         """Take in the results of the tasks of some stages; raise the first error of one."""
@@ -224,7 +224,7 @@ class Spreading:
         self.done[spark].stages += stages
         for result in results:
             if self.transaction is not None:  # when one fails, the files of the others are removed, too
-                self.transaction.adopt(result.batches, ())
+                self.transaction.adopt(result.state)
         for result in results:
             if result.error is not None:
                 raise on_executor(result.error, result.host) if spark and result.host else result.error

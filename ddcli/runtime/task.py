@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import pickle
 import time as clock
+import zlib
 from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.graph import assemble
@@ -37,6 +38,7 @@ from ddcli.store.files.objects import ObjectPath, adopt_settings
 from ddcli.store.log.writer import output_bytes
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.scratch.exchange import FileExchange, Sent
+from ddcli.store.state.transaction import StateFiles
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from ddcli.sources.arrangement_input import SharedReader
     from ddcli.sources.input_format import InputFacts, InputReport
     from ddcli.sources.slices import Feed
+    from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.holds import Claims
     from ddcli.store.state.manifest import Manifest
 
@@ -147,7 +150,7 @@ class Result:
     pieces: list[Piece] = field(default_factory=list)
     kept: list[ShardFiles] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
-    batches: list[Path] = field(default_factory=list)
+    state: StateFiles = field(default_factory=StateFiles)
     read: dict[str, InputReport] = field(default_factory=dict)
     failed: Sequence[pl.DataFrame] = ()
     lines: list[str] = field(default_factory=list)
@@ -163,14 +166,26 @@ def packed(job: Job) -> bytes:
 
 
 def perform(common: bytes, task: bytes, attempt: str) -> bytes:
-    """Return the pickled `Result` of a pickled `Task` of a `packed` job. No two attempts at a task have the same name `attempt`.
+    """Return the packed `Result` of a pickled `Task` of a `packed` job. No two attempts at a task have the same name `attempt`.
 
     An error of the data, the pipeline or the system is part of the result, since Spark would repeat a task that raises.
     """
     try:
-        return pickle.dumps(Doing(unpacked(common), attempt).do(pickle.loads(task)))  # noqa: S301
+        return packed_result(Doing(unpacked(common), attempt).do(pickle.loads(task)))  # noqa: S301
     except (DdError, OSError) as error:
-        return pickle.dumps(failure(error))
+        return packed_result(failure(error))
+
+
+def packed_result(result: Result) -> bytes:
+    """Return a result as the driver gets it: compressed, as the names of its files are much alike."""
+    return zlib.compress(pickle.dumps(result), 1)
+
+
+def result_of(data: bytes) -> Result:
+    """Return the result that was packed."""
+    found = pickle.loads(zlib.decompress(data))  # noqa: S301
+    assert isinstance(found, Result)
+    return found
 
 
 def failure(error: DdError | OSError) -> Result:
@@ -253,10 +268,22 @@ class Doing:
         for name, count in (*apart, *self.traces.counts()):
             self.result.counts.note(name, count)
         if self.attempt is not None:
-            self.result.batches = self.attempt.finish()
+            self.result.state = self._placed(self.attempt)
         self.result.read = {name: facts.report() for name, facts in self.facts.items()}
         self.result.failed = self.errors.frames
         return self.result
+
+    def _placed(self, attempt: Attempt) -> StateFiles:
+        """Complete the attempt, and enter the places of its batches into the result."""
+
+        def placed(of: ShardFiles | Merged) -> tuple[FileEntry, ...]:
+            return tuple(attempt.placed(of.identity, of.shard, file) for file in of.files)
+
+        self.result.kept = [replace(kept, files=placed(kept)) for kept in self.result.kept]
+        self.result.merged = [replace(merged, files=placed(merged)) for merged in self.result.merged]
+        written: tuple[ShardFiles | Merged, ...] = (*self.result.kept, *self.result.merged)
+        every = ((each, file) for each in written for file in each.files)
+        return attempt.finish([(each.identity, each.shard, file) for each, file in every if attempt.has_made(file)])
 
     def _check_shared(self) -> None:
         """Raise EngineError unless the directories exist here that the driver has made: of the scratch files, and of the outputs."""

@@ -228,7 +228,7 @@ class OutputWriter:
             for place, written in elsewhere:  # it gets another name, and is not copied
                 with _here(place):
                     footer = footer_checksum(place)
-                self.transaction.adopt((), [(place, self._path(name))])
+                self.transaction.adopt_output(place, self._path(name))
                 self._note(name, written, footer)
             if waiting:
                 self._write(name, self._encoded(waiting)[0])

@@ -22,6 +22,8 @@ from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
 from ddcli.sinks import outputs
 from ddcli.store.batch import compaction, file
+from ddcli.store.scratch import attempt
+from ddcli.store.state import batch_lists, bundles
 
 join_few = sys.modules["ddcli.engine.kernels.join_few"]
 """The module: the package has a function of that name."""
@@ -121,4 +123,10 @@ def cut(shards: int, seed: int, *, streams: bool = False):
             patch.setattr(ordered_exchange, "MANY", 1)
             patch.setattr(ordered_exchange, "FEWEST", 0)
             patch.setattr(rooms, "LARGE", 1)
+        patch.setattr(file, "WHOLE", chance.choice([0, file.WHOLE]))
+        patch.setattr(attempt, "ALONE", chance.choice([900, attempt.ALONE]))
+        patch.setattr(attempt, "FULL", chance.choice([2000, attempt.FULL]))
+        patch.setattr(bundles, "SLACK", chance.choice([0, bundles.SLACK]))
+        patch.setattr(batch_lists, "LATELY", chance.choice([1, batch_lists.LATELY]))
+        patch.setattr(batch_lists, "DENSE", chance.choice([1, 2, batch_lists.DENSE]))
         yield

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import ddcli.store.files.objects
-from ddcli.errors import EngineError
+from ddcli.errors import EngineError, StateError
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.store.files import gate
 from ddcli.store.files.gate import Files
@@ -22,8 +22,9 @@ from ddcli.store.state import batch_lists, manifest
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, OutputEntry
-from ddcli.store.state.manifest import Manifest, read_newest
+from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
 from ddcli.store.state.outputs import relative_output
+from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import verify_state
 from tests.draws import many
 from tests.store.support import Dead
@@ -88,7 +89,8 @@ def commit(place, batches, step, files=None, *, keep=(), elsewhere=False):
             old = before.arrangements["people"].shards[shard] if before and shard in keep else ()
             shards.append((*old, entry))
         if elsewhere:
-            transaction.adopt(adding.finish(), ())
+            shards = [(*files[:-1], adding.placed("people", at, files[-1])) for at, files in enumerate(shards)]
+            transaction.adopt(adding.finish([("people", at, files[-1]) for at, files in enumerate(shards)]))
         found = {}
         for name, path in outputs.items():
             file = path / f"updates-{step}-{step + 1}.parquet"
@@ -102,15 +104,36 @@ def commit(place, batches, step, files=None, *, keep=(), elsewhere=False):
         return transaction.commit(Manifest("p", upper, arrangements={"people": people}, outputs=found))
 
 
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "by tasks"])
-def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch, elsewhere):
+def test_the_batches_of_a_task_are_two_files(place):
+    """A bundle of them and their index, which the manifest names: a commit of a thousand batches of tasks takes a few dozen requests."""
+    commit(place, 1000, 0, elsewhere=True)
+    delayed = Delayed(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectPath, "_errors", delayed.errors())
+        made = commit(place, 1000, 1, elsewhere=True)
+    assert delayed.requests < 100
+    state = place / "state"
+    there = [path for part in ("arrangements", "bundles", SEGMENTS) for path, _ in (state / part).below()]
+    index, bundle = sorted((path for path in there if "abcdef01-1-" in path.name), key=lambda path: path.suffix)
+    assert (index.suffix, bundle.suffix) == (".json", ".tar")
+    assert len(manifest_path(state, 2).read_bytes()) < 3000
+    manifest._LATELY.clear()
+    assert read_newest(state) == made
+    assert not list(verify_state(state, made))
+    index.put(index.read_bytes()[:-1] + b" ")
+    manifest._LATELY.clear()
+    with pytest.raises(StateError, match="damaged"):
+        read_newest(state)
+
+
+def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch):
     """Each file costs one request to write it, and one to remove it later: none to give it a name, none to look for it."""
-    commit(place, 1000, 0, elsewhere=elsewhere)
+    commit(place, 1000, 0)
     delayed = Delayed(0.02)
     with monkeypatch.context() as patch:
         patch.setattr(ObjectPath, "_errors", delayed.errors())
         began = time.monotonic()
-        commit(place, 1000, 1, elsewhere=elsewhere)
+        commit(place, 1000, 1)
         spent, requests = time.monotonic() - began, delayed.requests
         began = time.monotonic()
         assert not list(verify_state(place / "state", read_newest(place / "state")))
@@ -206,7 +229,8 @@ def test_a_run_dies_with_requests_on_their_way(place, elsewhere):
         outputs = {name: shop / "out" / name for name in ("a", "b")}
         State.open(state, outputs).close()
         assert not list(verify_state(state, read_newest(state))), trial
-        assert {path for path, _ in (state / "arrangements").below()} == set(paths(state))
+        there = {path for part in ("arrangements", "bundles") for path, _ in (state / part).below()}
+        assert there == set(paths(state))
         assert not [path for path, _ in shop.below() if path.name.endswith(gate.TEMPORARY)]
         assert [path.name for path in (state / "manifest").iterdir()] == [f"{found.number:09d}.json"]
         last = commit(shop, 12, found.number)
@@ -295,7 +319,7 @@ def test_a_task_that_outlives_its_run_does_no_harm(place):
         late = Attempt(state, 2, "0123abcd-7")
         for shard in range(count):
             late.add_batch("people", shard, b"late")
-        return late.finish()
+        return late.finish([]).paths
 
     before = write(4)
     with State.open(state, outputs):  # it finds them, and sweeps them away

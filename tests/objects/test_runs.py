@@ -160,7 +160,7 @@ def test_tasks_meet_in_the_bucket(tmp_path, bucket):
     assert not any("spill" in name or "dd-tmp" in name for name in there.names())
     manifest = read_newest(there.state)
     named = {path.name for path, _ in batch_files(there.state, manifest)}
-    assert {path.name for path, _ in (there.state / "arrangements").below()} == named
+    assert {path.name for part in ("arrangements", "bundles") for path, _ in (there.state / part).below()} == named
 
 
 @pytest.mark.parametrize("rows", [1, 2, 1000])

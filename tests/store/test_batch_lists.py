@@ -10,22 +10,22 @@ import pytest
 from ddcli.errors import StateError
 from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.state import batch_lists, manifest
-from ddcli.store.state.batch_lists import LATELY, MOST, BatchRegister
+from ddcli.store.state.batch_lists import LATELY, MOST, BatchList, BatchRegister, list_bytes
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry
 from ddcli.store.state.export import export_state
 from ddcli.store.state.holds import Hold, holding, write_hold
-from ddcli.store.state.manifest import WHOLE, Manifest, manifest_path, read_manifest, read_newest
+from ddcli.store.state.manifest import Manifest, manifest_path, read_manifest, read_newest
 from ddcli.store.state.names import ARRANGEMENT
-from ddcli.store.state.register import SEGMENTS
+from ddcli.store.state.register import SEGMENTS, Segment
 from ddcli.store.state.upkeep import compact_state, reshard_state, verify
 from tests.crash.shop import Shop, judge_former_state
 from tests.draws import many
 from tests.harness import ROOT
 from tests.store.support import Dead, Faulty, names
 
-OLD = ROOT / "tests/store/format8.tar.xz"
-"""The shop of the crash tests after two runs of commit 3f2df451, which wrote format 8, with bundles and segments."""
+OLD = {8: "3f2df451", 9: "40e6b737"}
+"""The shop of the crash tests after two runs of these commits, which wrote formats 8, with bundles and segments, and 9, with lists."""
 
 
 @pytest.fixture
@@ -33,6 +33,8 @@ def early(monkeypatch):
     """Have lists early, and small ones."""
     monkeypatch.setattr(batch_lists, "LATELY", 6)
     monkeypatch.setattr(batch_lists, "MOST", 16)
+    monkeypatch.setattr(batch_lists, "DENSE", 2)
+    monkeypatch.setattr(batch_lists, "LISTS", 4)
 
 
 def batch(commit, number, run=0):
@@ -73,10 +75,37 @@ def changed(draw, shards, commit, most):
     return tuple(found)
 
 
+def indexed(draw, now, commit, write):
+    """Return indices that tasks have written of the commit's batches; of some there is none, and others got another run since."""
+    new = [
+        (name, at, file)
+        for name, entry in now.items()
+        for at, files in enumerate(entry.shards)
+        for file in files
+        if file.name.startswith(f"{commit:09d}") and draw.random() < 0.9
+    ]
+    found = []
+    while new:
+        count = draw.randint(1, len(new))
+        batches, new = (
+            tuple((*at, replace(file, run=draw.choice([file.run, file.run, 99]))) for *at, file in new[:count]),
+            new[count:],
+        )
+        name, written = write(list_bytes(batches))
+        found.append(BatchList(Segment(name, written.size, written.checksum, count), batches))
+    return found
+
+
+def named(register):
+    """Return the names of the lists of a register, and of the indices that they name."""
+    every = [each for each, _ in register.lists]
+    return {each.file.name for each in every} | {part.name for each in every for part in each.parts}
+
+
 @pytest.mark.parametrize("seed", range(many(10)))
 def test_lists_name_what_one_manifest_would(early, seed):
-    """Thousands of commits with merges, moves, and arrangements that come and go; some are read anew."""
-    draw, there, written = random.Random(seed), {}, 0
+    """Thousands of commits with merges, moves, and arrangements that come and go; some are of tasks, some are read anew."""
+    draw, there, written, joined = random.Random(seed), {}, 0, 0
     now, register = {}, BatchRegister()
     most = draw.choice([3, 40])
 
@@ -94,8 +123,10 @@ def test_lists_name_what_one_manifest_would(early, seed):
             old = now[name].shards if name in now else ()
             shards = (*old[:count], *[()] * (count - len(old)))
             now[name] = arrangement(changed(draw, shards, commit, most))
-        before = {each.file.name for each, _ in register.lists}
-        register = register.become(now).settled(write)
+        before = named(register)
+        indices = indexed(draw, now, commit, write) if draw.random() < 0.5 else []
+        register = register.become(now).settled(write, indices)
+        joined += bool(indices) and indices[0].file.name in named(register)
         tree = json.loads(json.dumps(register.to_json()))
         known = [each for each, _ in register.lists] if draw.random() < 0.5 else []
         found = BatchRegister.from_json(tree, there.__getitem__, known)
@@ -104,15 +135,16 @@ def test_lists_name_what_one_manifest_would(early, seed):
         }
         assert len(register.latest) <= 6
         total = sum(len(entry.files) for entry in now.values())
-        after = {each.file.name for each, _ in register.lists}
-        assert len(after) <= 2 + total / 2, "each list has batches that are left"
-        for name in before - after:
+        after = named(register)
+        assert len(register.lists) <= 2 + total / 2, "each list has batches that are left"
+        for name in (before | {each.file.name for each in indices}) - after:
             del there[name]
         assert there.keys() == after
         if draw.random() < 0.2:  # another process continues
             register = found
             register.arrangements = now
     assert written
+    assert joined > 20 or most < 6
 
 
 def test_a_commit_writes_as_much_as_it_changes():
@@ -262,9 +294,10 @@ def test_a_small_state_is_one_file(tmp_path):
     assert [path for _, path in files.log if path.parent.name == SEGMENTS]
 
 
-def test_a_state_of_format_8_is_read_and_goes_on(tmp_path):
-    """The version before named all batches in the manifest."""
-    judge_former_state(OLD, WHOLE, tmp_path)
+@pytest.mark.parametrize("written", OLD)
+def test_a_state_of_an_older_format_is_read_and_goes_on(tmp_path, written):
+    """Format 8 named all batches in the manifest, 9 had no indices of tasks."""
+    judge_former_state(ROOT / f"tests/store/format{written}.tar.xz", written, tmp_path)
 
 
 def test_upkeep_of_a_state_with_lists(early, monkeypatch, tmp_path):

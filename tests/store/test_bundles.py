@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ddcli.store.batch.file
 import ddcli.store.state.verify
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
@@ -43,7 +44,8 @@ OLD = ROOT / "tests/store/format7.tar.xz"
 
 @pytest.fixture(autouse=True)
 def early(monkeypatch):
-    """Have every batch go into a bundle, and bundles be emptied early."""
+    """Have every batch go into a bundle, and bundles be emptied early; of batches that are not quite small, read pages."""
+    monkeypatch.setattr(ddcli.store.batch.file, "WHOLE", 1500)
     for name, value in {"FEW": 0, "SLACK": 4096, "MOST": 3}.items():
         monkeypatch.setattr(bundles, name, value)
 

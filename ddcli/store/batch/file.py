@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import FileEntry
 
     Strings = np.ndarray[Any, np.dtype[np.bytes_]]
+    Mapped = mmap.mmap | memoryview | bytes
 
 GROUP = 1 << 15
 """The rows of a row group. With 100 M rows the indices, which each lookup reads, have 200 kB."""
@@ -43,6 +44,8 @@ END = 8
 """Bytes after Parquet's footer: its length and `PAR1`."""
 NEAR = 64 << 10
 """Bytes between two ranges up to which both are read together, with the bytes between them."""
+WHOLE = 64 << 10
+"""The bytes of the largest file in a bundle that is read whole, all at once."""
 WARM = 16 << 20
 """The bytes of a file that the system is to read as a whole if it stays mapped: one request instead of one for each lookup."""
 SIGN = np.int64(-(2**63))
@@ -98,17 +101,17 @@ class BatchFile:
         self._mapped: mmap.mmap | None = None
         self._bundled: bytes | None = None
         self._fetched: PartialCopy | None = None
-        if isinstance(path, ObjectPath) and entry.size and not entry.bundle:
-            self._fetched = PartialCopy(path, entry.size)
+        if isinstance(path, ObjectPath) and entry.size and not self.is_checked:
+            self._fetched = PartialCopy(path, entry.size, entry.at)
 
     @property
     def is_checked(self) -> bool:
-        """Return whether every byte of it has been checked when it was read: then it is in a bundle."""
-        return bool(self._entry.bundle)
+        """Return whether every byte of it is checked when it is read: then it is a small one in a bundle."""
+        return bool(self._entry.bundle) and self._entry.size <= WHOLE
 
     @property
     def content(self) -> bytes:
-        """Return the bytes of a file in a bundle, checked."""
+        """Return the bytes of a small file in a bundle, checked."""
         self._bundled = self._bundled or self._bundles.read_checked(self.path, self._entry)
         return self._bundled
 
@@ -141,7 +144,7 @@ class BatchFile:
         """Return the names of the file's columns, hidden ones too."""
         return [column.name for column in self.index.columns]
 
-    def fetch(self, data: mmap.mmap | bytes, starts: Matrix, ends: Matrix) -> None:
+    def fetch(self, data: Mapped, starts: Matrix, ends: Matrix) -> None:
         """Have the system read ranges of bytes, which ascend, all at once: page by page, as it is looked at, takes twice as long."""
         if not len(starts) or not isinstance(data, mmap.mmap) or self._warm:
             return
@@ -186,16 +189,19 @@ class BatchFile:
         self._index = index
 
     @contextmanager
-    def mapped(self) -> Iterator[mmap.mmap | bytes]:
+    def mapped(self) -> Iterator[Mapped]:
         """Map the file: a copy in fresh memory would take longer than to check it. It is unmapped when the last reference to it is gone.
 
-        A file in a bundle is small: it is read whole.
+        A small file in a bundle is read whole.
         """
-        if self._entry.bundle:
+        if self.is_checked:
             yield self.content
             return
         if self._fetched is not None:
             yield self._fetched.data
+            return
+        if self._entry.bundle:
+            yield self._bundles.view(self.path, self._entry)
             return
         if self._mapped is not None and self._mapped.size() == self._entry.size:
             yield self._mapped
@@ -210,7 +216,7 @@ class BatchFile:
             self._mapped = data
         yield data
 
-    def let_go(self, data: mmap.mmap | bytes) -> None:
+    def let_go(self, data: Mapped) -> None:
         """Have pages that were read count no longer as memory of this process, unless they are read again and again (see `held`)."""
         if isinstance(data, mmap.mmap) and not self._warm:
             data.madvise(mmap.MADV_DONTNEED)

@@ -26,7 +26,6 @@ from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
 from ddcli.store.state.verify import damaged, other_columns
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Collection, Iterator, Sequence
 
     import polars as pl
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
-    from ddcli.store.batch.file import BatchFile
+    from ddcli.store.batch.file import BatchFile, Mapped
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.page_index import Data, PageColumn, PageIndex
 
@@ -104,11 +103,11 @@ class PagedRows:
         """Return the number of bytes of memory that the kept leaves take."""
         return int(self._known.sum()) * WORD * self.index.length
 
-    def leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Leaves:
+    def leaves(self, mapped: Mapped, groups: Matrix) -> Leaves:
         """Return the leaves of some row groups, checked. They are kept if the file stays open: each lookup begins with them."""
         return Leaves(self.index, groups, self._numbers(mapped, groups))
 
-    def _numbers(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Matrix:
+    def _numbers(self, mapped: Mapped, groups: Matrix) -> Matrix:
         if not len(self._known):
             return self._read_leaves(mapped, groups)
         new = groups[~self._known[groups]]
@@ -117,7 +116,7 @@ class PagedRows:
             self._known[new] = True
         return self._leaves if len(groups) == len(self._leaves) else self._leaves[groups]
 
-    def _read_leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Matrix:
+    def _read_leaves(self, mapped: Mapped, groups: Matrix) -> Matrix:
         file, index = self.file, self.index
         if not file.is_checked:
             size = WORD * index.length
@@ -198,9 +197,7 @@ class PagedRows:
 class _PageReading:
     """Row groups of a file that is mapped."""
 
-    def __init__(
-        self, rows: PagedRows, mapped: mmap.mmap | bytes, leaves: Leaves, spared: Collection[str] = ()
-    ) -> None:
+    def __init__(self, rows: PagedRows, mapped: Mapped, leaves: Leaves, spared: Collection[str] = ()) -> None:
         self._of = rows
         self._spared = spared
         self._given = 0

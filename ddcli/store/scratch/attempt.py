@@ -1,23 +1,37 @@
 """The files of one attempt at a task, for a transaction that is open elsewhere.
 
-Batches have their own names at once, as no manifest names them yet; the parts of outputs have temporary ones. No reader opens files that
-the transaction doesn't adopt, because the attempt failed or another was quicker: the next sweep removes them.
+Its batches are in bundles, but for large ones, and in the end it writes an index of all of them (see `batch_lists`): so a task makes two files
+for all its shards and arrangements, and the driver need not list its batches anew. All these have their own names at once, as no manifest names them yet; the parts of
+outputs have temporary ones. No reader opens files that the transaction doesn't adopt, because the attempt failed or another was quicker: the next sweep removes them.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError
-from ddcli.store.files.gate import Files, PendingWrites, Written, temporary
+from ddcli.store.files.gate import Files, PendingWrites, Written, checksum, temporary
+from ddcli.store.state.batch_lists import BatchList, list_bytes
+from ddcli.store.state.bundles import BUNDLES, Bundle, fits, inside
 from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.register import SEGMENTS, Segment
+from ddcli.store.state.transaction import StateFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from ddcli.store.state.batch_lists import Listed
+    from ddcli.store.state.entries import FileEntry
+
+ALONE = 8 << 20
+"""The bytes of the largest batch in a bundle."""
+FULL = 32 << 20
+"""Bytes after which a bundle is written, and the next one begun: it is in memory until then."""
 
 
 @dataclass
@@ -31,7 +45,11 @@ class Attempt:
     number: int
     name: str
     files: Files = field(default_factory=Files)
-    _batches: list[Path] = field(default_factory=list)
+    _paths: list[Path] = field(default_factory=list)
+    _bundles: dict[str, int] = field(default_factory=dict)
+    _bundle: Bundle = field(default_factory=Bundle)
+    _places: dict[tuple[str, int, str], tuple[str, int]] = field(default_factory=dict)
+    """The bundle of each batch in one, and where it begins in it."""
     _pending: PendingWrites = field(init=False)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -39,22 +57,60 @@ class Attempt:
     def __post_init__(self) -> None:
         self._pending = PendingWrites(self.files)
 
-    def finish(self) -> list[Path]:
-        """Wait for all writes, and raise the first error; return the paths of the batch files."""
-        self._pending.finish()
-        return self._batches
+    def placed(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
+        """Return the entry of a batch, with its bundle if this attempt has put it into one."""
+        place = self._places.get((arrangement, shard, file.name))
+        return file if place is None else replace(file, bundle=place[0], at=place[1])
 
-    def abandon(self) -> list[Path]:
-        """Wait for all writes, also those that fail; return the paths of the batch files, for their removal."""
+    def has_made(self, file: FileEntry) -> bool:
+        """Return whether this attempt has written a batch."""
+        return file.name.startswith(f"{self.number:09d}-{self.name}-")
+
+    def finish(self, batches: Sequence[Listed]) -> StateFiles:
+        """Write what is left, and an index of all added `batches`; wait for all writes, and raise the first error."""
+        self._put_bundle()
+        index = None
+        if batches:
+            path = self.directory / SEGMENTS / f"{self._next()}.json"
+            self._paths.append(path)
+            written = self._write(path, list_bytes(batches))
+            segment = Segment(path.name, written.size, written.checksum, len(batches))
+            index = BatchList(segment, tuple(batches))
+        self._pending.finish()
+        return StateFiles(tuple(self._paths), self._bundles, index)
+
+    def abandon(self) -> StateFiles:
+        """Wait for all writes, also those that fail; return the paths, for their removal."""
         with suppress(DdError, OSError):
             self._pending.finish()
-        return self._batches
+        return StateFiles(tuple(self._paths))
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
-        """Write a batch file of an arrangement's shard; return its name, and its size and checksum."""
-        path = batch_directory(self.directory, arrangement, shard) / f"{self._next()}.parquet"
-        self._batches.append(path)
-        return path.name, self._write(path, data)
+        """Write a batch of an arrangement's shard, or put it into a bundle; return its name, and its size and checksum."""
+        name, size = f"{self._next()}.parquet", memoryview(data).nbytes
+        member = inside(arrangement, shard, name)
+        if fits(member, size, ALONE):
+            with self._lock:
+                self._places[arrangement, shard, name] = f"{self._stem()}.tar", self._bundle.add(member, bytes(data))
+                if self._bundle.size >= FULL:
+                    self._put_bundle()
+            return name, Written(size, checksum(data))
+        path = batch_directory(self.directory, arrangement, shard) / name
+        self._paths.append(path)
+        return name, self._write(path, data)
+
+    def _put_bundle(self) -> None:
+        """Write the bundle, if there is anything in it, and begin another."""
+        if not self._bundle.size:
+            return
+        path = self.directory / BUNDLES / f"{self._stem()}.tar"
+        self._paths.append(path)
+        self._bundles[path.name] = self._write(path, self._bundle.content()).size
+        self._bundle = Bundle()
+
+    def _stem(self) -> str:
+        """Return the name of the bundle that is being filled, without its ending."""
+        return f"{self.number:09d}-{self.name}-b{len(self._bundles)}"
 
     def add_output(self, directory: Path, data: bytes | memoryview) -> tuple[Path, Written]:
         """Write a file of an output; return its temporary path, and its size and checksum."""

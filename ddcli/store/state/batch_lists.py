@@ -3,7 +3,7 @@
 A manifest is written whole by each commit, so it names only some hundred batches itself. When there are more than `LATELY`, they move into lists,
 files of the state that never change, as the segments of registers do. A merge removes batches: the manifest has, for each list, the positions of those
 that are in the state no more. A list is written anew, with what is left of it, when half of it is gone, or when as many new batches
-come as it has. So a commit writes in proportion to the batches that it adds and removes, however many the state has: in all an entry
+come as it has. Where tasks have written indices of their batches, large ones, the list of their commit names these. So a commit writes in proportion to the batches that it adds and removes, however many the state has: in all an entry
 is written again some three times, and no commit writes more than `MOST` others again.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.store.state.entries import FileEntry, Times, mandatory, times
-from ddcli.store.state.names import BATCH, BEYOND, BUNDLE, CHECKSUM, mapping_of, named, text_of
-from ddcli.store.state.register import Segment
+from ddcli.store.state.names import BATCH, BEYOND, BUNDLE, CHECKSUM, SEGMENT, mapping_of, named, text_of
+from ddcli.store.state.register import Segment, segment_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 LATELY = 512
 """Batches that are named in the manifest itself: 80 kB."""
+LISTS = 64
+"""Lists after which some are written anew however few batches come: each commit of tasks may add one."""
+DENSE = 64
+"""The batches of an index on the average from which on a list names indices of tasks: fewer are quicker to write again than to read in so many parts."""
 MOST = 2048
 """Batches of a list, and those of older lists that a commit writes again."""
 SHARDS = 1 << 24
@@ -42,10 +46,11 @@ WIDTH = 12
 
 @frozen
 class BatchList:
-    """A list: its file, and its batches, each with its arrangement and its shard."""
+    """A list: its file, and its batches, each with its arrangement and its shard. They are in the file, or in its `parts`, indices that tasks have written."""
 
     file: Segment
     batches: tuple[Listed, ...]
+    parts: tuple[Segment, ...] = ()
 
     def left(self, gone: int) -> list[Listed]:
         """Return the batches that are in the state, all but those at positions whose bit is set in `gone`."""
@@ -104,12 +109,24 @@ class BatchRegister:
         assert not inside, "each batch of a state is in a list or in the manifest"
         return BatchRegister(lists, _listed(latest | new), arrangements)
 
-    def settled(self, write: Callable[[bytes], tuple[str, Written]]) -> BatchRegister:
-        """Return the register as a manifest may name it, with few batches that are in no list; `write` makes the file of a list."""
+    def settled(
+        self, write: Callable[[bytes], tuple[str, Written]], indices: Sequence[BatchList] = ()
+    ) -> BatchRegister:
+        """Return the register as a manifest may name it, with few batches that are in no list; `write` makes the file of a list, tasks have made `indices`."""
         lists = [(each, gone) for each, gone in self.lists if gone.bit_count() < each.file.count]
-        latest = list(_listed(self.latest))
-        if len(latest) <= LATELY:
-            return BatchRegister(lists, latest, self.arrangements)
+        others, joined = dict(self.latest), []
+        if indices and len(others) > LATELY:
+            taken = [
+                others.get((name, shard, file.name)) == file for each in indices for name, shard, file in each.batches
+            ]
+            if sum(taken) >= DENSE * len(indices):
+                made, gone = _joined(indices, taken, write)
+                joined.append((made, gone))
+                for name, shard, file in made.left(gone):
+                    del others[name, shard, file.name]
+        latest = list(_listed(others))
+        if len(latest) <= LATELY and len(lists) <= LISTS:
+            return BatchRegister([*lists, *joined], latest, self.arrangements)
         rewritten = due([(each.file.count, each.file.count - gone.bit_count()) for each, gone in lists], len(latest))
         moved = [*latest, *(batch for at in rewritten for batch in lists[at][0].left(lists[at][1]))]
         moved.sort(key=lambda batch: (*batch[:2], batch[2].name))
@@ -119,7 +136,7 @@ class BatchRegister:
             part = tuple(moved[at * len(moved) // count : (at + 1) * len(moved) // count])
             name, written = write(list_bytes(part))
             kept.append((BatchList(Segment(name, written.size, written.checksum, len(part)), part), 0))
-        return BatchRegister(kept, (), self.arrangements)
+        return BatchRegister([*kept, *joined], (), self.arrangements)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest holds of it."""
@@ -143,6 +160,22 @@ class BatchRegister:
                 raise ValueError("more batches gone than a list has")
             lists.append((each, gone))
         return cls(lists, _batches(tree["latest"]))
+
+
+def _joined(
+    indices: Sequence[BatchList], taken: Iterable[bool], write: Callable[[bytes], tuple[str, Written]]
+) -> tuple[BatchList, int]:
+    """Return a list that names indices, with the bits of those of their batches that are not `taken` from it."""
+    batches = tuple(chain.from_iterable(each.batches for each in indices))
+    gone = int("".join("0" if each else "1" for each in taken)[::-1], 2)
+    parts = tuple(each.file for each in indices)
+    name, written = write(segment_bytes([part.to_row() for part in parts]))
+    return BatchList(Segment(name, written.size, written.checksum, len(batches)), batches, parts), gone
+
+
+def indices_of(contents: Iterable[bytes]) -> list[str]:
+    """Return the names of the indices that lists with these contents name."""
+    return [named(SEGMENT, row[0]) for data in contents if data.startswith(b"[") for row in json.loads(data)]
 
 
 def due(lists: Sequence[tuple[int, int]], fresh: int) -> list[int]:
@@ -178,10 +211,20 @@ def list_bytes(batches: Iterable[Listed]) -> bytes:
 def _read_list(row: list[Any], read: Callable[[str], bytes]) -> BatchList:
     """Return the list that a manifest describes by `row`."""
     file = Segment.from_row(row, read)
-    batches = tuple(_batches(json.loads(file.data)))
+    tree = json.loads(file.data)
+    if isinstance(tree, list):
+        indices = [_read_list(part, read) for part in tree]
+        if any(each.parts for each in indices):
+            raise ValueError("an index of indices")
+        batches, parts = (
+            tuple(chain.from_iterable(each.batches for each in indices)),
+            tuple(each.file for each in indices),
+        )
+    else:
+        batches, parts = tuple(_batches(tree)), ()
     if len(batches) != file.count:
         raise ValueError(f"a list of {len(batches)} batches, not {file.count}")
-    return BatchList(Segment(file.name, file.size, file.checksum, file.count), batches)
+    return BatchList(Segment(file.name, file.size, file.checksum, file.count), batches, parts)
 
 
 def _changes(

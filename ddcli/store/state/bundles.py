@@ -1,8 +1,9 @@
-"""Bundles: the small batch files of one commit in one file, so that it costs one write and one flush, not one for each arrangement.
+"""Bundles: the small batch files of one commit, or most of those of a task, in one file, so that it costs one write and one flush, not one for each arrangement.
 
 A bundle is a tar archive whose members have the paths that the files would have in the state: `tar -xf` makes Parquet of it that any
 reader opens. The manifest has, for each batch in a bundle, the bundle and the offset in it. A bundle never changes. It is removed when no manifest
 names a batch of it any more; and since most of its batches may be dead long before, a commit copies the live ones of the worst bundle into its own.
+Bundles of tasks are as many as these were, and large: a commit copies no more of them than it writes itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SMALL = 64 << 10
 FULL = 8 << 20
 """Bytes of new batches that a bundle takes: they are in memory until the commit. Further batches get files of their own."""
 MOST = 32
-"""Bundles of a state: each has to be opened by a run that reads a batch of it."""
+"""Bundles of a state that runs in one process have written: each has to be opened by a run that reads a batch of it."""
 SLACK = 1 << 20
 """The bytes of dead batches that may be in bundles, beside as many as are alive."""
 BLOCK = 512
@@ -83,10 +84,10 @@ def worthwhile(batches: int, *, often: bool) -> bool:
     return batches > (1 if often else FEW)
 
 
-def fits(path: str, size: int) -> bool:
-    """Return whether a file may go into a bundle: it is small, and tar has room for its path."""
+def fits(path: str, size: int, most: int | None = None) -> bool:
+    """Return whether a file may go into a bundle: it has `most` bytes at most, and tar has room for its path."""
     folder, _, name = path.rpartition("/")
-    return size <= SMALL and len(name) <= NAME and len(folder) <= PREFIX
+    return size <= (SMALL if most is None else most) and len(name) <= NAME and len(folder) <= PREFIX
 
 
 def alone(file: FileEntry) -> FileEntry:
@@ -103,24 +104,35 @@ def footprint(size: int) -> int:
     return BLOCK - -size // BLOCK * BLOCK
 
 
-def worn(bundles: Mapping[str, tuple[int, int]]) -> set[str]:
-    """Return which bundles, of (bytes, bytes alive), to empty, those with the smallest part alive first.
+def is_of_task(name: str) -> bool:
+    """Return whether a task has written the bundle of this name, which then has the number of its bundle at the end."""
+    return "-b" in name
 
-    As many as it takes until no more is dead in all others than is alive, `SLACK` aside, and there are no more than `MOST`.
+
+def worn(bundles: Mapping[str, tuple[int, int]], written: int = 0) -> set[str]:
+    """Return which bundles, of (bytes, bytes alive), to empty in a commit that has `written` so many bytes itself, those with the smallest part alive first.
+
+    As many as it takes until no more is dead in all others than is alive, `SLACK` aside, and there are no more than `MOST`. Those of tasks are judged by
+    themselves: they may be any number, and no more than `FULL` bytes of them are copied, or as many as were written.
 
     >>> worn({"1": (9 << 20, 1 << 20), "2": (9 << 20, 8 << 20), "3": (1 << 20, 1 << 20)})
     set()
     >>> sorted(worn({"1": (12 << 20, 1 << 20), "2": (9 << 20, 8 << 20), "3": (1 << 20, 0)}))
     ['1', '3']
     """
-    size, alive = (sum(each[at] for each in bundles.values()) for at in (0, 1))
-    emptied, left = set(), len(bundles)
-    for name in sorted(bundles, key=lambda name: (bundles[name][1] / max(1, bundles[name][0]), name)):
-        if size <= 2 * alive + SLACK and left <= MOST:
-            break
-        dead = bundles[name][0] - bundles[name][1]
-        size, left = size - dead, left - 1
-        emptied.add(name)
+    emptied = set()
+    for of_tasks in (False, True):
+        some = {name: each for name, each in bundles.items() if is_of_task(name) == of_tasks}
+        size, alive = (sum(each[at] for each in some.values()) for at in (0, 1))
+        left, room = len(some), max(FULL, written)
+        for name in sorted(some, key=lambda name: (bundles[name][1] / max(1, bundles[name][0]), name)):
+            if size <= 2 * alive + SLACK and (of_tasks or left <= MOST):
+                break
+            room -= some[name][1]
+            if of_tasks and room < 0:
+                break
+            size, left = size - (some[name][0] - some[name][1]), left - 1
+            emptied.add(name)
     return emptied
 
 

@@ -20,7 +20,7 @@ from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import checksum, one_by_one
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state.batch_lists import BatchRegister
+from ddcli.store.state.batch_lists import BatchRegister, indices_of
 from ddcli.store.state.entries import (
     ArrangementEntry,
     FileEntry,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
 
-FORMAT = 9
+FORMAT = 10
 WHOLE = 8
 """The format up to which a manifest names all batches itself: it is read, and the next commit writes the newer one."""
 BEFORE = 7
@@ -125,8 +125,13 @@ class Manifest:
         """Return the manifest as a commit writes it."""
         return replace(self, number=number, publish=publish, identity=identity)
 
-    def settled(self, before: Manifest | None, write: Callable[[bytes], tuple[str, Written]]) -> Manifest:
-        """Return the manifest with registers that go on from those of the one before; `write` makes segments and lists of them."""
+    def settled(
+        self,
+        before: Manifest | None,
+        write: Callable[[bytes], tuple[str, Written]],
+        indices: Sequence[BatchList] = (),
+    ) -> Manifest:
+        """Return the manifest with registers that go on from those of the one before; `write` makes segments and lists of them, tasks have made `indices` of batches."""
 
         def settle(kind: type[T], files: Sequence[T], known: Sequence[T]) -> Register[T]:
             return register_of(kind, known).become(files).settled(write)
@@ -139,7 +144,7 @@ class Manifest:
         for name, made in self.outputs.items():
             wrote = old.outputs[name].files if name in old.outputs else ()
             outputs[name] = replace(made, files=settle(FileEntry, made.files, wrote))
-        batches = old.batch_register().become(self.arrangements).settled(write)
+        batches = old.batch_register().become(self.arrangements).settled(write, indices)
         return replace(self, inputs=inputs, outputs=outputs, batches=batches)
 
     def read_anew(self) -> Manifest:
@@ -159,7 +164,9 @@ class Manifest:
         for files in (*inputs, *outputs):
             if isinstance(files, Register):
                 yield from (segment.name for segment in files.segments)
-        yield from (each.file.name for each, _ in self.batch_register().lists)
+        for each, _ in self.batch_register().lists:
+            yield each.file.name
+            yield from (part.name for part in each.parts)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as the JSON text that `read_manifest` reads; the first field is the checksum of all after it."""
@@ -357,6 +364,11 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
         if isinstance(path, ObjectPath):  # a request each: they go side by side
             places = [state / SEGMENTS / name for name in _segments_of(tree) - {each.file.name for each in lists}]
             one_by_one(lambda place: fetched.update({place.name: read(place.name)}), places)
+            rows = tree["batches"]["lists"] if "batches" in tree else ()
+            indices = [
+                state / SEGMENTS / name for name in indices_of(fetched[row[0]] for row in rows if row[0] in fetched)
+            ]
+            one_by_one(lambda place: fetched.update({place.name: read(place.name)}), indices)
         manifest = Manifest.from_json(tree, read, lists)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(

@@ -34,8 +34,8 @@ MARK = "(?:-[0-9a-f]{12})?"
 ARRANGEMENT = Form("[0-9A-Za-z][0-9A-Za-z_-]{0,199}")
 SHARD = Form("[0-9]{1,6}")
 BATCH = Form(r"[0-9]{9}-[0-9A-Za-z_-]+\.parquet")
-BUNDLE = Form(rf"[0-9]{{9}}{MARK}\.tar")
-SEGMENT = Form(rf"[0-9]{{9}}-[0-9]{{4}}{MARK}\.json")
+BUNDLE = Form(rf"[0-9]{{9}}(?:-{PLAIN}+)?\.tar")
+SEGMENT = Form(rf"[0-9]{{9}}-{PLAIN}+\.json")
 UPDATES = Form(rf"updates-{PLAIN}+\.parquet")
 NAMED = Form(r"\w[\w-]*")
 """A directory of a state that is named as an input or an output is."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
+from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
@@ -32,10 +33,11 @@ from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
 
+    from ddcli.store.state.batch_lists import BatchList
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.locked_directory import LockedDirectory
 
@@ -47,6 +49,15 @@ class FileSink(Protocol):
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement's shard; return its name, and its size and checksum."""
+
+
+@frozen
+class StateFiles:
+    """Files in a state's directory that a task has written: all their paths, the sizes of its bundles by their names, and the index of its batches."""
+
+    paths: tuple[Path, ...] = ()
+    bundles: Mapping[str, int] = field(default_factory=dict)
+    index: BatchList | None = None
 
 
 class Transaction:
@@ -74,6 +85,11 @@ class Transaction:
         self._added: Counter[str] = Counter()
         self._small: dict[tuple[str, int, str], bytes] = {}
         self._room = FULL
+        self._bytes = 0
+        """The bytes of the batches that this process has added."""
+        self._bundles: dict[str, int] = {}
+        """The bundles of tasks, with their sizes."""
+        self._indices: list[BatchList] = []
         self._adding = threading.Lock()
         self._open = True
         self._elsewhere: tuple[Path, ...] | None = None
@@ -82,6 +98,7 @@ class Transaction:
         """Write a batch file of an arrangement's shard, or keep it for the commit's bundle; return its name, and its size and checksum."""
         name, size = self._next(f"{arrangement}/{shard}", "parquet"), memoryview(data).nbytes
         with self._adding:
+            self._bytes += size
             if self.bundled and size <= self._room and fits(inside(arrangement, shard, name), size):
                 self._room -= size
                 self._small[arrangement, shard, name] = bytes(data)
@@ -100,12 +117,12 @@ class Transaction:
 
     def _gathered(self, manifest: Manifest) -> Manifest:
         """Write this commit's bundle, with the batches left in worn bundles; return the manifest with the new places."""
-        known = self.state.manifest.bundles if self.state.manifest else {}
+        known = self._bundles | (self.state.manifest.bundles if self.state.manifest else {})
         alive: Counter[str] = Counter()
         for _, _, file in batches_of(manifest):
             if file.bundle:
                 alive[file.bundle] += footprint(file.size)
-        emptied = worn({name: (known[name], alive[name]) for name in alive})
+        emptied = worn({name: (known[name], alive[name]) for name in alive}, self._bytes)
         left = {name: size for name, size in known.items() if name in alive and name not in emptied}
         path = self.state.directory / BUNDLES / f"{self.number:09d}{self._mark}.tar"
         bundle = Bundle()
@@ -173,11 +190,17 @@ class Transaction:
         """
         self._elsewhere = tuple(map(real, outputs))
 
-    def adopt(self, batches: Iterable[Path], outputs: Iterable[tuple[Path, Path]]) -> None:
-        """Add files that others have written: batches, and the path of each file of an output with its final path."""
+    def adopt(self, files: StateFiles) -> None:
+        """Add files of the state that a task has written."""
         assert self._open, "the transaction has ended"
-        self._batches += batches
-        self._outputs += outputs
+        self._batches += files.paths
+        self._bundles |= files.bundles
+        self._indices += [files.index] if files.index is not None else []
+
+    def adopt_output(self, waiting: Path, path: Path) -> None:
+        """Add a file of an output that a task has written, with its final path."""
+        assert self._open, "the transaction has ended"
+        self._outputs.append((waiting, path))
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the transaction's files and this manifest count; return it as written, with its number and renames.
@@ -195,7 +218,7 @@ class Transaction:
         final = manifest_path(directory, self.number)
         waiting = temporary(final, self.number)
         try:
-            manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment)
+            manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment, self._indices)
             manifest = manifest.numbered(self.number, pairs, self.state.identity)
             self._made += self._files.make_directory(final.parent, flush=False)
             data = manifest.to_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from ddcli.store.state.contents import batch_files, unpublished
 from ddcli.store.state.manifest import RESTORE, Manifest
 from ddcli.store.state.outputs import output_files
 
+OPEN = 128
+"""Bundles that a run has open at once."""
 FINISH = "run the pipeline again, or `dd state gc`: both finish it"
 
 if TYPE_CHECKING:
@@ -77,15 +80,30 @@ def _read_bundled(path: Path, entry: FileEntry) -> bytes:
 
 
 class OpenBundles:
-    """The bundles whose batches a run reads: each is opened once, as they never change. Those of object stores are read batch by batch."""
+    """The bundles whose batches a run reads: they never change, so the `OPEN` latest stay open. Those of object stores are read batch by batch."""
 
     def __init__(self) -> None:
         self._open: dict[Path, mmap.mmap] = {}
+        self._sizes: dict[Path, int] = {}
+        """The sizes of bundles in object stores: each is a request."""
+        self._opening = threading.Lock()
 
     def check_size(self, path: Path, entry: FileEntry) -> None:
         """Refuse a batch (StateError) that its bundle has no room for."""
-        if isinstance(path, ObjectPath) or len(self._data(path)) < entry.at + entry.size:
+        end = entry.at + entry.size
+        if not isinstance(path, ObjectPath):
+            if len(self._data(path)) < end:
+                check_size(path, entry)
+        elif self._sizes.get(path, -1) < end:
             check_size(path, entry)
+            self._sizes[path] = size_of(path)
+
+    def view(self, path: Path, entry: FileEntry) -> memoryview:
+        """Return the bytes of a batch as they are in its bundle, unchecked."""
+        found = memoryview(self._data(path))[entry.at : entry.at + entry.size]
+        if len(found) != entry.size:
+            raise damaged(path)
+        return found
 
     def read_checked(self, path: Path, entry: FileEntry) -> bytes:
         """Return the bytes of a batch, or refuse it (StateError) if its bundle is gone or they are not those that were written."""
@@ -97,15 +115,19 @@ class OpenBundles:
         return found
 
     def _data(self, path: Path) -> mmap.mmap:
-        found = self._open.get(path)
-        if found is None:
-            try:
-                with reading(path) as file:
-                    found = self._open[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except OSError as error:
-                raise unreadable(path, error) from None
-            except ValueError:  # it is empty
-                raise damaged(path) from None
+        with self._opening:
+            found = self._open.pop(path, None)
+            if found is None:
+                try:
+                    with reading(path) as file:
+                        found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                except OSError as error:
+                    raise unreadable(path, error) from None
+                except ValueError:  # it is empty
+                    raise damaged(path) from None
+                while len(self._open) >= OPEN:  # each takes a descriptor
+                    del self._open[next(iter(self._open))]
+            self._open[path] = found
         return found
 
 
@@ -162,19 +184,21 @@ def _together(entries: Mapping[Path, Sequence[FileEntry]]) -> Iterator[list[Path
 
 def _errors_of(path: Path, entries: Sequence[FileEntry]) -> Iterator[StateError]:
     """Yield an error for each entry of a file that its bytes are not as, or one for a bundle whose members differ from all of them."""
-    right = True
-    for entry in entries:
-        try:
-            check_bytes(path, entry)
-        except StateError as error:
-            right = False
-            yield error
-    if not right or not entries[0].bundle:
-        return
     try:
-        found = members(read_bytes(path))
+        if not entries[0].bundle:
+            for entry in entries:
+                check_bytes(path, entry)
+            return
+        content = read_bytes(path)  # once for all that are in it
     except (StateError, OSError) as error:
         yield error if isinstance(error, StateError) else unreadable(path, error)
         return
-    if found is None or any(found.get(entry.at) != entry.size for entry in entries):
+    right = True
+    for entry in entries:
+        part = memoryview(content)[entry.at : entry.at + entry.size]
+        if len(part) != entry.size or checksum(part) != entry.checksum:
+            right = False
+            yield damaged(path)
+    found = members(content) if right else {}
+    if right and (found is None or any(found.get(entry.at) != entry.size for entry in entries)):
         yield damaged(path)
