@@ -41,6 +41,10 @@ Waiting: TypeAlias = "Mapping[Address, Sequence[Sent]]"
 
 TURNS = 3
 """Tasks of a stage for each slot: shards differ in size, and a slot that is free early takes another."""
+FEW = 64
+"""Tasks of a stage on Spark that may be however few updates wait for it, if there are as many shards and slots."""
+PORTION = 4 << 20
+"""Bytes of waiting updates for each further task: a task costs Spark's driver a millisecond, and the commit two files."""
 
 
 @dataclass
@@ -127,7 +131,7 @@ class Spreading:
         if last > first:
             names = "; ".join(self.schedule.nest.scope.title(stage) for stage in stages[first : last + 1])
             about = f"stages {first + 1} to {last + 1} of {len(stages)}: {names}"
-        partitions = min(self.job.cut.passes, TURNS * slots)
+        partitions = stage_tasks(self.job.cut.passes, slots, size)
         counts = [partitions] * len(waiting)
         rows = list(marks(waiting, first, self.job.cut.passes))
         if stages[first].first:
@@ -267,6 +271,17 @@ class Spreading:
 def on_executor(error: DdError, host: str) -> EngineError:
     """Return the error of a file that the system of an executor refuses, with the name of its machine."""
     return EngineError(f"on the executor's machine {host}: {error.problem}", place=error.place, hint=SHARED)
+
+
+def stage_tasks(shards: int, slots: int, size: int) -> int:
+    """Return the number of tasks of a stage on Spark to which `size` bytes of updates go.
+
+    A small change of a large state has few tasks, each of many shards: how many may run at once is not all that counts.
+
+    >>> stage_tasks(200, 2, 10**6), stage_tasks(65_536, 4_000, 10**9), stage_tasks(65_536, 4_000, 10**13)
+    (6, 239, 12000)
+    """
+    return min(shards, TURNS * slots, max(FEW, -(-size // PORTION)))
 
 
 def dealt(things: Sequence[T], slots: int) -> list[Sequence[T]]:

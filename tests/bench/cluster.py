@@ -7,33 +7,43 @@ record are measured on a few. A commit in an object store waits for its requests
 from __future__ import annotations
 
 import math
-import pickle
+import random
 import tracemalloc
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.circuit.traces import ShardFiles
+from ddcli.engine.counts import Counts, RowCounts
 from ddcli.engine.lanes import Layout
 from ddcli.expressions.types import Type
 from ddcli.job.sizes import LANE, sizes
-from ddcli.runtime.scheduler import TURNS
+from ddcli.runtime.scheduler import TURNS, stage_tasks
 from ddcli.runtime.spark.session import share
-from ddcli.runtime.task import Result
+from ddcli.runtime.task import Result, packed_result, result_of
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.gate import REQUESTS
-from ddcli.store.state.batch_lists import LATELY, MOST, list_bytes
+from ddcli.store.scratch.attempt import ALONE, FULL
+from ddcli.store.state.batch_lists import DENSE, MOST, BatchList, list_bytes
 from ddcli.store.state.entries import FileEntry
+from ddcli.store.state.register import Segment, segment_bytes
+from ddcli.store.state.transaction import StateFiles
+
+if TYPE_CHECKING:
+    from ddcli.store.state.batch_lists import Listed
 
 WIDTH = 12
 """Lanes of a row, its time and its diff among them."""
+PACKED = 0.5
+"""Bytes in a batch file for each byte of its lanes."""
 STAGES = 10
 """Stages after the one that reads the inputs."""
-TASK_BYTES = 2_000
-"""Bytes of the record of a task of a pipeline of some operators, without its batches: counts above all."""
+OPERATORS = 6
+"""Operators of a stage: a task has counts of these."""
 ARRANGEMENTS = 10
 REQUEST = 0.02
 """Seconds of a request to an object store."""
 SAMPLE = 2_000
-"""Records on which the bytes of one are measured."""
+"""Batches on which the bytes of a list are measured."""
 FIXED = 12
 """Requests of a commit that come one after the other: lock, manifest, outputs and their progress."""
 
@@ -69,46 +79,59 @@ class Figures(NamedTuple):
     commit: float
 
 
-def record_bytes() -> tuple[float, float]:
-    """Return the bytes of a task's record of a batch file that it wrote, as the driver receives it, and as it keeps it."""
-    layout = BatchLayout(Layout({"k": Type("int64")}), Layout({f"v{at}": Type("int64") for at in range(WIDTH - 3)}), 1)
-    kept = [ShardFiles("14e78f24ce442d2e87c8", each.shard, layout, (each.entry,), True) for each in _batches()]
-    data = pickle.dumps(Result(kept=kept))
-    tracemalloc.start()
-    held = pickle.loads(data)  # noqa: S301 - our own
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(held.kept) == SAMPLE
-    return len(data) / SAMPLE, size / SAMPLE
-
-
-class _Batch(NamedTuple):
-    shard: int
-    entry: FileEntry
-
-
-def _batches() -> list[_Batch]:
-    checksum = "0123456789abcdef" * 4
+def _batches(count: int) -> list[FileEntry]:
+    """Return the entries of batches in bundles, one of each shard; they differ as those of a run do."""
+    draw = random.Random(count)
     return [
-        _Batch(
-            at,
-            FileEntry(
-                f"000000012-0a1b2c3d-{at}-0001.parquet",
-                10_000,
-                400_000,
-                checksum,
-                ((480,),),
-                ((540,),),
-                footer=checksum,
-            ),
+        FileEntry(
+            f"000000012-0a1b2c3d-1234-{at:04d}.parquet",
+            draw.randrange(9_000, 11_000),
+            draw.randrange(300_000, 400_000),
+            f"{draw.getrandbits(32):08x}",
+            ((480,),),
+            ((540,),),
+            ((480,),),
+            f"{draw.getrandbits(32):08x}",
+            bundle="000000012-0a1b2c3d-1234-b0.tar",
+            at=350_000 * at,
         )
-        for at in range(SAMPLE)
+        for at in range(count)
     ]
 
 
-def entry_bytes() -> float:
-    """Return the bytes of a batch in a list."""
-    return len(list_bytes(("14e78f24ce442d2e87c8", each.shard, each.entry) for each in _batches())) / SAMPLE
+def _listed(files: list[FileEntry]) -> tuple[Listed, ...]:
+    return tuple(("14e78f24ce442d2e87c8", at * 251, file) for at, file in enumerate(files))
+
+
+def result_bytes(batches: int) -> tuple[int, int]:
+    """Return the bytes of the result of a task that has written so many batches, as the driver receives it, and as it keeps it."""
+    layout = BatchLayout(Layout({"k": Type("int64")}), Layout({f"v{at}": Type("int64") for at in range(WIDTH - 3)}), 1)
+    draw, files = random.Random(7), _batches(batches)
+    listed = _listed(files)
+    segment = Segment("000000012-0a1b2c3d-1234-9999.json", draw.getrandbits(20), f"{draw.getrandbits(32):08x}", batches)
+    counts = Counts(
+        {
+            f"{draw.getrandbits(80):020x}": RowCounts(*(draw.getrandbits(24) for _ in range(3)), draw.random())
+            for _ in range(OPERATORS)
+        }
+    )
+    data = packed_result(
+        Result(
+            kept=[ShardFiles(name, shard, layout, (file,), True) for name, shard, file in listed],
+            state=StateFiles(
+                (Path(f"/data/state/bundles/{files[0].bundle}"), Path(f"/data/state/registers/{segment.name}")),
+                {files[0].bundle: 1 << 24},
+                BatchList(segment, listed),
+            ),
+            counts=counts,
+        )
+    )
+    tracemalloc.start()
+    held = result_of(data)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(held.kept) == batches
+    return len(data), size
 
 
 def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
@@ -116,22 +139,29 @@ def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
     shards = frozenset([kept]) if kept else frozenset[int]()
     cut = sizes(rows, WIDTH, shards, 1, cluster.task_memory, apart=True).spread(rows, cluster.slots, new=not kept)
     assert cut.most is not None
-    # Each task of a stage has a record, whatever it sends; and each batch that one writes is in its record.
-    tasks = min(math.ceil(rows / cut.most), TURNS * cluster.slots) + STAGES * min(cut.passes, TURNS * cluster.slots)
-    received, held = record_bytes()
-    files = max(shards, default=cut.shards) * ARRANGEMENTS if rows >= kept else rows * ARRANGEMENTS
-    # A batch is new in its list; those that it was merged with go, and as many others are written again at most.
-    listed = files + min(MOST, files) if files > LATELY else files
-    removed = files if kept else 0
-    requests = math.ceil(listed / MOST) + removed
+    count = max(shards, default=cut.shards)
+    writers = STAGES * stage_tasks(cut.passes, cluster.slots, rows * WIDTH * LANE)
+    tasks = min(math.ceil(rows / cut.most), TURNS * cluster.slots) + writers
+    batches = min(rows, count) * ARRANGEMENTS
+    of_task, size = math.ceil(batches / writers), PACKED * WIDTH * LANE * max(1, rows // count)
+    # Large batches have files of their own; the others of a task are in bundles. Each task has an index.
+    files = writers + (batches if size > ALONE else writers * math.ceil(of_task * size / FULL))
+    if of_task >= DENSE:  # the manifest names the indices, and has a bit for each batch of the list before that is gone
+        row = Segment("000000012-0a1b2c3d-1234-9999.json", 99_999, "0a1b2c3d", of_task).to_row()
+        manifest, lists = writers * len(segment_bytes([row])) + batches / 4, 1
+    else:  # a batch is new in a list, and as many others are written again at most
+        listed = batches + min(MOST, batches)
+        manifest, lists = listed * len(list_bytes(_listed(_batches(SAMPLE)))) / SAMPLE, math.ceil(listed / MOST)
+    received, held = result_bytes(of_task)
+    requests = lists + (files if kept else 0)  # of a change those files go that it has merged
     return Figures(
-        max(shards, default=cut.shards),
+        count,
         cut.passes,
         tasks,
-        tasks * TASK_BYTES + files * received,
-        tasks * TASK_BYTES + files * held,
+        tasks * received,
+        tasks * held,
         files,
-        listed * entry_bytes(),
+        manifest,
         (FIXED + requests / REQUESTS) * REQUEST,
     )
 

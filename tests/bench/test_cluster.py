@@ -1,4 +1,4 @@
-"""The figures of a run at 10 TB on 4 000 cores: those asked for, and where they are not reached yet, those of today, which may only fall."""
+"""The figures of a run at 10 TB on 4 000 cores: none is more than asked for."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ from tests.bench.cluster import Cluster, figures, loads, main
 
 ASKED = {"results": 256e6, "driver": 4e9, "commit": 60, "manifest": 1e6}
 """Bytes of results that the driver receives and of memory for them, seconds of a commit, bytes of manifest that a batch of 1 GB writes."""
-TODAY = {
-    ("load", "results"): 3.4e8,
-    ("batch", "results"): 3.1e8,
-    ("batch", "commit"): 206,
-    ("batch", "manifest"): 1.45e8,
-}
-"""The figures that are not reached: lower one when it falls, and remove it when it is reached."""
 
 
 @pytest.fixture(scope="module")
@@ -27,24 +20,22 @@ def largest():
     ("run", "figure"),
     [(run, figure) for run in ("load", "batch") for figure in ASKED if (run, figure) != ("load", "manifest")],
 )
-def test_a_figure_is_as_asked_or_no_worse_than_today(largest, run, figure):
-    found, today = getattr(largest[run], figure), TODAY.get((run, figure))
-    if today is None:
-        assert found < ASKED[figure]
-    else:
-        assert found <= today, "this has become worse"
-        assert found >= ASKED[figure], "this is reached: remove it from TODAY"
+def test_a_figure_is_as_asked(largest, run, figure):
+    assert getattr(largest[run], figure) < ASKED[figure]
 
 
 def test_figures_follow_from_the_sizes_of_a_run():
-    """Worked out by hand: 100 million rows of 96 bytes are 144 slices of 64 MiB; on 100 cores they take 100 passes, each a task of each of ten stages."""
+    """Worked out by hand: 100 million rows of 96 bytes are 144 slices of 64 MiB; on 100 cores they take 100 passes, each a task of each of ten stages.
+
+    A batch has 1 M rows of 48 bytes, so each has a file of its own, and each task an index. Of a change of 96 MB each stage has 64 tasks, with a bundle and an index each.
+    """
     found = figures(100_000_000, Cluster(25))
     assert found.shards == found.passes == 100
     assert found.tasks == 144 + 10 * 100
-    assert found.files == 10 * found.shards
+    assert found.files == 10 * found.shards + 10 * 100
     assert found.commit < 1
     again = figures(1_000_000, Cluster(25), found.shards)
-    assert (again.shards, again.files) == (found.shards, found.files)
+    assert (again.shards, again.files) == (found.shards, 10 * 64 * 2)
 
 
 def test_the_table_has_a_load_and_a_batch_of_each_size(capsys):
