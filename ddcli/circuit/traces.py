@@ -23,6 +23,7 @@ from ddcli.plan.physical import WAITING
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout, batch_layout
 from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.state.bundles import footprint, is_of_task, worn
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.holds import Claims
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import Sizes
     from ddcli.sources.arrangement_input import SharedReader
     from ddcli.store.batch.open_batches import OpenBatches
+    from ddcli.store.state.batch_lists import Listed
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import FileSink, Transaction
@@ -342,6 +344,19 @@ class StateTraces:
         files = self._arrangements[merged.identity].files
         kept = [entry for entry in files[merged.shard] if entry.name not in merged.gone]
         files[merged.shard] = (*kept, *merged.files)
+
+    def worn(self) -> list[Listed]:
+        """Return the batches that are left in those bundles of tasks that are mostly out of use, once all traces have been written."""
+        sizes = self.manifest.bundles if self.manifest else {}
+        left: dict[str, list[Listed]] = defaultdict(list)
+        for identity, arrangement in self._arrangements.items():
+            for shard, files in enumerate(arrangement.files if self._is_kept(identity) else ()):
+                for file in files:
+                    if is_of_task(file.bundle) and file.bundle in sizes:
+                        left[file.bundle].append((identity, shard, file))
+        alive = {name: sum(footprint(file.size) for _, _, file in files) for name, files in left.items()}
+        emptied = worn({name: (sizes[name], alive[name]) for name in left}, sum(sizes.values()))
+        return [each for name in sorted(emptied) for each in left[name]]
 
     def entries(self, upper: Frontier) -> dict[str, ArrangementEntry]:
         """Return the arrangements as the next manifest has them, when all traces have been written."""

@@ -107,6 +107,11 @@ class Spreading:
             spark = self.places.rule.wants_spark((), size)
             tasks = [Task(merges=tuple(some)) for some in dealt(self._rests, self.places.cluster(spark=spark).slots)]
             self._perform(common, tasks, "merging files of the state", spark=spark)
+        moves = self.traces.worn() if self.transaction is not None else []
+        if moves:
+            spark = self.places.rule.wants_spark((), sum(file.size for _, _, file in moves))
+            some = dealt(moves, self.places.cluster(spark=spark).slots)
+            self._perform(common, [Task(moves=tuple(each)) for each in some], "emptying bundles", spark=spark)
 
     def _count_turn(self, leg: Leg) -> None:
         """Count a round of a loop's body, to which several legs may belong."""

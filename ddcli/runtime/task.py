@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from ddcli.sources.arrangement_input import SharedReader
     from ddcli.sources.input_format import InputFacts, InputReport
     from ddcli.sources.slices import Feed
+    from ddcli.store.state.batch_lists import Listed
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.holds import Claims
     from ddcli.store.state.manifest import Manifest
@@ -126,7 +127,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """A leg of the schedule for some shards, or slices of inputs to read, or shards' files to merge.
+    """A leg of the schedule for some shards, or slices of inputs to read, or shards' files to merge, or batches to copy out of worn bundles.
 
     `sent` are the updates that wait for these shards, `memos` the state of their loops, `threads` the most that the task may use.
     """
@@ -137,6 +138,7 @@ class Task:
     sent: Mapping[Address, Sequence[Sent]] = field(default_factory=dict)
     memos: Memos = field(default_factory=dict)
     merges: tuple[Rest, ...] = ()
+    moves: tuple[Listed, ...] = ()
     threads: int = 1
 
 
@@ -250,10 +252,13 @@ class Doing:
 
     def do(self, task: Task) -> Result:
         """Do the task."""
-        if task.merges:
+        if task.merges or task.moves:
             assert self.attempt is not None, "a dry run keeps nothing"
             upper = self.job.interval.upper
             self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
+            for name, shard, file in task.moves:
+                moved = self.attempt.move(name, shard, file)
+                self.result.merged.append(Merged(name, shard, frozenset([file.name]), (moved,)))
         else:
             exchange = self.files(task.sent)
             with self.stepping(exchange, task.threads, task.memos) as step:
@@ -283,7 +288,13 @@ class Doing:
         self.result.merged = [replace(merged, files=placed(merged)) for merged in self.result.merged]
         written: tuple[ShardFiles | Merged, ...] = (*self.result.kept, *self.result.merged)
         every = ((each, file) for each in written for file in each.files)
-        return attempt.finish([(each.identity, each.shard, file) for each, file in every if attempt.has_made(file)])
+        return attempt.finish(
+            [
+                (each.identity, each.shard, file)
+                for each, file in every
+                if attempt.has_made(each.identity, each.shard, file)
+            ]
+        )
 
     def _check_shared(self) -> None:
         """Raise EngineError unless the directories exist here that the driver has made: of the scratch files, and of the outputs."""

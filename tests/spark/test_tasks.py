@@ -20,6 +20,13 @@ from ddcli.engine import loop, loop_tasks
 from ddcli.errors import EngineError
 from ddcli.runtime import placement, task
 from ddcli.runtime.placement import Choosing, Rule
+from ddcli.store.scratch.attempt import Attempt
+from ddcli.store.state import bundles
+from ddcli.store.state.bundles import footprint
+from ddcli.store.state.contents import batches_of
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.verify import verify_state
+from tests.crash.shop import Shop
 from tests.draws import many, some
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
@@ -398,3 +405,24 @@ def test_an_executor_with_another_version_is_refused(sums, tmp_path, monkeypatch
     ):
         run(sums, engine="spark")
     assert run(str(sums), state=str(sums.parent / ".dd/sums")).changed
+
+
+def test_tasks_empty_bundles_that_are_mostly_out_of_use(tmp_path, monkeypatch):
+    """No more is dead in the bundles of tasks than is alive, and their batches are read as before."""
+    moved = []
+    monkeypatch.setattr(bundles, "SLACK", 0)
+    monkeypatch.setattr(bundles, "FULL", 0)  # the driver copies none
+    real = Attempt.move
+    monkeypatch.setattr(Attempt, "move", lambda *given: moved.append(given) or real(*given))
+    shop = Shop.make(tmp_path / "shop")
+    with started(Here(7)):
+        for step in range(8):
+            shop.supply(step)
+            shop.run(engine="spark")
+            manifest = read_newest(shop.state)
+            assert manifest.bundles
+            alive = sum(footprint(file.size) for _, _, file in batches_of(manifest) if file.bundle)
+            assert sum(manifest.bundles.values()) <= 2 * alive + 1024 * len(manifest.bundles)
+    assert moved
+    assert shop.rows() == shop.meant(8)
+    assert not list(verify_state(shop.state, manifest))

@@ -135,8 +135,8 @@ def test_ends_of_large_row_groups_are_found_slice_by_slice(tmp_path, monkeypatch
     times = [random.Random(3).randrange(1000) for _ in range(100)]
     frame = pl.DataFrame({"time": [None, *times] if nulls else times, "v": 1})
     frame.write_parquet(path)
-    ends, found = Tables().ends(path, ["time", "v"])
-    assert (ends.rows(), found) == ([(min(times), 1), (max(times), 1)], nulls)
+    rows, ends, found = Tables().ends(path, ["time", "v"])
+    assert (rows, ends.rows(), found) == (len(frame), [(min(times), 1), (max(times), 1)], nulls)
 
 
 def test_a_damaged_page_is_refused(tmp_path):

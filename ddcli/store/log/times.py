@@ -70,7 +70,7 @@ class FileTimes:
         assert limit is None or kept is not None, "files that grow are small"
         self.frame = None if kept is None else self._checked(kept.head(limit) if limit is not None else kept)
         if self.frame is None:
-            self.rows, bounds = tables.count_rows(path), self._bounds()
+            self.rows, bounds = self._bounds()
             least, largest = bounds.row(0), bounds.row(1)
         else:  # column by column: a query of a frame takes longer than to look through a few thousand rows
             self.rows = self.frame.height
@@ -166,13 +166,13 @@ class FileTimes:
         named = self.tables.from_path(self.path, self.schema)
         return None if named is None else physical(self.tables, [self.path], named, self.schema).row(0)
 
-    def _bounds(self) -> pl.DataFrame:
-        """Return the least and the largest value of each coordinate, or refuse a null."""
+    def _bounds(self) -> tuple[int, pl.DataFrame]:
+        """Return the number of rows, and the least and the largest value of each coordinate, or refuse a null."""
         names = list(self.schema)
-        found, nulls = self.tables.ends(self.path, names)
+        rows, found, nulls = self.tables.ends(self.path, names)
         if nulls:
             self.tables.refuse_nulls(self.path, self.tables.collect([self.path], names), names, "time column")
-        return physical(self.tables, [self.path], found, self.schema)
+        return rows, physical(self.tables, [self.path], found, self.schema)
 
     def _any(self, condition: pl.Expr) -> bool:
         return any(frame.select(condition.any()).item() for _, frame in self._frames())

@@ -17,9 +17,10 @@ from ddcli.errors import DdError
 from ddcli.store.files.gate import Files, PendingWrites, Written, checksum, temporary
 from ddcli.store.state.batch_lists import BatchList, list_bytes
 from ddcli.store.state.bundles import BUNDLES, Bundle, fits, inside
-from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.contents import batch_directory, batch_path
 from ddcli.store.state.register import SEGMENTS, Segment
 from ddcli.store.state.transaction import StateFiles
+from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ class Attempt:
     _bundles: dict[str, int] = field(default_factory=dict)
     _bundle: Bundle = field(default_factory=Bundle)
     _places: dict[tuple[str, int, str], tuple[str, int]] = field(default_factory=dict)
-    """The bundle of each batch in one, and where it begins in it."""
+    """The bundle of each batch, and where it begins in it; none of one that has a file of its own."""
     _pending: PendingWrites = field(init=False)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -58,13 +59,13 @@ class Attempt:
         self._pending = PendingWrites(self.files)
 
     def placed(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
-        """Return the entry of a batch, with its bundle if this attempt has put it into one."""
+        """Return the entry of a batch; of one that this attempt has written, with its place."""
         place = self._places.get((arrangement, shard, file.name))
         return file if place is None else replace(file, bundle=place[0], at=place[1])
 
-    def has_made(self, file: FileEntry) -> bool:
+    def has_made(self, arrangement: str, shard: int, file: FileEntry) -> bool:
         """Return whether this attempt has written a batch."""
-        return file.name.startswith(f"{self.number:09d}-{self.name}-")
+        return (arrangement, shard, file.name) in self._places
 
     def finish(self, batches: Sequence[Listed]) -> StateFiles:
         """Write what is left, and an index of all added `batches`; wait for all writes, and raise the first error."""
@@ -87,17 +88,27 @@ class Attempt:
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch of an arrangement's shard, or put it into a bundle; return its name, and its size and checksum."""
-        name, size = f"{self._next()}.parquet", memoryview(data).nbytes
-        member = inside(arrangement, shard, name)
+        name = f"{self._next()}.parquet"
+        return name, self._put(arrangement, shard, name, data)
+
+    def move(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
+        """Write a batch of an older bundle anew, under its name; return its entry, which `placed` completes."""
+        data = read_checked(batch_path(self.directory, arrangement, shard, file), file)
+        self._put(arrangement, shard, file.name, data)
+        return file
+
+    def _put(self, arrangement: str, shard: int, name: str, data: bytes | memoryview) -> Written:
+        size, member = memoryview(data).nbytes, inside(arrangement, shard, name)
         if fits(member, size, ALONE):
             with self._lock:
                 self._places[arrangement, shard, name] = f"{self._stem()}.tar", self._bundle.add(member, bytes(data))
                 if self._bundle.size >= FULL:
                     self._put_bundle()
-            return name, Written(size, checksum(data))
+            return Written(size, checksum(data))
         path = batch_directory(self.directory, arrangement, shard) / name
         self._paths.append(path)
-        return name, self._write(path, data)
+        self._places[arrangement, shard, name] = "", 0
+        return self._write(path, data)
 
     def _put_bundle(self) -> None:
         """Write the bundle, if there is anything in it, and begin another."""

@@ -3,7 +3,7 @@
 A bundle is a tar archive whose members have the paths that the files would have in the state: `tar -xf` makes Parquet of it that any
 reader opens. The manifest has, for each batch in a bundle, the bundle and the offset in it. A bundle never changes. It is removed when no manifest
 names a batch of it any more; and since most of its batches may be dead long before, a commit copies the live ones of the worst bundle into its own.
-Bundles of tasks are as many as these were, and large: a commit copies no more of them than it writes itself.
+Bundles of tasks are as many as these were, and large: tasks empty them, and a commit of one process copies no more of them than it writes itself.
 """
 
 from __future__ import annotations

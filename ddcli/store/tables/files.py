@@ -231,29 +231,30 @@ class Tables:
         """Return the result of a query over a scan of a file, streaming its rows, or refuse the file."""
         return self._collected([path], (), scan, "streaming")
 
-    def ends(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
-        """Return the least and the largest value of each column as two rows, and whether one has a null; the file streams by."""
+    def ends(self, path: Path, columns: Sequence[str]) -> tuple[int, pl.DataFrame, bool]:
+        """Return the number of rows, the least and the largest value of each column as two rows, and whether one has a null; the file streams by, once."""
         if self.kind(path).name == PARQUET and self._pages.groups(path).rows > MANY:
             return self._ends_by_slices(path, columns)
         asked = {"min": pl.Expr.min, "max": pl.Expr.max, "nulls": pl.Expr.null_count}
         wanted = [of(pl.col(name)).alias(f"{what}\0{name}") for what, of in asked.items() for name in columns]
-        scan = self.scan([path], columns).select(*wanted, pl.col(f"^{FAILING}.*$").any())
+        rows = pl.len().alias("rows\0")
+        scan = self.scan([path], columns).select(*wanted, rows, pl.col(f"^{FAILING}.*$").any())
         found = self._collected([path], columns, scan, "streaming")
-        if any(found.select(pl.col(f"^{FAILING}.*$")).row(0) if found.width > len(wanted) else ()):
+        if any(found.select(pl.col(f"^{FAILING}.*$")).row(0) if found.width > len(wanted) + 1 else ()):
             self.collect([path], columns)
         least, largest, nulls = (
             found.select(pl.col(f"{what}\0{name}").alias(name) for name in columns) for what in asked
         )
-        return pl.concat([least, largest]), any(nulls.row(0))
+        return found.item(0, "rows\0"), pl.concat([least, largest]), any(nulls.row(0))
 
-    def _ends_by_slices(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
+    def _ends_by_slices(self, path: Path, columns: Sequence[str]) -> tuple[int, pl.DataFrame, bool]:
         rows, frames, nulls = self.count_rows(path), list[pl.DataFrame](), False
         for first in range(0, rows, MANY):
             frame = self.collect([path], columns, (first, MANY))
             nulls = nulls or any(series.null_count() for series in frame)
             frames += [frame.min(), frame.max()]
         found = pl.concat(frames)
-        return pl.concat([found.min(), found.max()]), nulls
+        return rows, pl.concat([found.min(), found.max()]), nulls
 
     def refuse_nulls(self, path: Path, frame: pl.DataFrame, names: Iterable[str], what: str) -> None:
         """Refuse a null in any of these columns of a whole file; `what` is the message's word for such a column."""
