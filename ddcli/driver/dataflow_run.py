@@ -64,8 +64,8 @@ class StepInput:
     """The frontier from which on the facts of inputs are noted: None for all of their times."""
     streams: bool = False
     combines: bool = False
-    bundled: int = 0
-    """About the number of batches that the commit may put into one file."""
+    bundled: bool = False
+    """True: the commit may put small batches into one file."""
     often: bool = False
     widths: Mapping[str, float] | None = None
 
@@ -140,7 +140,7 @@ class DataflowRun(ABC):
             with (
                 nullcontext()
                 if self.state is None
-                else self.state.begin(batches=given.bundled, often=given.often) as transaction
+                else self.state.begin(batches=traces.files if given.bundled else 0, often=given.often) as transaction
             ):
                 writer = self.writer(given, assembled.outputs, transaction)
                 step = StepExecutor(

@@ -140,7 +140,7 @@ class SingleRun(DataflowRun):
             self.before,
             streams=not spread and cut.streams(sum(given.rows for given in self._taken.values())),
             combines=spread or cut.room is not None,
-            bundled=traces.files,
+            bundled=True,
             often=held is not None,
             widths=widths_of(self._taken, self.readers) if spread else None,
         )
