@@ -68,7 +68,7 @@ class Attempt:
         return (arrangement, shard, file.name) in self._places
 
     def finish(self, batches: Sequence[Listed]) -> StateFiles:
-        """Write what is left, and an index of all added `batches`; wait for all writes, and raise the first error."""
+        """Write the last bundle, and an index of all added `batches`; wait for all writes, and raise the first error."""
         self._put_bundle()
         index = None
         if batches:
