@@ -304,13 +304,17 @@ def _violations(check: _Check) -> tuple[operator_model.Operator, ...]:
     def there(columns: Items[Text]) -> str:
         return " and ".join(f"{quoted(column.value)} is not null" for column in columns)
 
-    if check.kind == "unique":
+    def counted(columns: Items[Text]) -> tuple[str, operator_model.Reduce]:
         rows = "rows"
-        while rows in {column.value for column in given}:
+        while rows in {column.value for column in columns}:
             rows += "_"
-        by = tuple(map(operator_model.GroupColumn, given))
-        counted = operator_model.Reduce(by, ((Text(rows, check.span), Text("count(*)", check.span)),), **around)
-        return counted, filtered(f"{rows} > 1 and {there(given)}", given[0])
+        by = tuple(map(operator_model.GroupColumn, columns))
+        count = ((Text(rows, check.span), Text("count(*)", check.span)),)
+        return rows, operator_model.Reduce(by, count, **around)
+
+    if check.kind == "unique":
+        rows, count = counted(given)
+        return count, filtered(f"{rows} > 1 and {there(given)}", given[0])
     if check.kind == "not_null":
         return (filtered(" or ".join(f"{quoted(column.value)} is null" for column in given), given[0]),)
     if check.kind == "row":
@@ -319,7 +323,9 @@ def _violations(check: _Check) -> tuple[operator_model.Operator, ...]:
         return (filtered(" or ".join(_outside(column, values) for column, values in given), given[0][0]),)
     (other, _), pairs = given[0][1], tuple((column, found) for column, (_, found) in given)
     columns = [column for column, _ in given]
-    return operator_model.Antijoin(other, pairs, **around), filtered(there(columns), columns[0])
+    missing = operator_model.Antijoin(other, pairs, **around), filtered(there(columns), columns[0])
+    # The rows themselves would all be in the state, once more.
+    return missing if check.otherwise == "quarantine" else (counted(columns)[1], *missing)
 
 
 def _outside(column: Text, values: tuple[str, ...]) -> str:

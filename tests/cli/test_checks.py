@@ -55,7 +55,7 @@ check → row → words
 {not_null: [person, amount], of: orders}         → 3,,5,           → {id: 3, person: null, amount: 5, at: null}
 {row: amount < 50, of: orders}                   → 3,1,50,         → {id: 3, person: 1, amount: 50, at: null}
 {in: {person: [1, 2]}, of: orders}               → 3,4,5,          → {id: 3, person: 4, amount: 5, at: null}
-{refers: {person: people.pid}, of: orders}       → 3,4,5,          → {id: 3, person: 4, amount: 5, at: null}
+{refers: {person: people.pid}, of: orders}       → 3,4,5,          → {person: 4, rows: 1}
 {row: total < 50, of: sums}                      → 3,2,30,         → {person: 2, total: 50}
 {sql: select sum(amount) from orders having sum(amount) > 50} → 3,2,30, → 60
 {change: {rows: 49%}, of: orders}                → 3,2,30,         → rows changed from 2 to 3 (+50.0%), outside of 49%
@@ -197,6 +197,16 @@ def test_fresh_rows(checked):
     assert checked("run", "p.yaml", "--now", "2026-01-01T03:00:00.1").code == 7  # nothing is new, and it is too old
     assert checked("checks", "p.yaml", "--now", "2026-01-01T03:00").code == 0
     assert "max(at) is" in checked("checks", "p.yaml").out
+
+
+def test_commands_that_describe_a_state(checked):
+    checked.checks(["{unique: [id], of: orders}"])
+    assert checked("run", "p.yaml", "--profile").code == 0
+    for command in (["explain", "p.yaml"], ["plan", "p.yaml"], ["state", "ls", "p.yaml"], ["state", "verify", "p.yaml"]):
+        assert checked(*command).code == 0, command
+    assert checked("why", "p.yaml", "orders_unique_id", "id=1").code == 1
+    assert checked("reset", "p.yaml", "--outputs", "--yes").code == 0
+    assert checked("run", "p.yaml").code == 0
 
 
 def test_removed_rows(shop):

@@ -112,6 +112,11 @@ def judged(check, orders, people, before):
         ((name, bound),) = given.items()
         value = sum(rows.values()) if name == "rows" else sum((row[2] or 0) * n for row, n in rows.items())
         return value, bound, before
+    if kind == "refers" and check["otherwise"] != "quarantine":
+        groups, known = Counter(), {pid for pid, _ in people}
+        for row, n in rows.items():
+            groups[row[1]] += n
+        return Counter({(key, n): 1 for key, n in groups.items() if key is not None and key not in known})
     bad = getattr(Rows(people), kind + "_" * (kind == "in"))(given)
     return Counter({row: n for row, n in rows.items() if bad(row)})
 
