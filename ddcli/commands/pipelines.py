@@ -186,9 +186,9 @@ def _is_pipeline(path: Path) -> bool:
 
 
 def _no_fragments(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """Return the pipelines without those that have no output and are included by others."""
+    """Return the pipelines without those that others include: their outputs are these others'."""
     included = {real(path) for pipeline in pipelines for path in included_files(pipeline.path)}
-    return [pipeline for pipeline in pipelines if pipeline.outputs or real(pipeline.path) not in included]
+    return [pipeline for pipeline in pipelines if real(pipeline.path) not in included]
 
 
 def _needed(pipelines: Iterable[Pipeline]) -> list[Pipeline]:

@@ -114,7 +114,7 @@ INCLUDE: Shape[Any] = ByKind(
 SECTIONS = {
     "dd": Key(Version(), about=f"the version of this language; default: {VERSION}", argument="version"),
     "name": Key(PIPELINE_NAME, about="names the state, .dd/<name>/ beside this file; default: the file's name"),
-    KEY: Key(INCLUDE, about="files with inputs and collections for this one, relative to it"),
+    KEY: Key(INCLUDE, about="files with inputs, collections, outputs, checks and tests for this one, relative to it"),
     "clock": Key(
         Choice("clock", CLOCKS),
         about="times of rows: of the run that takes them in (arrival), or of a column (event); default: arrival, "
@@ -281,8 +281,7 @@ def json_schema() -> JsonSchema:
         "title": "a pipeline of dd",
         "type": "object",
         "properties": sections,
-        "required": ["outputs"],
-        "anyOf": [{"required": ["inputs"]}, {"required": [KEY]}],
+        "anyOf": [{"required": ["inputs", "outputs"]}, {"required": [KEY]}],
         "patternProperties": {f"^{ANCHORS}": {"description": "for anchors: nobody else reads it"}},
         "additionalProperties": False,
         "$defs": definitions,

@@ -1,4 +1,4 @@
-"""`include: other.yaml`: inputs and collections of other files, as if they were in the file that names these.
+"""`include: other.yaml`: inputs, collections, outputs, checks and tests of other files, as if they were in the file that names these.
 
 A fragment's own paths are relative to the fragment. A file is read once, even if several others include it, and each error points into the file
 that has it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import posixpath
+import re
 from pathlib import Path
 
 from ddcli.errors import Text, UsageError
@@ -21,13 +22,20 @@ from ddcli.spec.variables import digest_of
 KEY = "include"
 ANCHORS = "x-"
 """The prefix of a file's keys for anchors; their values are read where an alias names them."""
-SHARED = ("inputs", "collections")
-"""The sections of a fragment that become the including file's."""
-KEYS = (*SHARED, KEY, f"{ANCHORS}...")
+SHARED = ("inputs", "collections", "outputs")
+"""The sections of a fragment whose names become the including file's."""
+LISTS = ("checks", "tests")
+"""The sections of a fragment whose items become the including file's, before its own."""
+KEYS = (*SHARED, *LISTS, KEY, f"{ANCHORS}...")
 MOST, DEEPEST = 100, 10
 """Files that one may include, directly or not, and files from it to the innermost."""
 IN_INPUTS, BELOW = ("path", "quarantine"), {"import": "state", "consumed": "archive"}
 """The keys of inputs that are paths, and those whose mappings have a path under the key given."""
+IN_OUTPUTS = ("path", "delta", "parquet", "to")
+"""The keys of outputs that are paths, or the URIs of databases, which may be files."""
+IN_TESTS = ("contents", "changes")
+"""The keys of expectations whose value may be the path of a file with rows."""
+FILE_URI = re.compile(r"((?:sqlite|duckdb):///)(?!/)(.+)")
 
 
 class Includes:
@@ -39,6 +47,7 @@ class Includes:
         self.variables = variables
         self.fragments: list[tuple[str, str]] = []
         self.entries: dict[str, dict[str, tuple[Text, Node]]] = {name: {} for name in SHARED}
+        self.items: dict[str, list[Node]] = {name: [] for name in LISTS}
         self.seen: set[Path] = set()
         self.open = [(Path(file).resolve(), file)]
         self.size = self.nodes = 0
@@ -57,6 +66,10 @@ class Includes:
             if isinstance(own, Mapping):
                 self._add(section, own, found)
                 whole[section] = word, Mapping(tuple(found.values()), own.span, own.flow)
+        for section, items in self.items.items():
+            word, listed = whole.get(section, (Text(section, written.span), Sequence((), written.span, flow=False)))
+            if items and isinstance(listed, Sequence):
+                whole[section] = word, Sequence((*items, *listed.items), listed.span, listed.flow)
         return Mapping(tuple(whole.values()), root.span, root.flow)
 
     def _include(self, written: Node, folder: Path) -> None:
@@ -133,16 +146,28 @@ class Includes:
                 self._include(value, path.parent)
             elif word.value in SHARED:
                 self._section(word, value, path.parent)
+            elif word.value in LISTS:
+                self._list(word, value, path.parent)
             elif not word.value.startswith(ANCHORS) and not (word.value == "dd" and _is_one(value)):
                 problem = f"an included file has no key {word.value!r}"
-                self.notes.refuse("", problem, word.span, suggest(word.value, SHARED, f"(keys: {', '.join(KEYS)})"))
+                self.notes.refuse(
+                    "", problem, word.span, suggest(word.value, (*SHARED, *LISTS), f"(keys: {', '.join(KEYS)})")
+                )
 
     def _section(self, word: Text, value: Node, folder: Path) -> None:
         if isinstance(value, Mapping):
-            moved = self._moved(value, folder) if word.value == "inputs" else value
+            moved = value if word.value == "collections" else self._moved(value, folder, word.value)
             self._add(word.value, moved, self.entries[word.value])
         elif not isinstance(value, Broken):
             self.notes.refuse(word.value, f"must be a mapping of names, found {describe(value)}", value.span)
+
+    def _list(self, word: Text, value: Node, folder: Path) -> None:
+        if isinstance(value, Sequence):
+            between = os.path.relpath(folder.absolute(), self.base)
+            away = word.value == "tests" and between != "."
+            self.items[word.value] += [_relocated_test(item, between) if away else item for item in value.items]
+        elif not isinstance(value, Broken):
+            self.notes.refuse(word.value, f"must be a list, found {describe(value)}", value.span)
 
     def _add(self, section: str, more: Mapping, found: dict[str, tuple[Text, Node]]) -> None:
         """Add the entries of a file to those of others. Names belong to one of them."""
@@ -154,14 +179,13 @@ class Includes:
             else:
                 found[name.value] = name, node
 
-    def _moved(self, inputs: Mapping, folder: Path) -> Mapping:
-        """Return inputs whose paths are relative to the including file's folder."""
+    def _moved(self, things: Mapping, folder: Path, section: str) -> Mapping:
+        """Return inputs or outputs whose paths are relative to the including file's folder."""
         between = os.path.relpath(folder.absolute(), self.base)
         if between == ".":
-            return inputs
-        return Mapping(
-            tuple((name, _relocated(node, between)) for name, node in inputs.entries), inputs.span, inputs.flow
-        )
+            return things
+        move = _relocated if section == "inputs" else _relocated_output
+        return Mapping(tuple((name, move(node, between)) for name, node in things.entries), things.span, things.flow)
 
 
 def _relocated(node: Node, between: str) -> Node:
@@ -186,11 +210,53 @@ def _relocated(node: Node, between: str) -> Node:
     return Mapping(tuple(entries), node.span, node.flow)
 
 
-def _under(path: Scalar, between: str) -> Scalar:
+def _relocated_output(node: Node, between: str) -> Node:
+    """Return an output whose own paths begin with those between two folders."""
+    if isinstance(node, Scalar):
+        return _under(node, between, pattern=False)
+    if not isinstance(node, Mapping):
+        return node
+    entries = tuple(
+        (
+            word,
+            _under(value, between, pattern=False) if word.value in IN_OUTPUTS and isinstance(value, Scalar) else value,
+        )
+        for word, value in node.entries
+    )
+    return Mapping(entries, node.span, node.flow)
+
+
+def _relocated_test(node: Node, between: str) -> Node:
+    """Return a test, or a part of one, whose files' paths begin with those between two folders."""
+    if isinstance(node, Sequence):
+        return Sequence(tuple(_relocated_test(item, between) for item in node.items), node.span, node.flow)
+    if not isinstance(node, Mapping):
+        return node
+    entries: list[tuple[Text, Node]] = []
+    for word, value in node.entries:
+        found: Node = value
+        if word.value == "given" and isinstance(value, Mapping):
+            rows = (
+                (name, _under(one, between, pattern=False) if isinstance(one, Scalar) else one)
+                for name, one in value.entries
+            )
+            found = Mapping(tuple(rows), value.span, value.flow)
+        elif word.value in IN_TESTS and isinstance(value, Scalar):
+            found = _under(value, between, pattern=False)
+        elif word.value in ("steps", "expect"):
+            found = _relocated_test(value, between)
+        entries.append((word, found))
+    return Mapping(tuple(entries), node.span, node.flow)
+
+
+def _under(path: Scalar, between: str, *, pattern: bool = True) -> Scalar:
+    """Return a path, or a `pattern` of paths, that begins with the path between two folders, if it is relative."""
     text = path.text
+    if (uri := FILE_URI.fullmatch(text.value)) is not None and not pattern:
+        return Scalar(Text(uri[1] + posixpath.join(between, uri[2]), text.span), path.kind, path.plain, path.comment)
     if not text.value or path.kind == "null" or "://" in text.value or text.value.startswith("/"):
         return path
-    joined = posixpath.join(glob.escape(between), text.value)
+    joined = posixpath.join(glob.escape(between) if pattern else between, text.value)
     return Scalar(Text(joined, text.span), path.kind, path.plain, path.comment)
 
 

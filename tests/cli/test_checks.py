@@ -202,7 +202,12 @@ def test_fresh_rows(checked):
 def test_commands_that_describe_a_state(checked):
     checked.checks(["{unique: [id], of: orders}"])
     assert checked("run", "p.yaml", "--profile").code == 0
-    for command in (["explain", "p.yaml"], ["plan", "p.yaml"], ["state", "ls", "p.yaml"], ["state", "verify", "p.yaml"]):
+    for command in (
+        ["explain", "p.yaml"],
+        ["plan", "p.yaml"],
+        ["state", "ls", "p.yaml"],
+        ["state", "verify", "p.yaml"],
+    ):
         assert checked(*command).code == 0, command
     assert checked("why", "p.yaml", "orders_unique_id", "id=1").code == 1
     assert checked("reset", "p.yaml", "--outputs", "--yes").code == 0

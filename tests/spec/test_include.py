@@ -32,8 +32,13 @@ ENTRIES = {
         "counted": '{from: "north", apply: [{reduce: {by: ["region"], n: "count(*)"}}]}',
         "asked": '{sql: "select region, count(*) as n from orders where id > 7 group by region"}',
     },
+    "outputs": {
+        "counted": '{path: "out/counted/"}',
+        "asked": '{path: "out/asked/", keep: "7 days"}',
+        "north": '{as: "table", parquet: "marts/north.parquet"}',
+        "tabled": '{from: "north", as: "table", to: "sqlite:///marts/shop.db"}',
+    },
 }
-OUTPUTS = 'outputs:\n  counted: "out/counted/"\n  asked: "out/asked/"\n'
 WORD = re.compile(r"(?<=[\"' /])\w+(?=[\"' /])")
 FOLDERS = (".", "shared", "shared/deep", "other")
 
@@ -52,7 +57,7 @@ def moved(text, name, folder):
     between = os.path.relpath(".", folder)
     if between == ".":
         return text
-    text = re.sub(r'((?:path|quarantine|state|archive): ")(?!/)', rf"\1{between}/", text)
+    text = re.sub(r'((?:path|quarantine|state|archive|parquet): "|sqlite:///)(?!/)', rf"\g<1>{between}/", text)
     return text.replace('"data/customers', f'"{between}/data/customers') if name == "customers" else text
 
 
@@ -79,7 +84,7 @@ def test_parts_say_what_the_whole_does(number, tmp_path):
         for name, text in entries.items():
             at = random.randrange(4)
             folder = files[at - 1].parent.relative_to(tmp_path) if at else "."
-            here = moved(text, name, folder) if section == "inputs" else text
+            here = moved(text, name, folder) if section != "collections" else text
             parts[at][section][name] = varied(here)
     includes = [[] for _ in range(4)]
     for at in range(1, 4):
@@ -91,13 +96,14 @@ def test_parts_say_what_the_whole_does(number, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         listed = [os.path.relpath(files[one - 1], path.parent) for one in dict.fromkeys(includes[at])]
         key = f"include: [{', '.join(listed)}]\n" if listed else ""
-        path.write_text(key + written(parts[at]) + ("" if at else OUTPUTS))
+        path.write_text(key + written(parts[at]))
     with variables_of_call(variables):
         found = load_spec(main)
-    (tmp_path / "whole.yaml").write_text("name: main\n" + written(ENTRIES) + OUTPUTS)
+    (tmp_path / "whole.yaml").write_text("name: main\n" + written(ENTRIES))
     whole = load_spec(tmp_path / "whole.yaml")
-    same = replace(found, fragments=(), variables=(), path=whole.path, inputs=normal(found), collections={})
-    assert plain(same) == plain(replace(whole, inputs=normal(whole), collections={}))
+    same = replace(found, fragments=(), variables=(), path=whole.path, inputs=normal(found), collections={}, outputs={})
+    assert plain(same) == plain(replace(whole, inputs=normal(whole), collections={}, outputs={}))
+    assert places(found) == places(whole)
     assert {n: plain(c) for n, c in found.collections.items()} == {n: plain(c) for n, c in whole.collections.items()}
     assert {Path(path) for path, _ in found.fragments} == set(files) == set(included_files(main))
 
@@ -117,6 +123,30 @@ def normal(spec):
         )
         for name, given in sorted(spec.inputs.items())
     }
+
+
+def places(spec):
+    """Return the places of outputs by name, without detours."""
+    return {name: re.sub(r"[^/]+/\.\./", "", os.path.normpath(each.place.value)) for name, each in spec.outputs.items()}
+
+
+def test_checks_and_tests_of_parts(tmp_path):
+    shared = tmp_path / "shared/a.yaml"
+    shared.parent.mkdir()
+    shared.write_text(
+        "inputs: {a: in/}\ncollections: {b: {from: a}}\nchecks: [{unique: [x], of: a}]\n"
+        "tests:\n  - {name: one, given: {a: rows/a.csv}, expect: {collection: b, contents: rows/b.csv}}\n"
+    )
+    (tmp_path / "p.yaml").write_text(
+        "include: shared/a.yaml\noutputs: {b: out/}\nchecks: [{unique: [y], of: b}]\ntests: [{name: two, given: {a: c.csv}}]\n"
+    )
+    spec = load_spec(tmp_path / "p.yaml")
+    assert [*spec.checks] == ["a_unique_x", "b_unique_y"]
+    first, second = spec.tests
+    assert [first.name.value, second.name.value] == ["one", "two"]
+    assert first.steps[0].given[0][1].file.value == "shared/rows/a.csv"
+    assert first.steps[0].expect[0].contents.file.value == "shared/rows/b.csv"
+    assert second.steps[0].given[0][1].file.value == "c.csv"
 
 
 def errors_of(text, file="p.yaml"):
@@ -162,7 +192,8 @@ INNER = {
     "inputs: {b: {path: x/, lat: error}}": "inner.yaml:1:24: unknown key 'lat'",
     "inputs: {b: x/\n": "inner.yaml:1:9: a '}' is missing",
     "inputs: [b]\n": "inner.yaml:1:9: must be a mapping of names, found a list",
-    "outputs: {b: x/}": "inner.yaml:1:1: an included file has no key 'outputs'",
+    "budget: {rows: 1}": "inner.yaml:1:1: an included file has no key 'budget'",
+    "checks: {b: x/}": "inner.yaml:1:9: checks: must be a list, found a mapping",
     "inputs: {a: y/}": "p.yaml:2:10: defined a second time, first at inner.yaml:1:10",
     "collections:\n  b: {from: nobody}": "inner.yaml:2:13: no input or collection is named 'nobody'",
     "inputs:\n  b: '${NOT_SET}'": "inner.yaml:2:7: the variable 'NOT_SET' is not set",
