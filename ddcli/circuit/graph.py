@@ -34,7 +34,7 @@ from ddcli.engine.places import Handle
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Nest
-from ddcli.plan import groupings, loops, physical, physical_joins
+from ddcli.plan import groupings, logical, loops, physical, physical_joins
 from ddcli.plan.loops import level, outer_nodes
 from ddcli.plan.node import below
 
@@ -208,11 +208,7 @@ class _Assembly:
             handle, self.operators.arranged[node.fingerprint] = self.sources.source(source)
             return handle
         inputs = [self.handle(child) for child in node.inputs]
-        summed = (
-            isinstance(node, groupings.Accumulate | physical.StandingRecord)
-            and self.scope.combines
-            and self.scope.nt == 1
-        )
+        summed = isinstance(node, groupings.Accumulate | logical.Once) and self.scope.combines and self.scope.nt == 1
         if summed:
             inputs = self.summed(node, *inputs)
         moved = summed and isinstance(node, groupings.Accumulate) and not self.scope.streams
@@ -248,7 +244,7 @@ class _Assembly:
         For an accumulation these are rows as they are, and the sums of those that were added up already. If the scope doesn't deal parts as they come,
         both are exchanged to the shards of their groups here.
         """
-        if isinstance(node, physical.StandingRecord):
+        if isinstance(node, logical.Once):
             layout = Layout(node.schema)
             shards = [SummedTimes() for _ in range(self.scope.workers.count)]
             times = self.scope.add(shards, read, width=layout.width, layout=layout)

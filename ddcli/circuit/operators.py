@@ -28,7 +28,7 @@ from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.secret import PUBLIC
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.types import POOLED, Type
-from ddcli.plan import asof, groupings, loops, physical, physical_joins, windows
+from ddcli.plan import asof, groupings, logical, loops, physical, physical_joins, windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,16 +93,16 @@ class Operators:
         layout, pool = Layout(node.inputs[0].schema), self.pool(shard)
         return linear_operator(node, pool, self.scope.nt, lambda rows, why: tell(rows, layout, pool, why))
 
-    @operator.register(physical.SignedSum)
-    def _(self, node: physical.SignedSum, shard: int) -> Operator:
+    @operator.register(logical.SignedSum)
+    def _(self, node: logical.SignedSum, shard: int) -> Operator:
         return Concat(node.signs, Layout(node.schema).width + self.scope.nt + 1)
 
-    @operator.register(physical.Consolidated)
-    def _(self, node: physical.Consolidated, shard: int) -> Operator:
+    @operator.register(logical.Consolidate)
+    def _(self, node: logical.Consolidate, shard: int) -> Operator:
         return Consolidate()
 
-    @operator.register(physical.Show)
-    def _(self, node: physical.Show, shard: int) -> Operator:
+    @operator.register(logical.Inspect)
+    def _(self, node: logical.Inspect, shard: int) -> Operator:
         from ddcli.engine.updates import to_frame
 
         layout = Layout(node.schema)
@@ -119,8 +119,8 @@ class Operators:
         joined = node.fingerprint in self.surroundings.joined
         return Arrange(source.take(node.schema), self.trace(node, key, value, shard), joined=joined)
 
-    @operator.register(physical.UpsertTable)
-    def _(self, node: physical.UpsertTable, shard: int) -> Operator:
+    @operator.register(logical.Upsert)
+    def _(self, node: logical.Upsert, shard: int) -> Operator:
         facts, pool = self.surroundings.facts[node.name], self.pool(shard)
         key = Layout({name: node.schema[name] for name in node.key})
 
@@ -135,8 +135,8 @@ class Operators:
             return OrderedUpsert(trace, tied, facts.truncations)
         return Upsert(trace, tied, facts.truncations)
 
-    @operator.register(physical.SnapshotTable)
-    def _(self, node: physical.SnapshotTable, shard: int) -> Operator:
+    @operator.register(logical.Snapshots)
+    def _(self, node: logical.Snapshots, shard: int) -> Operator:
         from ddcli.engine.operators.snapshots import Snapshots
 
         facts, pool = self.surroundings.facts[node.name], self.pool(shard)
@@ -149,12 +149,12 @@ class Operators:
         trace = self.output_trace(node, node.key or tuple(node.schema), shard)
         return Snapshots(trace, facts.snapshots, twice if node.key else None, facts.deleted)
 
-    @operator.register(physical.StandingRecord)
-    def _(self, node: physical.StandingRecord, shard: int) -> Operator:
+    @operator.register(logical.Once)
+    def _(self, node: logical.Once, shard: int) -> Operator:
         return Once(self.output_trace(node, tuple(node.schema), shard))
 
-    @operator.register(physical.WatchedRecords)
-    def _(self, node: physical.WatchedRecords, shard: int) -> Operator:
+    @operator.register(logical.Watched)
+    def _(self, node: logical.Watched, shard: int) -> Operator:
         facts, pool, layout = self.surroundings.facts[node.name], self.pool(shard), Layout(node.schema)
 
         def found(rows: np.ndarray) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ddcli.errors import StateError
 from ddcli.job.sizes import rows_held
 from ddcli.plan.changes import CONTENTS
-from ddcli.plan.physical import Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable
+from ddcli.plan.logical import Once, SignedSum, Table
+from ddcli.plan.physical import Scan
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.arrangement_input import continued
 from ddcli.sources.readers import (
@@ -35,10 +36,8 @@ WRITTEN = "written:"
 
 def _timed(graph: PhysicalGraph) -> frozenset[str]:
     """Return the inputs whose updates must keep their times: those with keys, and those whose records may have existed for a time only."""
-    keyed = {node.name for node in graph.nodes if isinstance(node, UpsertTable | SnapshotTable)}
-    standing: dict[str, Node] = {
-        str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, StandingRecord)
-    }
+    keyed = {node.name for node in graph.nodes if isinstance(node, Table)}
+    standing: dict[str, Node] = {str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, Once)}
     return frozenset(keyed | physical_graph(standing).scans().keys())
 
 

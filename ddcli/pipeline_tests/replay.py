@@ -17,7 +17,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError
-from ddcli.plan import physical
+from ddcli.plan import logical, physical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 SHUFFLES = 3
 MOST_SHARDS = 4
 BOUND_TO_TIME = (
-    physical.UpsertTable,
-    physical.SnapshotTable,
+    logical.Upsert,
+    logical.Snapshots,
     physical.Shift,
     physical.PythonShift,
-    physical.StandingRecord,
+    logical.Once,
 )
 """The operators whose result depends on the times themselves, so that updates of one time can't be fed at different times."""
 

@@ -10,7 +10,7 @@ from ddcli.expressions.coerce import meet
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.types import POOLED, Type
-from ddcli.plan import physical
+from ddcli.plan import logical, physical
 from ddcli.plan.cells import INT64
 from ddcli.plan.joins import BinaryNode, comparable, joined_columns, match_keys
 from ddcli.plan.logical import renamed_keys
@@ -190,7 +190,7 @@ def lower_asof(node: AsofJoin, left: Node, right: Node, wanted: Schema) -> Node:
         return [Column(name, child.schema[name]) for name in names if child.schema[name].nullable]
 
     inner = node.how == "inner"
-    both = physical.SignedSum((rows(left, 0), rows(right, 1)), keys | {SIDE: INT64} | ordered | values, (1, 1))
+    both = logical.SignedSum((rows(left, 0), rows(right, 1)), keys | {SIDE: INT64} | ordered | values, (1, 1))
     rights = tuple(name for name, (side, _, _) in given.items() if side)
     found = AsofGroup((arrange(both, keys),), keys | values, len(ordered), rights, inner, node.strict, node.condition)
     named = {one: name for name, (one, _) in reversed(on.items())}
@@ -210,7 +210,7 @@ def lower_asof(node: AsofJoin, left: Node, right: Node, wanted: Schema) -> Node:
     )
     missing = reduce(_either, [Call("is null", (each,), Type("bool")) for each in without])
     alone = linear(left, [FilterStep(missing), MapStep(columns)], wanted, fuse=False)
-    return physical.SignedSum((matched, alone), wanted, (1, 1))
+    return logical.SignedSum((matched, alone), wanted, (1, 1))
 
 
 def _either(one: Call, other: Call) -> Call:

@@ -348,14 +348,14 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
         (), dict(schema), given.name.value, tuple(text.value for text in given.time), _meaning(given), arranged
     )
     if given.format == "snapshots":
-        return Relation(logical.Snapshots((source,), dict(schema), key))
+        return Relation(logical.Snapshots((source,), dict(schema), key, source.name))
     if not key:
-        watched = logical.Watched((source,), dict(schema)) if given.negative != "allow" else source
+        watched = logical.Watched((source,), dict(schema), source.name) if given.negative != "allow" else source
         return Relation(watched)
     int64 = Type("int64")
     beside = (logical.PRESENT, logical.ORDER, *((logical.MOMENT, logical.SEQUENCE) if given.lasting else ()))
     rows = replace(source, schema=schema | dict.fromkeys(beside, int64))
-    return Relation(logical.Upsert((rows,), dict(schema), key, given.lasting))
+    return Relation(logical.Upsert((rows,), dict(schema), key, source.name, given.lasting))
 
 
 def localized_columns(relation: Relation, zone: str) -> Relation:

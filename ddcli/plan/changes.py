@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import dataclass
-from ddcli.plan import physical
+from ddcli.plan import logical, physical
 from ddcli.plan.edits import collections_of
 from ddcli.plan.generations import substitute
 from ddcli.plan.logical import EXPORT, INPUT
@@ -35,7 +35,7 @@ INTERNAL = re.compile(r'"?[#$]\w')
 CONTENTS = "="
 """The prefix of scans of an arrangement's contents, instead of an input."""
 
-RECORDS = physical.KeptTable | physical.WatchedRecords
+RECORDS = logical.Table | logical.Watched
 """The nodes that keep the records of an input as they are."""
 
 Change = Literal["same", "changed", "new"]

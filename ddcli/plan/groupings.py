@@ -255,16 +255,13 @@ class Threshold(physical.OfGroups):
     The engine computes it over an arrangement whose key are all columns. State.
     """
 
+    physical_name: ClassVar[str] = "Multiplicity"
     gathers: ClassVar[bool] = True
     function: Expression | None
 
     @property
     def lets_pass(self) -> bool:
         return self.function is None
-
-    @property
-    def operator(self) -> str:
-        return "Multiplicity" if self.is_physical else "Threshold"
 
     @property
     def kind(self) -> str:
@@ -305,13 +302,10 @@ class TopK(Grouped, physical.OfGroups):
     """
 
     kind: ClassVar[str] = "top_k"
+    physical_name: ClassVar[str] = "Top"
     lets_pass: ClassVar[bool] = True
     k: int
     order_by: tuple[tuple[str, bool], ...]
-
-    @property
-    def operator(self) -> str:
-        return "Top" if self.is_physical else "TopK"
 
     @property
     def identity_values(self) -> tuple[Any, ...]:

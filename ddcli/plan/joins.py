@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ddcli.errors import SpecError
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column, Expression, Literal
-from ddcli.plan import physical
+from ddcli.plan import logical, physical
 from ddcli.plan.groupings import Threshold
 from ddcli.plan.logical import Arrange, FilterOnRead, is_unique, renamed_keys
 from ddcli.plan.node import NO_KEYS, Node, inherited
@@ -157,7 +157,7 @@ class Join(BinaryNode):
         if self.how in ("right", "full"):
             alone = unmatched(lowering.side(self.right, other), right, left)
             parts.append(padded(self, alone, "right", schema))
-        return parts[0] if len(parts) == 1 else physical.SignedSum(tuple(parts), schema, (1,) * len(parts))
+        return parts[0] if len(parts) == 1 else logical.SignedSum(tuple(parts), schema, (1,) * len(parts))
 
 
 class Semijoin(BinaryNode):
@@ -364,7 +364,7 @@ def unmatched(child: Node, left: physical.Arrangement, right: physical.Arrangeme
     Rows with a null key are in `child` and never matched, so they stay.
     """
     found = conform(matched(left, right, once=once), child.schema, fuse=True)
-    return physical.SignedSum((child, found), child.schema, (1, -1))
+    return logical.SignedSum((child, found), child.schema, (1, -1))
 
 
 def joined_once(
@@ -395,8 +395,8 @@ def joined_once(
     mine = [(name, column_as(name, left_arranged.schema[name], kind)) for name, kind in left.schema.items()]
     found = linear(met, [MapStep(tuple(there))], schema, fuse=False)
     matched_ = linear(met, [MapStep(tuple(mine))], left.schema, fuse=False)
-    alone = physical.SignedSum((left, matched_), left.schema, (1, -1))
-    return physical.SignedSum((conform(found, schema), padded(node, alone, "left", schema)), schema, (1, 1))
+    alone = logical.SignedSum((left, matched_), left.schema, (1, -1))
+    return logical.SignedSum((conform(found, schema), padded(node, alone, "left", schema)), schema, (1, 1))
 
 
 def padded(node: Join, alone: Node, kept: str, schema: Schema) -> Node:

@@ -1,10 +1,11 @@
-"""The logical graph: one node for each operator, as it is defined; the reference model in tests evaluates just this.
+"""The logical graph: one node for each operator, as it is defined; the reference model in tests evaluates just this. Many of them are the engine's work as they are, over physical nodes.
 
 An operator has the columns that it reads, those that identify its records, and its name for people.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.expressions import stage
@@ -13,14 +14,17 @@ from ddcli.expressions.tree import Call, Column, Literal, quoted
 from ddcli.expressions.types import Type
 from ddcli.plan import physical
 from ddcli.plan.node import NO_KEYS, Node, inherited
+from ddcli.plan.physical import ForwardedRecords, WholeRecords
 from ddcli.plan.shape import conform, linear, with_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Lowering, Origins
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.estimates import PastRows
+    from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Lowering, Origins, Partition, Values
 
 INT64 = Type("int64")
 
@@ -65,14 +69,19 @@ class Source(Node):
         return physical.Scan((), lowering.schema(self), self.name, len(self.time), self.meaning, self.arranged)
 
 
+PRESENT, ORDER, MOMENT, SEQUENCE = "$present", "$order", "$moment", "$sequence"
+"""Columns of rows that are upserts, beside their data."""
+
+
 class Table(Node):
-    """The current table of an input."""
+    """The current table of an input: as it is computed, with the columns of its `key` first, then the others."""
 
     key: tuple[str, ...]
+    name: str
 
     @property
     def source(self) -> Source:
-        """The input."""
+        """The input, in a logical graph."""
         (found,) = self.inputs
         assert isinstance(found, Source)
         return found
@@ -80,19 +89,46 @@ class Table(Node):
     def value_sources(self, name: str) -> list[InputColumn]:
         return [(0, name)]
 
+    @property
+    def identity_values(self) -> tuple[Any, ...]:
+        return (self.key, self.name) if self.is_physical else (self.key,)
+
+    def record(self, wanted: Schema) -> Schema:
+        """Return the columns that are computed for the `wanted` ones."""
+        return {name: self.schema[name] for name in self.key} | wanted
+
+    @property
+    def exchanged_by(self) -> tuple[str, ...]:
+        return self.key or tuple(self.schema)
+
+    def partition(self, times: int) -> Partition:
+        return self.partition_by(self.exchanged_by)
+
+    @property
+    def kept_by(self) -> tuple[str, ...]:
+        return self.exchanged_by
+
+    def keeps_state(self, times: int) -> bool:
+        return True
+
+    def details(self) -> list[str]:
+        return [f"key {', '.join(self.key)}"] if self.key else []
+
 
 class Upsert(Table):
     """The current record of each key of an input whose rows set a key's record from their time on.
 
     The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among those of a key at one time. If it is
-    `lasting`, `ORDER` decides among all rows of a key, at any times; among equal ones `MOMENT`, then `SEQUENCE`.
+    `lasting`, `ORDER` decides among all rows of a key, at any times; among equal ones `MOMENT`, then `SEQUENCE`. Then the engine's record is the
+    row with the greatest, with `PRESENT`, `ORDER` and `MOMENT` among its columns, also if the key has nothing.
     """
 
+    kind: ClassVar[str] = "upserts"
     lasting: bool = False
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
-        return (self.key, "lasting") if self.lasting else (self.key,)
+        return (*super().identity_values, "lasting") if self.lasting else super().identity_values
 
     def column_origins(self) -> Origins:
         return {name: [(0, name)] for name in self.key}
@@ -102,22 +138,27 @@ class Upsert(Table):
         return [wanted | {*self.key, PRESENT, ORDER} | sequence]
 
     def lowered(self, lowering: Lowering) -> Node:
-        source = self.source
         schema = lowering.schema(self)
-        record = {name: self.schema[name] for name in self.key} | schema
-        rows = record | {name: source.schema[name] for name in (PRESENT, ORDER)}
+        record = self.record(schema)
+        rows = record | {name: self.source.schema[name] for name in (PRESENT, ORDER)}
         if not self.lasting:
-            table = physical.UpsertTable((lowering.exactly(source, rows),), record, self.key, source.name)
+            table = replace(self, inputs=(lowering.exactly(self.source, rows),), schema=record)
             return conform(table, schema, fuse=True)
         rows |= {MOMENT: INT64}
-        fed = lowering.exactly(source, rows | {SEQUENCE: INT64})
-        table = physical.UpsertTable((fed,), rows, self.key, source.name, lasting=True)
+        fed = lowering.exactly(self.source, rows | {SEQUENCE: INT64})
         present = Call("=", (Column(PRESENT, rows[PRESENT]), Literal(1, INT64)), Type("bool"))
-        return conform(linear(table, [FilterStep(present)], rows, fuse=True), schema, fuse=True)
+        there = linear(replace(self, inputs=(fed,), schema=rows), [FilterStep(present)], rows, fuse=True)
+        return conform(there, schema, fuse=True)
 
 
 class Snapshots(Table):
     """The current table of an input whose rows of one time are the whole table; with a key, a table of one record for each key."""
+
+    kind: ClassVar[str] = "snapshots"
+
+    @property
+    def work(self) -> str:
+        return "everything"
 
     def column_origins(self) -> Origins:
         return {name: [(0, name)] for name in self.key or self.schema}
@@ -126,11 +167,9 @@ class Snapshots(Table):
         return [wanted | set(self.key)]
 
     def lowered(self, lowering: Lowering) -> Node:
-        source = self.source
         schema = lowering.schema(self)
-        record = {name: self.schema[name] for name in self.key} | schema
-        plain = physical.SnapshotTable((lowering.exactly(source, record),), record, self.key, source.name)
-        return conform(plain, schema, fuse=True)
+        record = self.record(schema)
+        return conform(replace(self, inputs=(lowering.exactly(self.source, record),), schema=record), schema, fuse=True)
 
 
 EXPORT = "export:"
@@ -154,19 +193,23 @@ class Passthrough(Node):
         return self.inputs[0].unique
 
 
-class Watched(Passthrough):
+class Watched(Passthrough, ForwardedRecords):
     """An input whose records are watched: no multiplicity should be negative."""
+
+    kind: ClassVar[str] = "watch"
+    name: str
+
+    @property
+    def identity_values(self) -> tuple[Any, ...]:
+        return (self.name,) if self.is_physical else ()
 
     def lowered(self, lowering: Lowering) -> Node:
         (source,) = self.inputs
-        assert isinstance(source, Source)
-        given = lowering.exactly(source, source.schema)
-        watched = physical.WatchedRecords((given,), source.schema, source.name)
+        watched = replace(self, inputs=(lowering.exactly(source, source.schema),), schema=source.schema)
         return conform(watched, lowering.schema(self), fuse=True)
 
-
-PRESENT, ORDER, MOMENT, SEQUENCE = "$present", "$order", "$moment", "$sequence"
-"""Columns of rows that are upserts, beside their data."""
+    def keeps_state(self, times: int) -> bool:
+        return True
 
 
 class Apply(Node):
@@ -286,26 +329,25 @@ class Temporal(Node):
         return physical.Delay((shift,), shift.schema)
 
 
-class Negate(Node):
-    """The input with each diff negated."""
+class SignedSum(Node):
+    """The sum of inputs of equal schema, each with its sign."""
 
+    physical_name: ClassVar[str] = "Sum"
     lets_pass: ClassVar[bool] = True
+    signs: tuple[int, ...]
 
-    def column_origins(self) -> Origins:
-        return self.unchanged()
+    @property
+    def kind(self) -> str:
+        """The word for it by its signs."""
+        return "negate" if self.signs == (-1,) else "subtract" if -1 in self.signs else "concat"
 
-    def reads(self, wanted: Columns) -> list[Columns]:
-        return [wanted]
+    @property
+    def operator(self) -> str:
+        return super().operator if self.is_physical else "Negate" if -1 in self.signs else "Concat"
 
-    def lowered(self, lowering: Lowering) -> Node:
-        schema = lowering.schema(self)
-        return physical.SignedSum((lowering.exactly(self.inputs[0], schema),), schema, (-1,))
-
-
-class Concat(Node):
-    """The sum of inputs of equal schema."""
-
-    lets_pass: ClassVar[bool] = True
+    @property
+    def identity_values(self) -> tuple[Any, ...]:
+        return (self.signs,) if self.is_physical else ()
 
     def column_origins(self) -> Origins:
         return self.unchanged()
@@ -315,13 +357,43 @@ class Concat(Node):
 
     def lowered(self, lowering: Lowering) -> Node:
         schema = lowering.schema(self)
-        inputs = tuple(lowering.exactly(child, schema) for child in self.inputs)
-        return physical.SignedSum(inputs, schema, (1,) * len(inputs))
+        return replace(self, inputs=tuple(lowering.exactly(child, schema) for child in self.inputs), schema=schema)
+
+    def partition(self, times: int) -> Partition:
+        """Return that of all inputs: equal records may come of different ones, so these must lie in shards by the same columns."""
+        first, *others = [child.partition(times) for child in self.inputs]
+        return first if all(other == first for other in others) else None
+
+    @property
+    def keeps_signs(self) -> bool:
+        return -1 not in self.signs
+
+    @property
+    def repeats(self) -> bool:
+        return any(each.in_parts or each.repeats for each in self.inputs)
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return sum(inputs)
+
+    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
+        return [(child, known) for child in self.inputs]
 
 
-class Consolidate(Passthrough):
+def summed(inputs: Sequence[Node], schema: Schema) -> SignedSum:
+    """Return the sum of nodes of a schema."""
+    return SignedSum((*inputs,), schema, (1,) * len(inputs))
+
+
+def negated(node: Node) -> SignedSum:
+    """Return a node with each diff negated."""
+    return SignedSum((node,), node.schema, (-1,))
+
+
+class Consolidate(Passthrough, ForwardedRecords):
     """The input itself, with at most one update for a record and time."""
 
+    kind: ClassVar[str] = "consolidate"
+    keeps_signs: ClassVar[bool] = True
     lets_pass: ClassVar[bool] = True
 
     def reads(self, wanted: Columns) -> list[Columns]:
@@ -329,7 +401,7 @@ class Consolidate(Passthrough):
 
     def lowered(self, lowering: Lowering) -> Node:
         schema = lowering.schema(self)
-        return physical.Consolidated((lowering.exactly(self.inputs[0], schema),), schema)
+        return replace(self, inputs=(lowering.exactly(self.inputs[0], schema),), schema=schema)
 
 
 class Arrange(Passthrough):
@@ -348,21 +420,30 @@ class Arrange(Passthrough):
         return lowering.node(self.inputs[0])
 
 
-class Inspect(Passthrough):
+class Inspect(Passthrough, ForwardedRecords):
     """The input itself, whose updates are shown to a person under a label."""
 
+    kind: ClassVar[str] = "inspect"
+    physical_name: ClassVar[str] = "Show"
+    keeps_signs: ClassVar[bool] = True
     label: str
 
     def lowered(self, lowering: Lowering) -> Node:
-        return physical.Show((lowering.exactly(self.inputs[0], self.schema),), self.schema, self.label)
+        return replace(self, inputs=(lowering.exactly(self.inputs[0], self.schema),))
+
+    def details(self) -> list[str]:
+        return [self.label]
 
 
-class Once(Node):
+class Once(WholeRecords):
     """One record, 1, from the first time on at which the input has a record, even if that is retracted.
 
     It stands for rows of SQL that depend on no table: `values`, an aggregate of nothing. A collection without any input can't be written
     to a log, whose times are the inputs'.
     """
+
+    kind: ClassVar[str] = "once"
+    physical_name: ClassVar[str] = "StandingRecord"
 
     def value_dependencies(self, name: str) -> list[InputColumn]:
         return []
@@ -375,7 +456,10 @@ class Once(Node):
         return frozenset({frozenset()})
 
     def lowered(self, lowering: Lowering) -> Node:
-        return physical.StandingRecord((lowering.exactly(self.inputs[0], self.schema),), self.schema)
+        return replace(self, inputs=(lowering.exactly(self.inputs[0], self.schema),))
+
+    def keeps_state(self, times: int) -> bool:
+        return True
 
 
 def sources(graph: Graph) -> dict[str, Source]:

@@ -46,13 +46,18 @@ class LoopVariable(OfLoop):
 
     kind: ClassVar[str] = "variable"
     index: int
+    is_physical: bool = False
+
+    @property
+    def identity_values(self) -> tuple[Any, ...]:
+        return (self.loop, self.depth, self.index)
 
     @property
     def work(self) -> None:
         return None
 
     def lowered(self, lowering: Lowering) -> Node:
-        return conform(self, lowering.schema(self))
+        return conform(replace(self, is_physical=True), lowering.schema(self))
 
 
 class Enter(OfLoop):

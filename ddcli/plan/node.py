@@ -83,15 +83,10 @@ def below(
 
 FORMER_NAMES = {
     "Arrangement": "Arranged",
-    "Consolidated": "Consolidate",
     "KeptArrangement": "Kept",
     "LoopVariable": "Variable",
-    "SignedSum": "Sum",
-    "SnapshotTable": "Snapshots",
     "StateContents": "Contents",
     "Upsert": "Upserts",
-    "UpsertTable": "Upserts",
-    "WatchedRecords": "Watched",
 }
 """Nodes whose classes had other names when states were first written."""
 
@@ -160,7 +155,17 @@ class Node:
     @property
     def operator(self) -> str:
         """Return the operator's name in fingerprints. States hold them: it stays as it is when its class is renamed."""
+        if self.physical_name and self.is_physical:
+            return self.physical_name
         return FORMER_NAMES.get(type(self).__name__, type(self).__name__)
+
+    physical_name: ClassVar[str] = ""
+    """The operator's name in physical graphs, if it is another one than in logical graphs."""
+
+    @inherited
+    def is_physical(self) -> bool:
+        """True in a physical graph: some nodes are in logical graphs, too."""
+        return any(child.is_physical for child in self.inputs)
 
     @property
     def kind(self) -> str:

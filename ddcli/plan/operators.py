@@ -165,7 +165,7 @@ class _Apply:
 
     @operator.register
     def _(self, operator: operator_model.Negate, relation: Relation) -> Relation:
-        return relation.over(logical.Negate((relation.node,), relation.schema))
+        return relation.over(logical.negated(relation.node))
 
     @operator.register
     def _(self, operator: operator_model.Concat, relation: Relation) -> Relation:

@@ -36,61 +36,17 @@ class Scan(Node):
     arranged: tuple[str, ...] = ()
     """The key by which another pipeline keeps it."""
 
+    @cached_property
+    def is_physical(self) -> bool:
+        """True: below it there is nothing else of a graph."""
+        return True
+
     @property
     def work(self) -> None:
         return None
 
     def details(self) -> list[str]:
         return [self.meaning] if self.meaning else []
-
-
-class KeptTable(Node):
-    """The current table of an input: the columns of its `key`, then the others."""
-
-    key: tuple[str, ...]
-    name: str
-
-    @property
-    def exchanged_by(self) -> tuple[str, ...]:
-        return self.key or tuple(self.schema)
-
-    def partition(self, times: int) -> Partition:
-        return self.partition_by(self.exchanged_by)
-
-    @property
-    def kept_by(self) -> tuple[str, ...]:
-        return self.exchanged_by
-
-    def keeps_state(self, times: int) -> bool:
-        return True
-
-    def details(self) -> list[str]:
-        return [f"key {', '.join(self.key)}"] if self.key else []
-
-
-class UpsertTable(KeptTable):
-    """The current record of each key, the key's columns first. The input has these columns, then `PRESENT` and `ORDER`.
-
-    With a `lasting` order the record is the row with the greatest, with `PRESENT`, `ORDER` and `MOMENT` among its columns, also
-    if the key has nothing; the input has `SEQUENCE` behind these columns.
-    """
-
-    kind: ClassVar[str] = "upserts"
-    lasting: bool = False
-
-    @property
-    def identity_values(self) -> tuple[Any, ...]:
-        return (self.key, self.name, "lasting") if self.lasting else (self.key, self.name)
-
-
-class SnapshotTable(KeptTable):
-    """The current table, the columns of its key first; without a key the records are whole."""
-
-    kind: ClassVar[str] = "snapshots"
-
-    @property
-    def work(self) -> str:
-        return "everything"
 
 
 class WholeRecords(Node):
@@ -111,16 +67,6 @@ class ForwardedRecords(WholeRecords):
 
     def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
         return [(self.inputs[0], known)]
-
-
-class WatchedRecords(ForwardedRecords):
-    """An input whose records are watched for negative multiplicities."""
-
-    kind: ClassVar[str] = "watch"
-    name: str
-
-    def keeps_state(self, times: int) -> bool:
-        return True
 
 
 class Linear(Node):
@@ -198,63 +144,6 @@ class Pick(Linear):
     def fingerprint(self) -> str:
         """Identity: that of the scan."""
         return self.scan
-
-
-class SignedSum(Node):
-    """Inputs of equal schema, each times its sign."""
-
-    signs: tuple[int, ...]
-
-    @property
-    def kind(self) -> str:
-        """The word for it by its signs."""
-        return "negate" if self.signs == (-1,) else "subtract" if -1 in self.signs else "concat"
-
-    def partition(self, times: int) -> Partition:
-        """Return that of all inputs: equal records may come of different ones, so these must lie in shards by the same columns."""
-        first, *others = [child.partition(times) for child in self.inputs]
-        return first if all(other == first for other in others) else None
-
-    @property
-    def keeps_signs(self) -> bool:
-        return -1 not in self.signs
-
-    @property
-    def repeats(self) -> bool:
-        return any(each.in_parts or each.repeats for each in self.inputs)
-
-    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
-        return sum(inputs)
-
-    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
-        return [(child, known) for child in self.inputs]
-
-
-class StandingRecord(WholeRecords):
-    """The input's record from the first time on at which it exists, for good."""
-
-    kind: ClassVar[str] = "once"
-
-    def keeps_state(self, times: int) -> bool:
-        return True
-
-
-class Consolidated(ForwardedRecords):
-    """At most one update for a record and time."""
-
-    kind: ClassVar[str] = "consolidate"
-    keeps_signs: ClassVar[bool] = True
-
-
-class Show(ForwardedRecords):
-    """Updates shown to a person on their way."""
-
-    kind: ClassVar[str] = "inspect"
-    keeps_signs: ClassVar[bool] = True
-    label: str
-
-    def details(self) -> list[str]:
-        return [self.label]
 
 
 class Arrangement(Node):
@@ -362,11 +251,6 @@ class Filtered(Arrangement):
 
 class OfGroups(Node):
     """An operator over the groups of an `Arrangement`. It leaves its groups in the shards in which they are arranged, and has their keys among its columns."""
-
-    @property
-    def is_physical(self) -> bool:
-        """True if it is over an arrangement: some of these nodes are in logical graphs, too."""
-        return isinstance(self.inputs[0], Arrangement)
 
     @property
     def arranged(self) -> Arrangement:

@@ -34,5 +34,5 @@ def once(nodes: Sequence[Node]) -> Node:
             there = Call("=", (Column(logical.PRESENT, INT64), Literal(1, INT64)), Type("bool"))
             rows = logical.Apply((each,), each.schema, FilterStep(there))
         parts.append(logical.Apply((rows,), {NAME: INT64}, MapStep(((NAME, Literal(1, INT64)),))))
-    found = parts[0] if len(parts) == 1 else logical.Concat(tuple(parts), {NAME: INT64})
+    found = parts[0] if len(parts) == 1 else logical.summed(parts, {NAME: INT64})
     return logical.Once((found,), {NAME: INT64})

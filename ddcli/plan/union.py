@@ -25,7 +25,7 @@ def concat(relations: Sequence[Relation], span: Span, what: str) -> Relation:
     for relation in relations[1:]:
         places = ("in one collection", "in another")
         schema = common_schema(schema, relation.schema, rule, f"`{what}`", places, span)
-    return Relation(logical.Concat(tuple(with_schema(relation.node, schema) for relation in relations), schema))
+    return Relation(logical.summed([with_schema(relation.node, schema) for relation in relations], schema))
 
 
 def common_schema(one: Schema, other: Schema, rule: str, what: str, places: tuple[str, str], span: Span) -> Schema:

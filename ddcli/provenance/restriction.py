@@ -13,7 +13,7 @@ from ddcli.plan import groupings, logical, loops
 if TYPE_CHECKING:
     from ddcli.plan.node import Node, Values
 
-ALIKE = (logical.Passthrough, logical.Negate, logical.Concat, groupings.Threshold)
+ALIKE = (logical.Passthrough, logical.SignedSum, groupings.Threshold)
 """Nodes whose records change exactly as those of their inputs do."""
 SAME = (*ALIKE, logical.Temporal, loops.Enter)
 """Nodes whose records are those of their inputs."""

@@ -107,11 +107,9 @@ class Tracer:
         return self._new(node, place, record, says).made_of(reasons)
 
     @_below.register
-    def _(self, node: logical.Negate, place: Place, record: Record, exact: bool) -> Reason:
-        return self._simplified(node, place, record, "negate", [self.reason(place, node.inputs[0], record)])
-
-    @_below.register
-    def _(self, node: logical.Concat, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: logical.SignedSum, place: Place, record: Record, exact: bool) -> Reason:
+        if -1 in node.signs:
+            return self._simplified(node, place, record, "negate", [self.reason(place, node.inputs[0], record)])
         counts = [place.home(child).contents(child).count(record) for child in node.inputs]
         there = [child for child, count in zip(node.inputs, counts, strict=True) if count > 0 or (exact and count)]
         # A collection that is summed twice has one reason, with twice the count.

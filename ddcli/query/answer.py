@@ -20,7 +20,7 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box
 from ddcli.engine.trace.spine import Trace
-from ddcli.plan import physical
+from ddcli.plan import logical, physical
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.physical_joins import EquiJoin
 from ddcli.query.stored_arrangements import DIFF
@@ -112,7 +112,7 @@ class Finder:
 
         nt = len(self.kinds)
         if isinstance(node, physical.Filtered):
-            node = physical.Consolidated((node,), node.schema)
+            node = logical.Consolidate((node,), node.schema)
         assembled = assemble(
             physical_graph({ANSWER: node}), Scope(nt), _Empty(nt), self.pool, lambda _label, _updates: None, self.kinds
         )

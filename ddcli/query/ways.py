@@ -9,7 +9,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column
-from ddcli.plan import physical
+from ddcli.plan import logical, physical
 from ddcli.plan.logical import PRESENT
 from ddcli.plan.node import Graph
 from ddcli.plan.physical_joins import EquiJoin
@@ -139,7 +139,7 @@ class Ways:
 def with_key(node: Node) -> Node:
     """Return the records of an input with their key where operators read fewer columns of them: the state keeps the key too."""
     base, steps = _over_linear_steps(node)
-    keyed = isinstance(base, physical.KeptTable) and not getattr(base, "lasting", False)
+    keyed = isinstance(base, logical.Table) and not getattr(base, "lasting", False)
     plain = all(
         isinstance(step, MapStep) and all(isinstance(made, Column) and made.name == name for name, made in step.columns)
         for step in steps

@@ -234,9 +234,7 @@ def _cancels(node: Node) -> bool:
     if isinstance(node, logical.Apply):
         return isinstance(node.step, ExplodeStep)
     outer = isinstance(node, joins.Join) and node.how != "inner"
-    return (
-        outer or isinstance(node, logical.Negate | logical.Concat) or (isinstance(node, joins.Semijoin) and node.anti)
-    )
+    return outer or isinstance(node, logical.SignedSum) or (isinstance(node, joins.Semijoin) and node.anti)
 
 
 def _same_files(now: dict[str, bytes | None], before: dict[str, bytes], who: str) -> None:

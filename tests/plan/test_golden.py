@@ -1,7 +1,7 @@
 """The plans of many pipelines are those that states were written with: a change of the planner's code leaves their fingerprints alone.
 
 `golden.jsonl.xz` has texts of pipelines that tests wrote, each with the columns of its inputs, and the fingerprints of its logical graph and
-of its plan. A state of a pipeline whose fingerprints change is rebuilt, which takes as long as a first run; a change of meaning must
+of its plan, and a digest of the places by which states know its collections. A state of a pipeline whose fingerprints change is rebuilt, which takes as long as a first run; a change of meaning must
 do that (see `expressions/revisions.py`). Then write the file anew, and say in the commit which plans changed, and why:
 
     python -m tests.plan.test_golden
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ddcli.expressions.types import parse_type
 from ddcli.plan.bound import BoundPipeline
+from ddcli.plan.node import digest
 from ddcli.spec import parse_spec
 from tests.draws import some
 
@@ -27,14 +28,15 @@ def golden():
 
 
 def fingerprints(case):
-    """Return the fingerprints of a pipeline's logical graph, and of the plan of its first run."""
+    """Return the fingerprints of a pipeline's logical graph, and of the plan of its first run, and the digest of the outputs' places."""
     spec = parse_spec(case["text"], "p.yaml")
     schemas = {
         name: {column: parse_type(kind) for column, kind in columns.items()}
         for name, columns in case["schemas"].items()
     }
     bound = BoundPipeline(spec, schemas, {f"t{at}": parse_type(kind) for at, kind in enumerate(case["time"])})
-    return {"logical": bound.graph.fingerprint, "plan": bound.plan().fingerprint}
+    places = {name: node.place for name, node in bound.graph.outputs.items()}
+    return {"logical": bound.graph.fingerprint, "places": digest(places), "plan": bound.plan().fingerprint}
 
 
 def test_plans_have_the_fingerprints_that_states_were_written_with():
@@ -57,5 +59,5 @@ if __name__ == "__main__":
     rewrite(before)
     after = golden()
     sys.stdout.write(
-        f"{sum(old != new for old, new in zip(before, after, strict=True))} of {len(after)} plans changed\n"
+        f"{sum(any(old.get(each, new[each]) != new[each] for each in new) for old, new in zip(before, after, strict=True))} of {len(after)} plans changed\n"
     )

@@ -88,7 +88,7 @@ def test_a_body_may_read_what_is_around_it():
     """A variable's name means the variable, in its own definition too; others the body's, then those around."""
     body = "{best: {from: [best, mine]}, mine: {from: labels, apply: [{semijoin: {with: u, on: [k]}}]}}"
     (iterate_,) = of(looped(body), Iterate)
-    assert isinstance(iterate_.bodies[0], nodes.Concat)
+    assert isinstance(iterate_.bodies[0], nodes.SignedSum)
     assert [type(each) for each in iterate_.bodies[0].inputs] == [LoopVariable, Semijoin]
     assert [level(each) for each in iterate_.bodies[0].inputs] == [1, 0]
 
@@ -334,7 +334,7 @@ def test_a_program_closes_a_loop():
 def test_a_program_nests_loops():
     def outer(around, variables):
         def inner(_, deep):
-            return [Relation(nodes.Concat((deep[0].node, variables[0].node), T.schema))], []
+            return [Relation(nodes.summed((deep[0].node, variables[0].node), T.schema))], []
 
         return iterate([(named("y"), T)], inner, around), []
 
@@ -351,7 +351,7 @@ def test_a_variable_of_another_loop_is_refused():
         return variables, []
 
     def takes(_, variables):
-        return [Relation(nodes.Concat((variables[0].node, leaked[0].node), T.schema))], []
+        return [Relation(nodes.summed((variables[0].node, leaked[0].node), T.schema))], []
 
     iterate([(named("x"), T)], leaks)
     with pytest.raises(SpecError, match="reads a collection of the body of another"):

@@ -20,7 +20,7 @@ U = logical.Source((), KV, "u")
 
 
 def node(*inputs):
-    return logical.Concat(inputs, KV)
+    return logical.summed(inputs, KV)
 
 
 def variable(depth=1, index=0, name="open"):

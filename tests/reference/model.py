@@ -158,12 +158,12 @@ class Model:
         return self._input(node)
 
     @_counted.register
-    def _(self, node: logical.Negate) -> Collection:
-        return {record: -count for record, count in self._input(node).items()}
-
-    @_counted.register
-    def _(self, node: logical.Concat) -> Collection:
-        return total(pair for index in range(len(node.inputs)) for pair in self._input(node, index).items())
+    def _(self, node: logical.SignedSum) -> Collection:
+        return total(
+            (record, sign * count)
+            for index, sign in enumerate(node.signs)
+            for record, count in self._input(node, index).items()
+        )
 
     @_counted.register
     def _(self, node: logical.Apply) -> Collection:

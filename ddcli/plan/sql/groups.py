@@ -199,7 +199,7 @@ def _with_nothing(
     there = nodes.mapped(
         part, {key: Column(key, kind) for key, kind in empty.schema.items() if key in around} | nothing
     )
-    return nodes.concat([part, empty, logical.Negate((there,), there.schema)])
+    return nodes.concat([part, empty, logical.negated(there)])
 
 
 def _spread(part: Node, around: tuple[str, ...], names: dict[str, str], keys: dict[str, Expression]) -> Node:

@@ -132,7 +132,7 @@ def concat(nodes: Sequence[Node]) -> Node:
         else node
         for node in nodes
     ]
-    return logical.Concat(tuple(alike), schema)
+    return logical.summed(alike, schema)
 
 
 # --- joins ----------------------------------------------------------------------------------------------------------

@@ -143,11 +143,9 @@ class _QueryWriter:
         return self.after(node, {"temporal_filter": {name: str(each) for name, each in bounds.items() if each}})
 
     @operator.register
-    def _(self, node: logical.Negate) -> tuple[str | dict[str, Any], Operators]:
-        return self.after(node, "negate")
-
-    @operator.register
-    def _(self, node: logical.Concat) -> tuple[str | dict[str, Any], Operators]:
+    def _(self, node: logical.SignedSum) -> tuple[str | dict[str, Any], Operators]:
+        if -1 in node.signs:
+            return self.after(node, "negate")
         first, *others = node.inputs
         source, operators = self.chain(first)
         return source, [*operators, {"concat": [self.named(each) for each in others]}]

@@ -103,7 +103,7 @@ def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: i
     found = ranked if limit is None else nodes.top(ranked, result.keys, limit + offset, order)
     if offset:
         skipped = nodes.top(ranked, result.keys, offset, order)
-        found = logical.Concat((found, logical.Negate((skipped,), skipped.schema)), ranked.schema)
+        found = logical.summed((found, logical.negated(skipped)), ranked.schema)
     return replace(result, node=nodes.projected(found, node.schema), single=result.single or limit == 1)
 
 
