@@ -35,5 +35,6 @@
 * state_arguments: the arguments of commands on a state
 * state_changes: the commands on a state that change it
 * test: `dd test`
+* wait: `dd wait`
 * why: `dd why`
 """
