@@ -22,6 +22,7 @@
 * log_compact: `dd log compact`
 * main: the group of all commands, and the exit code of each error
 * messages: the reports of a run, as lines or as JSON objects
+* metrics: the file of `dd run --metrics`
 * plan: `dd plan`
 * query: `dd query`
 * reopen: `dd state reopen`

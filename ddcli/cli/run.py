@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -151,6 +151,13 @@ LEAST_MEMORY = 256 << 20
     help="Write the summary of the run, or its error, to FILE as JSON.",
 )
 @click.option(
+    "--metrics",
+    "metrics_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write counts and times of the run to FILE for Prometheus.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json"]),
@@ -190,6 +197,7 @@ def command(
     verbose: bool,
     log_format: Literal["text", "json"],
     summary_file: Path | None,
+    metrics_file: Path | None,
     output: str,
     cache_dir: Path | None,
 ) -> None:
@@ -240,10 +248,11 @@ def command(
             f"--watch and {next(option for option, given in unfit.items() if given)} don't go together",
             hint="leave out one of them: --watch runs again and again, and each run commits",
         )
-    if summary_file is not None and not summary_file.absolute().parent.is_dir():
-        raise UsageError(
-            f"the folder of the summary does not exist: '{summary_file.parent}'", hint="make it, or name another"
-        )
+    for name, file in (("summary", summary_file), ("metrics", metrics_file)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise UsageError(
+                f"the folder of the {name} does not exist: '{file.parent}'", hint="make it, or name another"
+            )
     several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
     refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
     if several and (watch or state is not None or refreshed or rewrite or profile or accept):
@@ -283,14 +292,19 @@ def command(
         now=now,
     )
     skips = if_locked == "skip"
+    put: Callable[[dict[str, Any]], None] = partial(put_file, summary_file)
+    if metrics_file is not None:
+        from ddcli.cli.metrics import with_metrics
+
+        put = with_metrics(put, metrics_file, state_directory)
     if several:
         from ddcli.cli.run_several import run_several
 
         each = partial(run_one, refresh=refreshed)
-        run_several(pipelines, select, each, speaker, summary_file, json=output == "json", verbose=verbose, skips=skips)
+        run_several(pipelines, select, each, speaker, put, json=output == "json", verbose=verbose, skips=skips)
         return
     (pipeline,) = pipelines
-    records = Records(pipeline, partial(put_file, summary_file))
+    records = Records(pipeline, put)
 
     standby = None
     if watch:

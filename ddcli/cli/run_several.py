@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.messages import BUG, INTERRUPTED, Records, put_file
+from ddcli.cli.messages import BUG, INTERRUPTED, Records
 from ddcli.commands.pipelines import find_pipelines, select
 from ddcli.errors import DdError, LockedError, name_pipeline
 from ddcli.job.summary import plural
@@ -26,7 +26,7 @@ def run_several(
     wanted: Sequence[str],
     once: Callable[[Path], RunSummary],
     speaker: MessagePrinter,
-    summary_file: Path | None,
+    put: Callable[[dict[str, Any]], None],
     *,
     json: bool,
     verbose: bool,
@@ -67,14 +67,14 @@ def run_several(
             speaker.error(error, error.exit_code)
         except BaseException as error:
             records.failed(error, INTERRUPTED if isinstance(error, KeyboardInterrupt) else BUG)
-            put_file(summary_file, {"exit_code": done[-1]["exit_code"], "pipelines": done})
+            put({"exit_code": done[-1]["exit_code"], "pipelines": done})
             raise
         else:
             records.done(summary)
             if not json:
                 speaker.summary(summary, verbose=verbose)
     tree = {"exit_code": first, "pipelines": done}
-    put_file(summary_file, tree)
+    put(tree)
     if json:
         say(json_text(tree))
     speaker.say(_counted(done), "pipelines")

@@ -14,6 +14,7 @@ EXTRAS = {
     "duckdb": ("databases of DuckDB", "duckdb"),
     "obstore": ("paths that begin with s3://", "s3"),
     "openpyxl": ("Excel workbooks", "excel"),
+    "prometheus_client": ("metrics", "metrics"),
     "psycopg": ("databases of Postgres", "postgres"),
     "pymysql": ("databases of MySQL", "mysql"),
     "pyiceberg": ("tables of Iceberg", "iceberg"),

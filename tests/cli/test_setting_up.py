@@ -133,7 +133,7 @@ def test_commands_options_and_pipeline_files_are_completed(orders):
     orders.write("below/pipelines.yml", "")
     orders.write("below/deeper/none.yaml", "")
     orders.write(".hidden/none.yaml", "")
-    assert completions("dd", "ch") == [("plain", "check")]
+    assert completions("dd", "ch") == [("plain", "check"), ("plain", "checks")]
     assert ("plain", "verify") in completions("dd", "state", "")
     assert completions("dd", "run", "orders.yaml", "--unt") == [("plain", "--until")]
     assert completions("dd", "check", "") == [("plain", "below/pipelines.yml"), ("plain", "orders.yaml")]
