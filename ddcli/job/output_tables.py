@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.spec.model import Spec, TargetSpec
     from ddcli.store.state.entries import OutputEntry
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.targets.mark import CommitMark
+    from ddcli.store.targets.mark import CommitRecord
 
 
 def is_followed(spec: Spec, base: Path, state: Path, manifest: Manifest) -> bool:
@@ -53,7 +53,7 @@ def stated(target: TargetSpec) -> dict[str, str]:
     return {"to": target.place.value, "table": target.called}
 
 
-def _is_as_left(target: TargetSpec, base: Path, mark: CommitMark) -> bool:
+def _is_as_left(target: TargetSpec, base: Path, mark: CommitRecord) -> bool:
     if target.kind == "delta":
         return is_as_left(place_of(target, base), mark.left)
     if target.kind == DATABASE:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.store.log.condition import RowCondition
     from ddcli.store.mirrors.database import DatabaseSource
     from ddcli.store.mirrors.iceberg import IcebergSource
-    from ddcli.store.mirrors.mirror import Mark
+    from ddcli.store.mirrors.mirror import MirrorCursor
     from ddcli.store.mirrors.query_reader import QueryReader
     from ddcli.store.mirrors.source import TableSource
     from ddcli.store.state.manifest import Manifest
@@ -154,7 +154,7 @@ def is_behind(spec: Spec, base: Path) -> bool:
     return False
 
 
-def _has_changed(given: InputSpec, base: Path, mark: Mark, connections: Connections | None = None) -> bool:
+def _has_changed(given: InputSpec, base: Path, mark: MirrorCursor, connections: Connections | None = None) -> bool:
     """Return whether a table seems to have changed since its mark. For Delta Lake that takes a look at a name, for others a question to the catalog, or to the database's file."""
     assert given.origin is not None, "the input is at its mirror"
     if given.table == "delta":

@@ -21,7 +21,7 @@ from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.store.files.gate import INVISIBLE
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.outputs import output_paths
-from ddcli.store.targets.mark import CommitMark, FollowerMarks, directory_of, number_after, read_marks, write_marks
+from ddcli.store.targets.mark import CommitRecord, FollowerCommits, directory_of, number_after, read_marks, write_marks
 from ddcli.store.targets.target import CommitKey
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         target.check(known)
         identity, upto = place_in(log)
         if known is not None and (known.log, known.upto) == (identity, upto):
-            write_marks(directory, state.files, FollowerMarks(replace(known, left=target.left())))
+            write_marks(directory, state.files, FollowerCommits(replace(known, left=target.left())))
             return False
         path = output_paths(request.state, manifest)[name]
         newer = None if known is None or known.log != identity else _newer(path, log.files, known.upto)
@@ -110,15 +110,15 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
             order=order_among(order, log.schema),
         )
         number = number_after(max(held or 0, marks.done.number if marks.done else 0))
-        coming = CommitMark(number, identity, upto)
+        coming = CommitRecord(number, identity, upto)
 
         def announce(pieces: Sequence[TableFile]) -> None:
             nonlocal coming
             coming = replace(coming, pieces=tuple(pieces))
-            write_marks(directory, state.files, FollowerMarks(marks.done, coming))
+            write_marks(directory, state.files, FollowerCommits(marks.done, coming))
 
         target.publish(number, change, known, announce)
-        write_marks(directory, state.files, FollowerMarks(replace(coming, left=target.left())))
+        write_marks(directory, state.files, FollowerCommits(replace(coming, left=target.left())))
         return True
 
 
@@ -136,17 +136,19 @@ def _newer(log: Path, files: Sequence[FileEntry], upto: int) -> tuple[list[FileE
     return None if known is None or any(file.first <= upto for file in newer[1:]) else (newer, known)
 
 
-def _settled(marks: FollowerMarks, held: int | None, target: Target, directory: Path, files: Files) -> FollowerMarks:
+def _settled(
+    marks: FollowerCommits, held: int | None, target: Target, directory: Path, files: Files
+) -> FollowerCommits:
     """Return the marks of a table after it was seen whether an announced commit was made."""
     if marks.next is None:
         return marks
     if held == marks.next.number:
         target.discard(())
-        settled = FollowerMarks(replace(marks.next, left=target.left()))
+        settled = FollowerCommits(replace(marks.next, left=target.left()))
     else:
         there = {piece.name for piece in marks.done.pieces} if marks.done else set()
         target.discard([piece for piece in marks.next.pieces if piece.name not in there])
-        settled = FollowerMarks(marks.done)
+        settled = FollowerCommits(marks.done)
     write_marks(directory, files, settled)
     return settled
 
@@ -162,7 +164,7 @@ def _of_instants(columns: Schema) -> Schema:
 
 @contextmanager
 def _opened(
-    spec: TargetSpec, request: Request, key: CommitKey, files: Files, known: CommitMark | None
+    spec: TargetSpec, request: Request, key: CommitKey, files: Files, known: CommitRecord | None
 ) -> Iterator[Target]:
     """Yield the table that an output names. Only the modules of its kind are imported."""
     if spec.kind == "parquet":

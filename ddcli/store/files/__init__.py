@@ -2,6 +2,7 @@
 
 * access: files opened without following links
 * changes: waits until files change
+* document: small JSON files, each a record that is replaced as a whole
 * gate: all writes, so that a test can fail, cut or record each
 * lock: the lock of a state: one run at a time
 * lock_holder: the holder of a lock, as it signs it

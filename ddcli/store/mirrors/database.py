@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
 from ddcli.store.files.gate import checksum
-from ddcli.store.mirrors.mirror import Mark, UnknownChange
+from ddcli.store.mirrors.mirror import MirrorCursor, UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class DatabaseSource(TableSource):
             raise InputError(f"the cursor '{cursor}' is {self.columns[cursor]}", place=self.place, hint=hint)
 
     def changes(
-        self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
-    ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+        self, mark: MirrorCursor, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[MirrorCursor, Iterator[pl.DataFrame]] | None:
         self.version = mark.version + 1
         if self._cursor is None:
             raise UnknownChange
@@ -64,7 +64,7 @@ class DatabaseSource(TableSource):
             return end, self._labelled(rows, end)
         return end, self._labelled(self._summed(rows, mirrored, of_keys=True), end)
 
-    def _check_columns(self, mark: Mark, described: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    def _check_columns(self, mark: MirrorCursor, described: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Refuse columns of other types; where all rows are compared, others may come and go."""
         now = {name: str(kind) for name, kind in self.columns.items()}
         for name, kind in mark.columns.items():

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.mirrors.delta_commits import DataFile, DeltaCommit
     from ddcli.store.mirrors.file_order import RowGroupRange
-    from ddcli.store.mirrors.mirror import Mark
+    from ddcli.store.mirrors.mirror import MirrorCursor
 
 CHANGE = "_change_type"
 CHANGES = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
@@ -67,14 +67,14 @@ class DeltaSource(TableSource):
         self._masks: dict[int, dict[str, pl.Series]] = {}
 
     def changes(
-        self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
-    ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+        self, mark: MirrorCursor, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[MirrorCursor, Iterator[pl.DataFrame]] | None:
         self._check_same(mark)
         if self.version == mark.version:
             return None
         commits = self._commits(mark.version + 1)
         self._check_columns(mark, [(each.version, each.columns) for each in commits if each.columns is not None])
-        steps: list[tuple[Mark, list[DeltaCommit]]] = []
+        steps: list[tuple[MirrorCursor, list[DeltaCommit]]] = []
         committed = mark.committed
         for commit in commits:
             committed = max(committed + 1, commit.committed or 0)
@@ -101,7 +101,7 @@ class DeltaSource(TableSource):
             found = None
         return max(least, int(clock.time() * MICRO) if found is None else found)
 
-    def _updates(self, steps: Sequence[tuple[Mark, list[DeltaCommit]]]) -> Iterator[pl.DataFrame]:
+    def _updates(self, steps: Sequence[tuple[MirrorCursor, list[DeltaCommit]]]) -> Iterator[pl.DataFrame]:
         for end, commits in steps:
             files: dict[DataFile, tuple[int, int]] = {}
             feeds: list[tuple[DataFile, int]] = []
@@ -269,7 +269,7 @@ class DeltaSource(TableSource):
             problem = f"the table has the feature '{strange[0]}', which isn't read"
             raise InputError(problem, place=self.place, hint=PLAIN)
 
-    def _check_same(self, mark: Mark) -> None:
+    def _check_same(self, mark: MirrorCursor) -> None:
         self.check_identity(mark)
         if self.version < mark.version:
             problem = f"the table has the version {self.version}, and earlier runs have read {mark.version}"

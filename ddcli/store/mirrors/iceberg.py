@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Snapshot
 
-    from ddcli.store.mirrors.mirror import Mark
+    from ddcli.store.mirrors.mirror import MirrorCursor
 
 REPLACE = "replace"
 """The operation of a snapshot that only rearranges rows."""
@@ -71,15 +71,15 @@ class IcebergSource(TableSource):
         return _id(self._snapshot)
 
     def changes(
-        self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
-    ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+        self, mark: MirrorCursor, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[MirrorCursor, Iterator[pl.DataFrame]] | None:
         self.check_identity(mark)
         self._check_columns(mark, [])
         now = {name: str(kind) for name, kind in self.columns.items()}
         if self.tip == mark.tip and now == mark.columns:
             return None
         chain = self._since(mark, stepwise=stepwise)
-        steps: list[tuple[Mark, list[Snapshot]]] = []
+        steps: list[tuple[MirrorCursor, list[Snapshot]]] = []
         end = mark
         for snapshot in chain:
             version = snapshot.sequence_number or end.version + 1
@@ -90,7 +90,7 @@ class IcebergSource(TableSource):
             steps = [(end, chain)]
         return end, self._updates(mark.tip, steps)
 
-    def _since(self, mark: Mark, *, stepwise: bool) -> list[Snapshot]:
+    def _since(self, mark: MirrorCursor, *, stepwise: bool) -> list[Snapshot]:
         """Return the snapshots after that of a mark, oldest first; only the newest for a table that was rolled back."""
         known = {_id(each): each for each in self._table.metadata.snapshots}
         if mark.tip and mark.tip not in known:
@@ -111,7 +111,7 @@ class IcebergSource(TableSource):
             raise InputError(problem, place=self.place, hint=hint)
         return [] if self._snapshot is None else [self._snapshot]
 
-    def _updates(self, before: str, steps: Sequence[tuple[Mark, list[Snapshot]]]) -> Iterator[pl.DataFrame]:
+    def _updates(self, before: str, steps: Sequence[tuple[MirrorCursor, list[Snapshot]]]) -> Iterator[pl.DataFrame]:
         for end, snapshots in steps:
             old, before = before, end.tip
             rearranged = all(each.summary and each.summary.operation.value == REPLACE for each in snapshots)

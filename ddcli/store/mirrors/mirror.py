@@ -8,13 +8,12 @@ manifest has the files of the log that runs have taken in, as for any input. Imp
 from __future__ import annotations
 
 import io
-import json
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import frozen
-from ddcli.errors import StateError
-from ddcli.store.files.access import entries, is_there, read_bytes
+from ddcli.store.files.access import entries, is_there
+from ddcli.store.files.document import Document
 from ddcli.store.files.gate import temporary
 from ddcli.store.state.contents import ours
 from ddcli.store.state.manifest import RESTORE
@@ -43,7 +42,7 @@ class UnknownChange(Exception):
 
 
 @frozen
-class Mark:
+class MirrorCursor:
     """The progress of a mirror: up to this version of the table with this identity, which was committed then (microseconds of Unix time).
 
     `columns` are the table's, with the texts of their types; `files` those of the last addition, the one with this number.
@@ -82,23 +81,22 @@ class Mark:
         return found
 
 
+MARKS = Document(
+    lambda tree, _path: MirrorCursor.from_json(tree), asdict, "the mark of a table's mirror is damaged", RESTORE
+)
+
+
 def mirror_of(state: Path, name: str) -> Path:
     """Return the directory in which the table of an input is mirrored."""
     return state / MIRRORS / name
 
 
-def read_mark(directory: Path) -> Mark | None:
+def read_mark(directory: Path) -> MirrorCursor | None:
     """Return the progress of a mirror; None where there is none yet. Raises StateError for a damaged one."""
-    path = directory / TABLE
-    try:
-        return Mark.from_json(json.loads(read_bytes(path)))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise StateError("the mark of a table's mirror is damaged", place=str(path), hint=RESTORE) from None
+    return MARKS.read(directory / TABLE)
 
 
-def is_settled(directory: Path, mark: Mark) -> bool:
+def is_settled(directory: Path, mark: MirrorCursor) -> bool:
     """Return whether the files of the last addition have their names, the last one gets its own last, and those that it replaces are gone."""
     if mark.files:
         return not is_there(_waiting(directory / mark.files[-1], mark.number))
@@ -122,7 +120,7 @@ def settle(directory: Path, files: Files) -> None:
 
 
 def add(
-    directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: Mark, instead: Sequence[Path] = ()
+    directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: MirrorCursor, instead: Sequence[Path] = ()
 ) -> None:
     """Add updates to a settled mirror, in the place of its last files if these are given as `instead`.
 
@@ -139,8 +137,9 @@ def add(
         part.write_parquet(data, compression="zstd", compression_level=LEVEL)
         files.write(waiting, data.getvalue())
         files.sync(waiting)
-    tree = asdict(mark) | {"number": number, "files": names, "instead_of": min(map(_addition, instead), default=0)}
-    files.put(directory / TABLE, json.dumps(tree, ensure_ascii=False, indent=1).encode(), number)
+    first = min(map(_addition, instead), default=0)
+    mark = replace(mark, number=number, files=tuple(names), instead_of=first)
+    MARKS.write(directory / TABLE, mark, files, number)
     settle(directory, files)
 
 
@@ -166,7 +165,7 @@ def log_files(directory: Path) -> list[Path]:
     return sorted(entry.path for entry in entries(directory, BATCH) if entry.file or not entry.directory)
 
 
-def _replaced(directory: Path, mark: Mark) -> list[Path]:
+def _replaced(directory: Path, mark: MirrorCursor) -> list[Path]:
     """Return the files that still exist although the last addition has replaced them."""
     if not mark.instead_of:
         return []

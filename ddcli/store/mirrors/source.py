@@ -11,7 +11,7 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.store.files.access import reading
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
-from ddcli.store.mirrors.mirror import ROWS, Mark
+from ddcli.store.mirrors.mirror import ROWS, MirrorCursor
 from ddcli.store.mirrors.partition import partition
 from ddcli.store.tables.wider_types import type_of
 
@@ -48,7 +48,7 @@ class TableSource(ABC):
         if taken := sorted(OWN.keys() & self.columns.keys()):
             raise InputError(f"the table has a column '{taken[0]}', a name that its mirror needs", place=place)
 
-    def check_identity(self, mark: Mark) -> None:
+    def check_identity(self, mark: MirrorCursor) -> None:
         """Raise InputError where this is another table than the one that a mark is of."""
         if mark.identity != self.identity:
             problem = "this is another table than the one that earlier runs have read: its identity is another"
@@ -56,8 +56,8 @@ class TableSource(ABC):
 
     @abstractmethod
     def changes(
-        self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
-    ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+        self, mark: MirrorCursor, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[MirrorCursor, Iterator[pl.DataFrame]] | None:
         """Return the mark that the updates since `mark`, or since these files, reach, and the updates, to be read one by one; None if nothing is newer.
 
         They are consolidated: with `stepwise` those of each version, else all. Raises UnknownChange, also as they are read, if the
@@ -81,28 +81,30 @@ class TableSource(ABC):
     def _committed_now(self, least: int) -> int:
         """Return when the newest version was committed, in microseconds; no earlier than `least`."""
 
-    def whole(self) -> tuple[Mark, Iterator[pl.DataFrame]]:
+    def whole(self) -> tuple[MirrorCursor, Iterator[pl.DataFrame]]:
         """Return the mark of the table as it is, and its rows."""
         end = self._mark(self.version, self._committed_now(0))
         return end, self._labelled(self._summed(self._rows(), []) if self.key else self._rows(), end)
 
-    def difference(self, mark: Mark, mirrored: Sequence[Path]) -> tuple[Mark, Iterator[pl.DataFrame]]:
+    def difference(self, mark: MirrorCursor, mirrored: Sequence[Path]) -> tuple[MirrorCursor, Iterator[pl.DataFrame]]:
         """Return the mark of the table as it is, and its difference from the sum of these files of a mirror."""
         self._check_columns(mark, [])
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
         return end, self._labelled(self._summed(self._rows(), mirrored), end)
 
-    def joined(self, mirrored: Sequence[Path], frames: Iterable[pl.DataFrame], end: Mark) -> Iterator[pl.DataFrame]:
+    def joined(
+        self, mirrored: Sequence[Path], frames: Iterable[pl.DataFrame], end: MirrorCursor
+    ) -> Iterator[pl.DataFrame]:
         """Yield the sum of files of a mirror and later updates, without rows that have come and gone."""
         kept = map(self._kept, mirrored)
         yield from self._labelled(self._consolidated(self._signed(chain(kept, frames), 1)), end)
 
-    def _mark(self, version: int, committed: int) -> Mark:
+    def _mark(self, version: int, committed: int) -> MirrorCursor:
         columns = {name: str(kind) for name, kind in self.columns.items()}
         numbers = {name: self.numbers[name] for name in self.columns if name in self.numbers}
-        return Mark(self.identity, version, committed, columns, self._tip(version), numbers=numbers)
+        return MirrorCursor(self.identity, version, committed, columns, self._tip(version), numbers=numbers)
 
-    def _labelled(self, frames: Iterable[pl.DataFrame], end: Mark) -> Iterator[pl.DataFrame]:
+    def _labelled(self, frames: Iterable[pl.DataFrame], end: MirrorCursor) -> Iterator[pl.DataFrame]:
         """Yield updates at a version, in the columns of the mirror."""
         at = (pl.lit(end.version).alias(VERSION), pl.lit(end.committed).cast(OWN[COMMITTED]).alias(COMMITTED))
         diff = pl.lit(1, pl.Int64).alias(DIFF)
@@ -166,7 +168,7 @@ class TableSource(ABC):
         missing = [pl.lit(None, dtype).alias(name) for name, dtype in self._dtypes.items() if name not in frame.columns]
         return frame.with_columns(missing)
 
-    def _check_columns(self, mark: Mark, described: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    def _check_columns(self, mark: MirrorCursor, described: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Refuse a table of which columns are gone or have other types, or that got some that can't be null; `described` are the columns of versions since then."""
         now = {name: str(kind) for name, kind in self.columns.items()}
         for name, kind in mark.columns.items():
@@ -181,7 +183,7 @@ class TableSource(ABC):
             if not self._nullable[name]:
                 self._refuse(f"has a new column '{name}' that can't be null", name, described)
 
-    def renamed(self, mark: Mark, name: str) -> bool:
+    def renamed(self, mark: MirrorCursor, name: str) -> bool:
         """Return whether a name is that of another column than the one that a mark knows by it."""
         return name in mark.numbers and mark.numbers[name] != self.numbers.get(name)
 

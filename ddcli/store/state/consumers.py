@@ -10,14 +10,13 @@ processes with the same delivery, one acknowledges it. Imports no third-party li
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
-from ddcli.errors import LockedError, StateError, UsageError
-from ddcli.store.files.access import entries, read_bytes
-from ddcli.store.files.gate import TEMPORARY
+from ddcli.errors import LockedError, UsageError
+from ddcli.store.files.access import entries
+from ddcli.store.files.document import Document
 from ddcli.store.files.lock import locked
 from ddcli.store.state.names import CONSUMER, LOG, count_of, named, text_of
 
@@ -84,6 +83,14 @@ class Consumer:
         return replace(self, acknowledged=position, before=since, offered=later)
 
 
+DOCUMENT = Document(
+    lambda tree, path: Consumer.from_json(tree, path.name),
+    asdict,
+    "how far a consumer is can't be read",
+    "remove the file if the consumer is gone; it begins anew if it comes back",
+)
+
+
 def token(since: int, position: int) -> str:
     """Return the name of the changes from one position to another."""
     return f"{since}-{position}"
@@ -105,24 +112,14 @@ def read_consumers(state: Path) -> list[Consumer]:
     for entry in entries(state / CONSUMERS):
         if not entry.path.name.endswith(".json") or entry.path.name.startswith("."):
             continue
-        try:
-            found.append(Consumer.from_json(json.loads(read_bytes(entry.path)), entry.path.name))
-        except FileNotFoundError:
-            continue
-        except (ValueError, KeyError, TypeError, RecursionError):
-            hint = "remove the file if the consumer is gone; it begins anew if it comes back"
-            raise StateError("how far a consumer is can't be read", place=str(entry.path), hint=hint) from None
+        if (consumer := DOCUMENT.read(entry.path)) is not None:
+            found.append(consumer)
     return sorted(found, key=lambda each: (each.output, each.name))
 
 
 def write_consumer(state: Path, consumer: Consumer, files: Files) -> None:
     """Write how far a consumer is. The caller has the consumers' lock."""
-    path = state / CONSUMERS / _file(consumer.log, consumer.name)
-    waiting = path.with_name(f".{path.name}{TEMPORARY}")
-    files.write(waiting, json.dumps(asdict(consumer)).encode() + b"\n")
-    files.sync(waiting)
-    files.rename(waiting, path)
-    files.sync_directory(path.parent)
+    DOCUMENT.write(state / CONSUMERS / _file(consumer.log, consumer.name), consumer, files)
 
 
 def remove_consumer(state: Path, consumer: Consumer, files: Files) -> None:

@@ -12,15 +12,13 @@ know it. Imports no third-party library.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
-from ddcli.errors import StateError
-from ddcli.store.files.access import entries, read_bytes, real
-from ddcli.store.files.gate import TEMPORARY
+from ddcli.store.files.access import entries, real
+from ddcli.store.files.document import DAMAGED, Document
 from ddcli.store.files.lock import locked
 from ddcli.store.state.entries import Times, mandatory, times
 from ddcli.store.state.names import HOLD, count_of, text_of, texts_of
@@ -63,6 +61,14 @@ class Hold:
         return found
 
 
+HOLDS = Document(
+    lambda tree, path: Hold.from_json(tree, path.stem),
+    asdict,
+    "the hold of a reader can't be read",
+    "remove the file if its reader is gone, or have the reader run again with `--full-refresh all`",
+)
+
+
 @frozen
 class Claims:
     """All holds on a state, as compaction and sweeps look at them."""
@@ -96,16 +102,7 @@ def reader_name(pipeline: str, state: Path) -> str:
 
 def read_holds(directory: Path) -> tuple[Hold, ...]:
     """Return all holds on a state, in order of their readers' names. One that can't be read is a StateError: it may hold anything."""
-    found = []
-    for path in _files(directory):
-        try:
-            found.append(Hold.from_json(json.loads(read_bytes(path)), path.stem))
-        except FileNotFoundError:
-            continue
-        except (ValueError, KeyError, TypeError, RecursionError):
-            hint = "remove the file if its reader is gone, or have the reader run again with `--full-refresh all`"
-            raise StateError("the hold of a reader can't be read", place=str(path), hint=hint) from None
-    return tuple(found)
+    return tuple(hold for path in _files(directory) if (hold := HOLDS.read(path)) is not None)
 
 
 def read_claims(directory: Path) -> Claims:
@@ -120,12 +117,7 @@ def holding(directory: Path, files: Files) -> AbstractContextManager[None]:
 
 def write_hold(directory: Path, hold: Hold, files: Files) -> None:
     """Write a reader's hold in the place of its last one. The caller has the holds' lock."""
-    path = _path(directory, hold.reader)
-    waiting = path.with_name(f".{path.name}{TEMPORARY}")
-    files.write(waiting, json.dumps(asdict(hold)).encode() + b"\n")
-    files.sync(waiting)
-    files.rename(waiting, path)
-    files.sync_directory(path.parent)
+    HOLDS.write(_path(directory, hold.reader), hold, files)
 
 
 def find_hold(directory: Path, reader: str) -> Hold | None:
@@ -136,8 +128,8 @@ def find_hold(directory: Path, reader: str) -> Hold | None:
 def is_reading(directory: Path, reader: str) -> bool:
     """Return whether a reader reads a state now, or died while it did."""
     try:
-        hold = Hold.from_json(json.loads(read_bytes(_path(directory, reader))), reader)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        hold = HOLDS.try_read(_path(directory, reader))
+    except (FileNotFoundError, *DAMAGED):
         return False  # the process that writes it next reports an unreadable one
     return hold.manifest is not None
 

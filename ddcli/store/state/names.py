@@ -49,11 +49,12 @@ WAITING = Form(
 HALF_MANIFEST = Form(rf"\.[0-9]{{9}}\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
 READER = Form(r"\w[\w.-]{0,199}")
 HOLD = Form(rf"{READER.pattern}\.json")
-HALF_HOLD = Form(rf"\.{READER.pattern}\.json{re.escape(TEMPORARY)}")
+HALF_HOLD = Form(rf"\.{READER.pattern}\.json(?:\.[0-9]{{9}})?{re.escape(TEMPORARY)}")
+"""Earlier versions put no number into these names."""
 CONSUMER = Form("[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
 """A consumer of an output: a part of a file's name, the same on every file system."""
 OF_CONSUMER = Form(rf"[0-9a-f]{{16}}-{CONSUMER.pattern}\.json")
-HALF_CONSUMER = Form(rf"\.{OF_CONSUMER.pattern}{re.escape(TEMPORARY)}")
+HALF_CONSUMER = Form(rf"\.{OF_CONSUMER.pattern}(?:\.[0-9]{{9}})?{re.escape(TEMPORARY)}")
 RUN = Form(r"[0-9]{9}\.json")
 TABLE = ".table.json"
 """The file with the mark of a mirror: the version of the table that it has reached."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts, RowCounts
 from ddcli.store.files.access import entries, read_bytes
+from ddcli.store.files.document import DAMAGED, parsed
 from ddcli.store.state.names import RUN, count_of
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def read_runs(directory: Path) -> list[RunRecord]:
     found = []
     for path in (entry.path for entry in entries(directory / RUNS) if RUN.fullmatch(entry.path.name)):
         try:
-            found.append(RunRecord.from_json(json.loads(read_bytes(path))))
-        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            found.append(RunRecord.from_json(parsed(read_bytes(path))))
+        except (FileNotFoundError, *DAMAGED):
             continue
     return found

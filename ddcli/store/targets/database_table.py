@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
     from ddcli.expressions.types import Schema
     from ddcli.store.targets.change import Change
-    from ddcli.store.targets.mark import CommitMark, TableFile
+    from ddcli.store.targets.mark import CommitRecord, TableFile
 
 COMMITS = "dd_commits"
 """The table of ours, beside those that are written: a `Claim` for each of them."""
@@ -83,7 +83,7 @@ class DatabaseTable:
                 self._held, self._count = mine[0].number, mine[0].held
         return self._held
 
-    def check(self, known: CommitMark | None) -> None:
+    def check(self, known: CommitRecord | None) -> None:
         if known is not None or self._held is not None or not self._database.is_there():
             return
         with self._transaction(write=False) as connection:
@@ -93,7 +93,7 @@ class DatabaseTable:
                 raise strange(self._place, "the table has rows that this pipeline has not written")
 
     def publish(
-        self, number: int, change: Change, known: CommitMark | None, announce: Callable[[Sequence[TableFile]], None]
+        self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         rows = change.updates()
         change.refuse_negative(rows[rows[:, -1] > 0])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.store.files.gate import Files
-    from ddcli.store.targets.mark import CommitMark, TableFile
+    from ddcli.store.targets.mark import CommitRecord, TableFile
     from ddcli.store.targets.target import CommitKey
 
 CHECKPOINTS = 20
@@ -49,7 +49,7 @@ class DeltaTarget(FileTable):
     """A table of Delta Lake in a directory; `known` is the last commit of ours."""
 
     def __init__(
-        self, directory: Path, key: CommitKey, files: Files, known: CommitMark | None, *, contents: bool
+        self, directory: Path, key: CommitKey, files: Files, known: CommitRecord | None, *, contents: bool
     ) -> None:
         super().__init__(str(directory), key, contents=contents)
         self._directory, self._files = directory, files

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.targets.change import Change
-    from ddcli.store.targets.mark import CommitMark
+    from ddcli.store.targets.mark import CommitRecord
 
 ROWS = 1 << 20
 """Rows of a file of a log, at most."""
@@ -68,7 +68,7 @@ class FileTable(ABC):
     def discard(self, pieces: Sequence[TableFile]) -> None:
         """Remove files of a commit that was announced and not made."""
 
-    def check(self, known: CommitMark | None) -> None:
+    def check(self, known: CommitRecord | None) -> None:
         """Refuse files that others added (StateError), and, of a table of contents, that they removed ours."""
         found = self.names()
         if known is None:
@@ -80,7 +80,7 @@ class FileTable(ABC):
             raise strange(self.place, f"another program has changed the table: it {what} the file '{min(changed)}'")
 
     def publish(
-        self, number: int, change: Change, known: CommitMark | None, announce: Callable[[Sequence[TableFile]], None]
+        self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         """Commit a change under a number; see `Target`."""
         if self.contents:
@@ -96,7 +96,7 @@ class FileTable(ABC):
             self.write(piece.name, rows_of())
         self.commit(number, [piece for piece, _ in new], gone)
 
-    def _contents(self, number: int, change: Change, known: CommitMark | None) -> tuple[Sequence[TableFile], Frames]:
+    def _contents(self, number: int, change: Change, known: CommitRecord | None) -> tuple[Sequence[TableFile], Frames]:
         """Return the files that stay, and the new ones."""
 
         def read(piece: TableFile) -> Lanes:

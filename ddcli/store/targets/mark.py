@@ -8,14 +8,12 @@ Imports no third-party library: a run with nothing new looks here.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import frozen
-from ddcli.errors import StateError
-from ddcli.store.files.access import read_bytes
+from ddcli.store.files.document import Document
 from ddcli.store.state.contents import TABLES_OUT
 from ddcli.store.state.names import TABLE, count_of, integer_of, mapping_of, text_of
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
 
 RANDOM_BITS = 20
-DAMAGED = "remove the file and the table: the next run writes the table anew"
 
 
 @frozen
@@ -49,7 +46,7 @@ class TableFile:
 
 
 @frozen
-class CommitMark:
+class CommitRecord:
     """A commit of a table: its number; the table has the updates of the `log` of this identity up to the state's commit `upto`.
 
     `left` distinguishes the table as the commit left it from a changed one, in terms of the table's own.
@@ -68,13 +65,36 @@ class CommitMark:
         count_of(found.number), text_of(found.log), count_of(found.upto), mapping_of(found.left)
         return found
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that a file holds of it."""
+        tree = {name: getattr(self, name) for name in ("number", "log", "upto", "left")}
+        return tree | {"pieces": [one.to_row() for one in self.pieces]}
+
 
 @frozen
-class FollowerMarks:
+class FollowerCommits:
     """The last commit that a table is known to have, and the one that was announced after it."""
 
-    done: CommitMark | None = None
-    next: CommitMark | None = None
+    done: CommitRecord | None = None
+    next: CommitRecord | None = None
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Self:
+        """Return the marks that a file holds as `tree`; raise as `CommitRecord.from_json` does."""
+        done, announced = tree["done"], tree["next"]
+        return cls(done and CommitRecord.from_json(done), announced and CommitRecord.from_json(announced))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that a file holds of them."""
+        return {"done": self.done and self.done.to_json(), "next": self.next and self.next.to_json()}
+
+
+MARKS = Document(
+    lambda tree, _path: FollowerCommits.from_json(tree),
+    FollowerCommits.to_json,
+    "the mark of an output's table is damaged",
+    "remove the file and the table: the next run writes the table anew",
+)
 
 
 def directory_of(state: Path, output: str) -> Path:
@@ -82,32 +102,15 @@ def directory_of(state: Path, output: str) -> Path:
     return state / TABLES_OUT / output
 
 
-def read_marks(directory: Path) -> FollowerMarks:
+def read_marks(directory: Path) -> FollowerCommits:
     """Return the progress of a table. Raises StateError for a damaged file."""
-    path = directory / TABLE
-    try:
-        tree = json.loads(read_bytes(path))
-        done, announced = tree["done"], tree["next"]
-        return FollowerMarks(done and CommitMark.from_json(done), announced and CommitMark.from_json(announced))
-    except FileNotFoundError:
-        return FollowerMarks()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise StateError("the mark of an output's table is damaged", place=str(path), hint=DAMAGED) from None
+    return MARKS.read(directory / TABLE) or FollowerCommits()
 
 
-def write_marks(directory: Path, files: Files, marks: FollowerMarks) -> None:
+def write_marks(directory: Path, files: Files, marks: FollowerCommits) -> None:
     """Replace the file with how far a table is; it is on the disk when this returns."""
     files.make_directory(directory)
-    tree = {"done": _tree(marks.done), "next": _tree(marks.next)}
-    data = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
-    files.put(directory / TABLE, data)
-
-
-def _tree(mark: CommitMark | None) -> dict[str, Any] | None:
-    if mark is None:
-        return None
-    tree = {name: getattr(mark, name) for name in ("number", "log", "upto", "left")}
-    return tree | {"pieces": [one.to_row() for one in mark.pieces]}
+    MARKS.write(directory / TABLE, marks, files)
 
 
 def number_after(number: int) -> int:

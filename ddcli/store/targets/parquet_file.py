@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.gate import Files
     from ddcli.store.targets.change import Change
-    from ddcli.store.targets.mark import CommitMark, TableFile
+    from ddcli.store.targets.mark import CommitRecord, TableFile
 
 COMMIT = "dd"
 """The entry of the footer that has the key and the number of the commit."""
@@ -43,12 +43,12 @@ class ParquetTarget:
         key, _, number = self._entry().rpartition(" ")
         return int(number) if key == str(self._key) else None
 
-    def check(self, known: CommitMark | None) -> None:
+    def check(self, known: CommitRecord | None) -> None:
         if known is None and is_there(self._path) and self.number() is None:
             raise strange(str(self._path), "the file has rows that this pipeline has not written")
 
     def publish(
-        self, number: int, change: Change, known: CommitMark | None, announce: Callable[[Sequence[TableFile]], None]
+        self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         rows = change.updates()
         if known is not None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.store.targets.change import Change
-    from ddcli.store.targets.mark import CommitMark, TableFile
+    from ddcli.store.targets.mark import CommitRecord, TableFile
 
 
 class CommitKey(NamedTuple):
@@ -30,11 +30,11 @@ class Target(Protocol):
     def number(self) -> int | None:
         """Return the number of the last commit that the table has of its key; None: it has none, or is not there."""
 
-    def check(self, known: CommitMark | None) -> None:
+    def check(self, known: CommitRecord | None) -> None:
         """Refuse rows that others wrote (StateError): `known` is the last commit, None where all is to be replaced."""
 
     def publish(
-        self, number: int, change: Change, known: CommitMark | None, announce: Callable[[Sequence[TableFile]], None]
+        self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         """Commit a change under a number, all or nothing.
 
