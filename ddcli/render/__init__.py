@@ -2,6 +2,7 @@
 
 * drawing: a plan as SVG
 * folded: a plan with one box for each collection
+* glossary: the operators in plain words
 * layers: the boxes of one scope in layers, with few crossings
 * layout: the places of the boxes of a plan
 * lineage: column lineage as text, Mermaid and HTML

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ddcli.job.summary import plural, size_of
 from ddcli.render.drawing import STYLE, draw, svg
 from ddcli.render.folded import folded
+from ddcli.render.glossary import meaning
 from ddcli.render.units import amount, clipped, duration, loop_title
 from ddcli.render.view import run_json
 from ddcli.screen import markup
@@ -48,6 +49,7 @@ figcaption { font-size: .85rem; color: var(--faint); } figcaption b { color: var
 aside { position: sticky; top: 1rem; border: 1px solid var(--edge); border-radius: 8px; padding: .8rem 1rem; background: var(--box);
   max-height: 86vh; overflow: auto; overflow-wrap: anywhere; }
 @media (max-width: 900px) { .split { grid-template-columns: minmax(0, 1fr); } aside { position: static; } }
+.dd .meaning { color: var(--ink); margin: .4rem 0; }
 aside h3 { margin: .1rem 0 .4rem; font-size: 1rem; } aside h3 b { color: var(--name); }
 dl { display: grid; grid-template-columns: auto 1fr; gap: .15rem .8rem; margin: .5rem 0; } dt { color: var(--faint); } dd { margin: 0; }
 table { border-collapse: collapse; font-size: .86rem; } .wide { overflow-x: auto; }
@@ -240,7 +242,9 @@ def _details(drawing: Drawing, whole: Folded) -> str:
     parts += [_unfolding(view, whole, at) for at in range(len(whole.operators))]
     for at, each in enumerate(view.operators):
         names = ", ".join(each.names)
+        plain = " ".join(meaning(each.kind, each.work))
         description = "".join(f"<p>{markup(line)}</p>" for line in each.says)
+        description += f'<p class="meaning">{markup(plain)}</p>'
         facts = [
             ("reads", ", ".join(_title_of(view, numbers, source) for source in each.inputs)),
             ("read by", ", ".join(_title_of(view, numbers, reader) for reader in each.readers)),

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import pkgutil
 import random
 import re
 import shutil
 import struct
 import subprocess
 import zlib
+from typing import get_args
 from xml.etree import ElementTree as ET
 
 import pytest
 
+import ddcli.plan
 from ddcli.commands.explain import explain
+from ddcli.expressions.steps import Step
+from ddcli.expressions.tree import Literal
+from ddcli.expressions.types import Type
+from ddcli.plan.groupings import Threshold
+from ddcli.plan.node import Node
+from ddcli.plan.physical import SignedSum
 from ddcli.render.drawing import draw, svg
+from ddcli.render.glossary import BOUNDS, MEANINGS
 from ddcli.render.page import page, sparkline
+from ddcli.spec.bounds import WORK_CLASSES
 from tests.harness import ROOT, copy_root, run
 from tests.render.chromium import look_at
 from tests.render.graphs import EVIL, evil, view_of_shape
@@ -142,9 +154,26 @@ def test_a_click_shows_details(pages, seen):
         for click, operator in zip(seen[0][name]["clicked"], view.operators, strict=True):
             (shown,) = click["shown"]
             assert shown.startswith(operator.kind)
+            for word in operator.kind.split(" + "):
+                assert name in ("many", "evil") or MEANINGS[word] in shown
             for column in operator.columns if name != "evil" else ():
                 assert column in shown
         assert seen[0][name]["focused"] == "0", "from the table one comes to the box"
+
+
+def test_each_kind_of_operator_is_explained():
+    """Each word that a node has for its work is explained, and no other word is."""
+    for module in pkgutil.iter_modules(ddcli.plan.__path__):
+        importlib.import_module(f"ddcli.plan.{module.name}")
+    classes = [Node]
+    for each in classes:
+        classes += each.__subclasses__()
+    kinds = {each.kind for each in classes if isinstance(each.kind, str)}
+    kinds |= {step.kind for step in get_args(Step) if isinstance(step.kind, str)} | {"map", "project", "output"}
+    kinds |= {SignedSum((), {}, signs).kind for signs in ((-1,), (1, -1), (1, 1))}
+    kinds |= {Threshold((), {}, function).kind for function in (None, Literal(1, Type("int64")))}
+    assert kinds == {*MEANINGS}
+    assert {*BOUNDS} == {*WORK_CLASSES}
 
 
 def test_runs_are_plotted(pages, seen):
