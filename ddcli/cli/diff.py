@@ -70,6 +70,11 @@ NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*)),')
     metavar="COLUMN,...",
 )
 @CSV_OPTION
+@click.option(
+    "--base",
+    metavar="REV",
+    help="Compare the pipeline file A with itself in this revision of its git repository, on the inputs as they are now.",
+)
 @click.option("--plain", is_flag=True, help="Compare the rows of files as they are, also the updates of a log.")
 @click.option(
     "--select",
@@ -108,6 +113,7 @@ def command(
     time: tuple[str, ...],
     diff: str,
     csv: str | None,
+    base: str | None,
     plain: bool,
     select: tuple[str, ...],
     no_code: bool,
@@ -119,7 +125,8 @@ def command(
 
     A side is a change log (files with a time and a diff: its collection is compared), or a table in Parquet, Arrow, CSV or
     NDJSON; a directory, a file or a glob. One log is compared at two times: `--from T --to T`. Two pipeline files are compared
-    output by output, over the inputs as they are now; they run in scratch states, so no state and no output changes.
+    output by output, over the inputs as they are now; they run in scratch states, so no state and no output changes. With
+    `--base REV` one file is enough: A is the file in that revision, with its includes and Python modules, B the present one.
 
     A different type is a difference, and so is a column on one side only. Text (CSV, NDJSON) is read in the types of
     the other side, else in types that fit its values.
@@ -141,6 +148,10 @@ def command(
                        {"change": "added", "count": 1, "key": {"id": 8}, "row": {"amount": 1}}], "changes_left_out": 0}
     Of pipelines: {"same": ..., "ok": ..., "outputs": {NAME: as above}, "only_a": [NAME], "only_b": [NAME], "notes": []}
     """
+    if base is not None:
+        if b is not None or not a.endswith(ENDINGS):
+            raise UsageError("--base is for one pipeline file", hint="for example `dd diff --base main orders.yaml`")
+        b = a
     pipelines = [side is not None and side.endswith(ENDINGS) for side in (a, b)]
     if output == "parquet" and sys.stdout.isatty():
         raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > changes.parquet`")
@@ -175,18 +186,22 @@ def command(
 
     found: Difference | Differences
     if b is not None and all(pipelines):
-        from ddcli.compare.pipelines import compare_pipelines
+        import tempfile
 
-        found = compare_pipelines(
-            Path(a),
-            Path(b),
-            settings,
-            select=select,
-            as_of=as_of,
-            memory=memory,
-            no_code=no_code,
-            say=partial(say, err=True),
-        )
+        from ddcli.compare.pipelines import compare_pipelines
+        from ddcli.compare.revision import at_revision, present
+
+        with tempfile.TemporaryDirectory(prefix="dd-base-", ignore_cleanup_errors=True) as scratch:
+            found = compare_pipelines(
+                present(Path(a)) if base is None else at_revision(Path(a), base, Path(scratch)),
+                present(Path(b)),
+                settings,
+                select=select,
+                as_of=as_of,
+                memory=memory,
+                no_code=no_code,
+                say=partial(say, err=True),
+            )
     else:
         from ddcli.expressions.csv_dialect import DEFAULT
 

@@ -22,6 +22,7 @@ NaN equals NaN, -0.0 equals 0.0, null equals null.
 * pairs: the definition of a difference, on frames
 * pipelines: two pipeline files compared by their outputs
 * plain_values: a comparison as JSON
+* revision: the pipeline file of a git revision
 * sentences: the lines that text, Markdown and HTML share
 * settings: tolerances and other settings, parsed from options
 * side: one open side: rows with multiplicities

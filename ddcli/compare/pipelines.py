@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ddcli.compare.difference import Difference
+    from ddcli.compare.revision import Version
     from ddcli.compare.settings import Settings
     from ddcli.job.request import Request
     from ddcli.spec.model import Spec
@@ -65,8 +66,8 @@ class Differences:
 
 
 def compare_pipelines(
-    a: Path,
-    b: Path,
+    a: Version,
+    b: Version,
     settings: Callable[[str], Settings],
     *,
     select: Sequence[str] = (),
@@ -80,9 +81,11 @@ def compare_pipelines(
     Outputs are read as of `as_of`, else with all updates. Raises UsageError for a selected output that neither has, and for a
     pipeline that imports an arrangement: reading it would need a hold in the exporter's state.
     """
-    for path in (a, b):
-        read_spec(path)  # collects the variables of both files, before either is refused for a variable that it lacks
-    requests = [read_request(path) for path in (a, b)]
+    for version in (a, b):
+        read_spec(
+            version.path
+        )  # collects the variables of both files, before either is refused for a variable that it lacks
+    requests = [read_request(version.path, base=version.base) for version in (a, b)]
     left, right = (request.spec for request in requests)
     for request in requests:
         _refuse_imports(request)
@@ -104,9 +107,9 @@ def compare_pipelines(
     with tempfile.TemporaryDirectory(prefix="dd-diff-", ignore_cleanup_errors=True) as scratch:
         folders = [Path(scratch) / name for name in ("a", "b")]
         committed = []
-        for request, known, folder, name in zip(requests, earlier, folders, ("A", "B"), strict=True):
-            say(f"running {name}: {request.spec.path}")
-            committed.append(run_aside(request.spec.path, folder, memory, known))
+        for version, known, folder, name in zip((a, b), earlier, folders, ("A", "B"), strict=True):
+            say(f"running {name}: {version.label}")
+            committed.append(run_aside(version, folder, memory, known))
         found.notes += _regressions(committed[0], requests[1], committed[1])
         for name in both:
             given = [
@@ -114,8 +117,8 @@ def compare_pipelines(
                 for folder in folders
             ]
             sides = [
-                replace(side, label=f"{request.spec.path}: {name}")
-                for side, request in zip(open_sides(given[0], given[1]), requests, strict=True)
+                replace(side, label=f"{version.label}: {name}")
+                for side, version in zip(open_sides(given[0], given[1]), (a, b), strict=True)
             ]
             found.outputs[name] = compare(sides[0], sides[1], wanted[name], memory)
     return found
@@ -135,7 +138,9 @@ def _check_columns(requests: Sequence[Request], wanted: Mapping[str, Settings]) 
         settings.check([*dict.fromkeys(column for graph in graphs for column in graph.outputs[name].schema)])
 
 
-def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str, Sequence[InputFile]]) -> Manifest:
+def run_aside(
+    version: Version, folder: Path, memory: int | None, earlier: Mapping[str, Sequence[InputFile]]
+) -> Manifest:
     """Run a pipeline from nothing, with its state and outputs in a new folder, and return its commit.
 
     `earlier` are the files of its inputs that states know, such as archived ones. The run moves no file to an archive: only a run of
@@ -145,7 +150,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
     from ddcli.driver.tables import update_mirrors
 
     folder.mkdir()
-    request = read_request(path, folder / "state")
+    request = read_request(version.path, folder / "state", base=version.base)
     spec = request.spec
     inputs = {name: replace(given, quarantine=None) for name, given in spec.inputs.items()}
     errors = replace(spec.errors, path=None) if spec.errors else None
@@ -162,7 +167,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
         if committed is None:
             notes = (f"inputs.{name}: {note}" for name, note in not_taken_in(spec, request.base, earlier).items())
             problem = "there is nothing to compare: the inputs of the pipeline have no rows"
-            raise InputError(problem, place=str(path), hint="; ".join(notes) or None)
+            raise InputError(problem, place=version.label, hint="; ".join(notes) or None)
         return committed
 
 

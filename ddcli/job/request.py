@@ -132,15 +132,16 @@ def read_request(
     *,
     runs: bool = False,
     now: str | None = None,
+    base: Path | None = None,
 ) -> Request:
     """Read the pipeline file and return its request. Raises the errors of the file and of its paths.
 
-    A caller that `runs` the pipeline gets the meaning of the file that an earlier run kept, if there is one: all but the file's tests.
+    Its relative paths are below `base`, by default the file's directory. A caller that `runs` the pipeline gets the meaning of the file that an earlier run kept, if there is one: all but the file's tests.
     """
     text = read_text(path)
     kept = kept_plan.load(path, text) if runs else None
     spec = (kept and kept.spec) or parse_spec(text, str(path))
-    base = path.absolute().parent
+    base = base or path.absolute().parent
     state = state_of(spec, base) if state is None else state
     outputs = {name: real(log_of(output, base, state)) for name, output in spec.outputs.items()}
     if not outputs:

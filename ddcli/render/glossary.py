@@ -1,4 +1,4 @@
-"""The operators of a plan in plain words, for people who have not read how an engine works: one sentence for each kind."""
+"""Plain words for the operators of a plan: one sentence for each kind, which needs no knowledge of the engine."""
 
 from __future__ import annotations
 

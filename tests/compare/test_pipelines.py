@@ -1,6 +1,7 @@
 """Two pipeline files over the same inputs: what would this change of the file change."""
 
 import json
+import subprocess
 
 import polars as pl
 import pytest
@@ -98,6 +99,73 @@ def test_files_in_two_folders(pipelines):
         ("added", 10),
         ("added", 14),
     ]
+
+
+def git(folder, *words):
+    subprocess.run(
+        ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.com", *words],
+        check=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def repository(pipelines):
+    """Return a repository whose pipeline file, fragment and module are changed since its only commit; its data are in none."""
+    text = BEFORE.replace(
+        "apply: [filter: amount > 6]", "apply: [{map: {function: 'helpers:scaled', columns: {amount: int64}}}]"
+    )
+    declared = text[: text.index("collections:")]
+    pipelines.write("jobs/shared/inputs.yaml", "inputs: {orders: ../../orders/}\n")
+    pipelines.write(
+        "jobs/sales.yaml", "include: shared/inputs.yaml\n" + text[len(declared) :].replace("out/", "../out/")
+    )
+    function = "def scaled(row):\n    return {'amount': row['amount'] * 1}\n"
+    pipelines.write("jobs/helpers.py", function)
+    (pipelines.folder / "jobs/link.yaml").symlink_to("sales.yaml")
+    git(pipelines.folder, "init", "-q")
+    git(pipelines.folder, "add", "jobs")
+    git(pipelines.folder, "commit", "-q", "-m", "before")
+    pipelines.write("jobs/helpers.py", function.replace("* 1", "* 3"))
+    return pipelines
+
+
+def test_a_file_is_compared_with_that_of_a_revision(repository):
+    kept = files(repository.folder)
+    result = repository("diff", "--base", "HEAD", "jobs/sales.yaml", "--select", "large", "--as-of", "1", "-o", "json")
+    assert result.code == 1, result.err
+    assert result.err == "running A: jobs/sales.yaml at HEAD\nrunning B: jobs/sales.yaml\n"
+    tree = json.loads(result.out)
+    found = tree["outputs"]["large"]
+    assert found["a"]["name"] == "jobs/sales.yaml at HEAD: large"
+    assert tree["notes"] == []
+    changes = {(each["change"], each["row"]["amount"]) for each in found["changes"]}
+    assert changes == {("removed", one) for one in (5, 7, 10)} | {("added", three) for three in (15, 21, 30)}
+    assert files(repository.folder) == kept
+    repository.write("jobs/shared/inputs.yaml", "inputs: {orders: gone/}\n")
+    wrong = repository("diff", "--base", "HEAD", "jobs/sales.yaml")
+    assert wrong.err.startswith("running A: jobs/sales.yaml at HEAD\nrunning B"), "A has the fragment of the revision"
+    assert "gone" in wrong.err
+    git(repository.folder, "checkout", "-q", "jobs")
+    assert repository("diff", "--base", "HEAD", "jobs/sales.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--base", "main~9", "jobs/sales.yaml"], "git knows no revision 'main~9'"),
+        (["--base", "--all", "jobs/sales.yaml"], "git knows no revision '--all'"),
+        (["--base", "HEAD", "after.yaml"], "the revision 'HEAD' has no such file"),
+        (["--base", "HEAD", "jobs/link.yaml"], "the revision 'HEAD' has no such file"),
+        (["--base", "HEAD", "before.yaml", "after.yaml"], "--base is for one pipeline file"),
+        (["--base", "HEAD", "orders/"], "--base is for one pipeline file"),
+        (["--base", "HEAD", "/usr/before.yaml"], "not a git repository"),
+    ],
+)
+def test_wrong_revisions(repository, arguments, said):
+    result = repository("diff", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
 
 
 def test_rows_put_aside_stay_aside(pipelines):
