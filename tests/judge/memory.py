@@ -21,13 +21,14 @@ from ddcli.errors import EngineError
 from ddcli.plan.lower import lower
 from tests.judge.frontiers import BEGINNING, closing, is_closed
 from tests.judge.harness import Meaning, same
-from tests.judge.rounds import Rounds
+from tests.judge.rounds import WAYS, Rounds
 from tests.reference.model import accumulate
 from tests.reference.values import canonical, plain
 from tests.secret import SECRET
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
@@ -83,11 +84,18 @@ def judge_graph(case: Case, meaning: Meaning, graph: PhysicalGraph, shards: int 
 
 
 def judge_by_rounds(
-    case: Case, shards: int, chance: random.Random, folder: Path, *, finely: bool = False, lowered: Lowering = lower
+    case: Case,
+    shards: int,
+    chance: random.Random,
+    folder: Path,
+    *,
+    finely: bool = False,
+    lowered: Lowering = lower,
+    ways: Sequence[str] = WAYS,
 ) -> Rounds:
-    """Judge a case as `judge_in_memory` does, each step done in another way; return how. See `rounds`."""
+    """Judge a case as `judge_in_memory` does, each step done in one of these ways; return how. See `rounds`."""
     meaning = Meaning(case)
-    rounds = Rounds(lowered(meaning.graph), case.time_types, shards, chance, folder)
+    rounds = Rounds(lowered(meaning.graph), case.time_types, shards, chance, folder, ways)
     _judge(case, meaning, rounds, finely=finely)
     return rounds
 

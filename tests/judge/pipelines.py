@@ -55,10 +55,11 @@ def pipelines(
         wanted.append(draw(loops(sketch)))
     made = [name for name in sketch.columns if name not in inputs]
     wanted += [name for name in made if name not in wanted and (name == made[-1] or draw(st.integers(0, 2)) == 2)]
-    return _text(inputs, sketch, wanted)
+    return pipeline_text(inputs, sketch, wanted)
 
 
-def _text(declared: dict[str, dict[str, str]], sketch: Sketch, outputs: list[str]) -> str:
+def pipeline_text(declared: dict[str, dict[str, str]], sketch: Sketch, outputs: list[str]) -> str:
+    """Return the text of a pipeline with these outputs."""
     time = {} if sketch.nt == 1 else {"time": [f"t{at}" for at in range(sketch.nt)]}
     inputs = {name: {"path": f"in/{name}/", "columns": columns} | time for name, columns in declared.items()}
     written: dict[str, Any] = {}

@@ -1,7 +1,8 @@
-"""A dataflow whose steps are done by turns in memory, as tasks, and as tasks that leave what goes between them in files.
+"""A dataflow whose steps are done by turns in memory, out of core, as tasks, and as tasks that leave what goes between them in files.
 
 What a run on a cluster does, less its state: each task makes operators of its own, with traces as the step before left them, and
-finds what was sent to it. No process is started, so that many cases can be judged.
+finds what was sent to it. A step in memory or out of core begins with new operators, too, as after a restart. No process is started, so that
+many cases can be judged.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from ddcli.engine.workers import Workers
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.gate import Files
 from ddcli.store.scratch.exchange import FileExchange
+from ddcli.store.scratch.spill import Spill
 from tests.judge.frontiers import BEGINNING
 from tests.secret import SECRET
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.circuit.graph import Assembled
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
     from ddcli.engine.schedule import Leg
     from ddcli.expressions.types import Type
     from ddcli.plan.physical_graph import PhysicalGraph
+
+
+WAYS = ("memory", "spilled", "tasks", "files")
+"""The ways to do a step."""
 
 
 class Lasting(Pool):
@@ -129,8 +135,10 @@ class Rounds:
         shards: int,
         chance: random.Random,
         folder: Path,
+        ways: Sequence[str] = WAYS,
     ) -> None:
         assert shards > 1, "tasks are of shards"
+        self.ways = ways
         self.graph, self.types, self.shards, self.chance, self.folder = graph, types, shards, chance, folder
         self.pool = Lasting(SECRET)
         self.kept = Kept(len(types))
@@ -143,14 +151,27 @@ class Rounds:
     def step(self, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Deltas]:
         """Close an interval; return the outputs' updates."""
         made = self.made = self._assembled()
-        self.way = self.chance.choice(["memory", "tasks", "files"])
+        self.way = self.chance.choice(self.ways)
         if self.way == "memory":
             found = made.step(fed, interval)
             for trace, _ in list(self.kept.made.values()):
                 self.kept.hand_over(trace)
+        elif self.way == "spilled":
+            found = self._out_of_core(made, fed, interval)
         else:
             found = self._as_tasks(made, fed, interval)
         self.kept.commit()
+        return found
+
+    def _out_of_core(self, made: Assembled, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Deltas]:
+        found, give = _giving(made)
+        spill = Spill(self.folder, Files(), self.chance.choice([0, 1000]))
+        parts = {made.sources[name].index: [lambda _, m=delta.updates: m] for name, delta in fed.items()}
+        try:
+            step = SpilledStep(made.scope, [self.pool] * self.shards, spill, give, self.kept.hand_over)
+            step.step(parts, {}, interval)
+        finally:
+            spill.clear()
         return found
 
     def _assembled(self) -> Assembled:
@@ -162,15 +183,7 @@ class Rounds:
         return self.chance.random() < self.share
 
     def _as_tasks(self, made: Assembled, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Deltas]:
-        found: dict[str, Deltas] = defaultdict(list)
-        names = defaultdict(list)
-        for name, handle in made.leaving.items():
-            names[handle.index].append(name)
-
-        def give(index: int, _shard: int, delta: Delta) -> None:
-            for name in names[index]:
-                found[name].append(delta)
-
+        found, give = _giving(made)
         schedule = Schedule(Nest(made.scope), range(self.shards), self._little, lambda sent: sent.size)
         memos = {}
         for leg, waiting in schedule.legs():
@@ -211,6 +224,18 @@ class Rounds:
             return Post(mine)
         self.written += 1
         return FileExchange(self.folder, Files(), str(self.written), mine)
+
+
+def _giving(made: Assembled) -> tuple[dict[str, Deltas], Callable[[int, int, Delta], None]]:
+    """Return the outputs' updates, and the function that adds those of a shard of an operator."""
+    found: dict[str, Deltas] = defaultdict(list)
+
+    def give(index: int, _shard: int, delta: Delta) -> None:
+        for name, handle in made.leaving.items():
+            if handle.index == index:
+                found[name].append(delta)
+
+    return found, give
 
 
 def _renew(scope: Scope) -> None:

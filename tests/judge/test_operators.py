@@ -163,13 +163,3 @@ def test_now_is_of_the_type_of_time(time, tmp_path):
     ]
     runs = (Run((Arrival("p", tuple(rows)),), "2"), Run((), "3"), Run((), "4"), Run((), "7"))
     judge(Case(text, runs, time), tmp_path)
-
-
-@pytest.mark.parametrize("name", [*some(CHAINS)])
-def test_an_operator_on_less_than_nothing(name, tmp_path):
-    """Retractions without an insertion are passed on, through every operator, until what they retract comes."""
-    runs = (
-        Run((Arrival("p", tuple(MISSING[:2])), Arrival("q", tuple(Q[:3]))), "2"),
-        Run((Arrival("p", tuple(MISSING[2:])),)),
-    )
-    judge(Case(whole(name), runs), tmp_path)
