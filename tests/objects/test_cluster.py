@@ -57,6 +57,6 @@ def test_executors_meet_in_shuffles_and_the_bucket(tmp_path, endpoint, bucket):
             assert there.rows() == there.local.meant(step + 1)
     assert not list(verify_state(there.state, read_newest(there.state)))
     keys = ever(endpoint, name)
-    assert any("arrangements/" in key for key in keys)
+    assert any("/bundles/" in key for key in keys)
     assert not any("spill" in key for key in keys)
     assert not (there.local.folder / ".dd").exists()

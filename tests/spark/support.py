@@ -13,8 +13,10 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from ddcli.runtime.chain import ChainedStage
+from ddcli.store.state.bundles import BUNDLES
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.register import SEGMENTS
 
 
 class Here:
@@ -168,6 +170,10 @@ class AtTheSecondTry(ChainedStage):
 
 
 def assert_all_named(state):
-    """Compare the batch files below a state with those that its newest manifest names."""
-    named = {path for path, _ in batch_files(state, read_newest(state))}
-    assert {path for path in (state / "arrangements").rglob("*") if path.is_file()} == named
+    """Compare the files of batches and their indices below a state with those that its newest manifest names."""
+    manifest = read_newest(state)
+    named = {path for path, _ in batch_files(state, manifest)} | {
+        state / SEGMENTS / name for name in manifest.segments()
+    }
+    places = [state / name for name in ("arrangements", BUNDLES, SEGMENTS)]
+    assert {path for place in places for path in place.rglob("*") if path.is_file()} == named

@@ -29,7 +29,7 @@ def early(record):
 def late(record):
     \"\"\"Kill the JVM that started what started this process, or the driver, which started the JVM. Once.\"\"\"
     if record["k"] == 7 and once("killed"):
-        while not any((HERE / ".dd").rglob("arrangements/**/*.parquet")):  # until the other task has written something
+        while not any((HERE / ".dd").rglob("bundles/*.tar")):  # until the other task has written something
             time.sleep(0.01)
         java = parent(os.getppid())
         os.kill(java if os.environ["KILLED"] == "java" else parent(java), signal.SIGKILL)
@@ -100,7 +100,7 @@ def test_a_killed_driver(tmp_path, killed):
         assert "the Java process of Spark's driver has ended" in done.stderr
     else:
         assert done.returncode == -9, done.stderr
-        assert list(state.rglob("arrangements/**/*.parquet")), "the driver died too early for the test"
+        assert list(state.rglob("bundles/*.tar")), "the driver died too early for the test"
     assert not list((tmp_path / "out").rglob("updates-*"))
     until = time.monotonic() + 300
     while at_work(tmp_path):  # until what the driver has started notices

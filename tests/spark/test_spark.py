@@ -17,6 +17,7 @@ from ddcli.errors import EngineError, InputError
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark.session import shortened
 from ddcli.store.state.contents import batch_files
+from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge.harness import judge
@@ -228,10 +229,11 @@ def test_spark_sql_reads_arrangements_and_outputs(spark, shop):
     found = {tuple(row)[:4] for row in rows.collect() if row[4]}
     assert found == set(wanted(shop).select("shop", "amount", "sales", "city").rows())
     state = shop.parent / ".dd/sums"
-    held = {}
-    for name, entry in read_newest(state).arrangements.items():
+    held, copy = {}, shop.parent / "copy"
+    export_state(state, copy)  # in which each batch has a file of its own
+    for name, entry in read_newest(copy).arrangements.items():
         frame = session.read.parquet(
-            *(str(path) for path, _ in batch_files(state, read_newest(state)) if name in str(path))
+            *(str(path) for path, _ in batch_files(copy, read_newest(copy)) if name in str(path))
         )
         held[frozenset(entry.schema)] = frame.groupBy(*entry.schema).sum("_diff").count()
     assert held[frozenset({"shop", "city"})] == 50
