@@ -11,7 +11,6 @@ The definition, which the tests recompute in plain Python: let A and B be multis
 Values are compared by their meaning, in a type to which both sides' types widen; a difference of types is reported apart.
 NaN equals NaN, -0.0 equals 0.0, null equals null.
 
-* buckets: rows divided by a hash of their key, in memory or in scratch files
 * cells: changed values as text and as JSON, exactly
 * columns: the columns that both sides have, and the types in which they are compared
 * diff: the comparison: both sides are read once, divided by key, and compared bucket by bucket

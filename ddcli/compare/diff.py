@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import polars as pl
 
-from ddcli.compare.buckets import Bucket, Buckets, Scratch
 from ddcli.compare.columns import compare_columns
 from ddcli.compare.difference import ChangedRows, Difference, Tally
 from ddcli.compare.pairs import RecordMatcher
@@ -19,6 +18,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
 from ddcli.job.sizes import default_memory
 from ddcli.store.files.access import naming
+from ddcli.store.scratch.buckets import Bucket, Buckets, Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

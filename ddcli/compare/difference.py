@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from ddcli.compare.buckets import Scratch
     from ddcli.compare.columns import ColumnDifference, Compared
     from ddcli.compare.settings import Settings
+    from ddcli.store.scratch.buckets import Scratch
 
 
 class ChangedRows:

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from ddcli import diff
-from ddcli.compare import buckets
-from ddcli.compare.buckets import Scratch
 from ddcli.compare.markdown import markdown
 from ddcli.compare.output import show
 from ddcli.compare.page import page
 from ddcli.compare.plain_values import json_lines, to_json
 from ddcli.compare.text import text_lines
+from ddcli.store.scratch import buckets
+from ddcli.store.scratch.buckets import Scratch
 from tests.compare.definition import difference, plain
 from tests.draws import many
 

@@ -95,7 +95,7 @@ def test_a_random_history(tmp_path, kind, seed):
 @pytest.mark.parametrize("key", ["id", "[id, region]"])
 def test_a_history_by_key(tmp_path, monkeypatch, kind, key):
     """Also where rows are more than fit into memory; a key that two rows have is refused, and named."""
-    monkeypatch.setattr("ddcli.store.mirrors.partition.HELD", 100)
+    monkeypatch.setattr("ddcli.store.scratch.buckets.HELD", 100)
     draw = random.Random(f"{SEED}-{key}")
     change(tmp_path, kind, MADE, "insert into orders values (0, 'a', 0.5), (1, null, 1), (null, null, 1)")
     file = pipeline(tmp_path, kind, f"table: orders, key: {key}")

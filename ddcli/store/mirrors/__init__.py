@@ -16,7 +16,6 @@
 * mirror: the files of a mirror, and the version that it has reached
 * mysql_reader: the rows of a query of MySQL
 * null_lists: null lists of structs in tables of Iceberg
-* partition: rows in parts that are compared one by one
 * postgres_reader: the rows of a query of Postgres
 * postgres_types: the types by which the columns of a query of Postgres are read
 * query_reader: the base of the readers of queries

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from ddcli.store.mirrors import partition
 from ddcli.store.mirrors.column_chunks import equal_columns, partners
 from ddcli.store.mirrors.file_order import in_order
 from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different, different_elsewhere, mostly_equal
+from ddcli.store.scratch import buckets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
         for found in _ahead(_changed, pairs, threads):
             for side, rows in zip(sides, found, strict=True):
                 side.keep(rows)
-            if sum(side.kept for side in sides) > partition.HELD // 2:
+            if sum(side.kept for side in sides) > buckets.HELD // 2:
                 for side in sides:
                     yield from side.release()
         paired = {id(piece) for pair in pairs for piece in pair[:2]}
@@ -62,7 +62,7 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
             _drop_equal(*sides)
             last, at = at, _behind(waiting, sides)
             fewer, more = sorted(side.rows for side in sides)
-            large = sum(side.size + side.kept for side in sides) > partition.HELD
+            large = sum(side.size + side.kept for side in sides) > buckets.HELD
             near = fewer * FEW >= more * (FEW - 1) and at != last
             if fewer and (large or near or at is None):
                 for side, frame in zip(sides, different_elsewhere(*(side.whole() for side in sides)), strict=True):
@@ -73,7 +73,7 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
                     for side, frame in zip(sides, different(*(side.whole_left() for side in sides)), strict=True):
                         side.keep_left(frame)
                 compared = sum(side.left for side in sides)
-            if large and sum(side.size + side.kept for side in sides) > partition.HELD // 2:
+            if large and sum(side.size + side.kept for side in sides) > buckets.HELD // 2:
                 for side in sides:
                     yield from side.release()
                 compared = 0

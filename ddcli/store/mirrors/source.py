@@ -12,7 +12,7 @@ from ddcli.errors import InputError
 from ddcli.store.files.access import reading
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
 from ddcli.store.mirrors.mirror import ROWS, MirrorCursor
-from ddcli.store.mirrors.partition import partition
+from ddcli.store.scratch.buckets import partition
 from ddcli.store.tables.wider_types import type_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Rows divided by a hash of their key, in memory as long as they fit, else in scratch files.
 
-Rows with the same key are in one bucket, and on both sides in the bucket of the same number. A bucket is read as one frame; one that
-is still too large is divided again, by another hash.
+Rows with the same key are in one bucket, and on all sides in the bucket of the same number, so that sides are compared bucket by bucket. Equal floats
+(0.0 and -0.0, all NaN) have one hash. The reader of a bucket that is still too large divides it again, by another hash.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 COUNT = 64
 """The number of buckets: of 10 M rows, a hash table over those of one bucket fits in a processor's cache."""
+HELD = 1 << 28
+"""The bytes of rows that `partition` holds in memory; more are written to files."""
 SMALL = 32 << 20
 """The most bytes of a side whose rows are not divided."""
 NUMBER = "\0bucket"
@@ -41,7 +43,7 @@ class Scratch:
         """Return the path of a new file."""
         if self._directory is None:
             try:
-                self._directory = Path(tempfile.mkdtemp(prefix="dd-diff-"))
+                self._directory = Path(tempfile.mkdtemp(prefix="dd-rows-"))
             except OSError as error:
                 raise EngineError(f"no scratch directory can be made: {error.strerror}", hint="set TMPDIR") from None
             weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
@@ -100,8 +102,7 @@ class Buckets:
     def __init__(self, by: Sequence[str], scratch: Scratch, seed: int) -> None:
         self.scratch = scratch
         self.buckets = [Bucket()]
-        whole = pl.col(by[0]) if len(by) == 1 else pl.struct(by)
-        self._number = (whole.hash(seed) % COUNT).cast(pl.UInt8).alias(NUMBER)
+        self._by, self._seed = list(by), seed
         self._held = 0
 
     @property
@@ -130,7 +131,8 @@ class Buckets:
                 self._divide(frame)
 
     def _divide(self, rows: pl.DataFrame) -> None:
-        numbered = rows.with_columns(self._number).partition_by(NUMBER, as_dict=True, maintain_order=False)
+        number = (rows.select(self._by).hash_rows(self._seed) % COUNT).cast(pl.UInt8).alias(NUMBER)
+        numbered = rows.with_columns(number).partition_by(NUMBER, as_dict=True, maintain_order=False)
         for (number,), part in numbered.items():
             self._put(self.buckets[number], part.drop(NUMBER))
 
@@ -139,3 +141,20 @@ class Buckets:
         bucket.held.append(rows)
         bucket.size += size
         self._held += size
+
+
+def partition(sides: Sequence[Iterable[pl.DataFrame]], by: Sequence[str]) -> Iterator[list[list[pl.DataFrame]]]:
+    """Yield parts of several sides, each with the frames of each side. Rows that are equal in the columns `by` are in one part."""
+    scratch = Scratch(HELD // len(sides))
+    found = [Buckets(by, scratch, 1) for _ in sides]
+    for buckets, frames in zip(found, sides, strict=True):
+        for frame in frames:
+            buckets.add(frame)
+    if not all(buckets.together for buckets in found):
+        for buckets in found:
+            buckets.divide()
+    for part in zip(*(buckets.buckets for buckets in found), strict=True):
+        frames_of = [[*bucket.frames()] for bucket in part]
+        for bucket in part:
+            bucket.clear()
+        yield frames_of

@@ -6,8 +6,8 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from ddcli.store.mirrors import partition as module
-from ddcli.store.mirrors.partition import partition
+from ddcli.store.scratch import buckets
+from ddcli.store.scratch.buckets import partition
 from tests.draws import SEED
 
 SCHEMA = {"a": pl.Float64, "b": pl.List(pl.String), "n": pl.Int64}
@@ -15,7 +15,7 @@ SCHEMA = {"a": pl.Float64, "b": pl.List(pl.String), "n": pl.Int64}
 
 @pytest.mark.parametrize("most", [1, 300, 1 << 20])
 def test_equal_rows_are_in_one_part(monkeypatch, tmp_path, most):
-    monkeypatch.setattr(module, "HELD", most)
+    monkeypatch.setattr(buckets, "HELD", most)
     draw = random.Random(f"{SEED}")
     sides = [
         [
