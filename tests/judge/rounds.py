@@ -23,6 +23,7 @@ from ddcli.engine.spilled_step import SpilledStep
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
+from ddcli.plan.loops import is_looped
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.gate import Files
 from ddcli.store.scratch.exchange import FileExchange
@@ -138,7 +139,8 @@ class Rounds:
         ways: Sequence[str] = WAYS,
     ) -> None:
         assert shards > 1, "tasks are of shards"
-        self.ways = ways
+        looped = is_looped(graph.nodes)  # a loop that doesn't fit goes round by round, as tasks
+        self.ways = [way for way in ways if way != "spilled" or not looped]
         self.graph, self.types, self.shards, self.chance, self.folder = graph, types, shards, chance, folder
         self.pool = Lasting(SECRET)
         self.kept = Kept(len(types))
