@@ -17,6 +17,7 @@
 * functions: `dd functions`
 * import_: `dd import`
 * init: `dd init`
+* inputs: `dd inputs`
 * lineage: `dd lineage`
 * log: `dd log`
 * log_compact: `dd log compact`

@@ -7,6 +7,7 @@
 * explain: the view of plan, state and run records that `dd explain` draws
 * first_pipeline: the first pipeline file over the inputs that are found in a directory
 * found_inputs: inputs that are guessed from the files in a directory
+* inputs: the files of inputs with their states
 * lineage: the columns of inputs that columns of pipelines come from, across pipelines
 * operators: a pipeline file with operators in place of SQL
 * pipelines: several pipelines, in the order in which they read from each other

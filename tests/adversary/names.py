@@ -214,6 +214,7 @@ def names(_shop: Shop) -> Sequence[Case]:
                 ("plan", file, "-o", chance.choice(("text", "json"))),
                 ("explain", file, "-o", chance.choice(("text", "json", "mermaid", "svg", "html"))),
                 ("test", file, "--format", chance.choice(("text", "json", "github")), "--junit", "out/junit.xml"),
+                ("inputs", file, "-o", chance.choice(("text", "json"))),
                 ("lineage", file, "-o", chance.choice(("text", "json", "mermaid", "html"))),
                 ("why", file, names["totals"], where),
                 ("why", file, names["totals"], where, "-o", "json", "--change"),

@@ -27,6 +27,7 @@ READS = {
     "explain": ["explain shop.yaml", "explain shop.yaml -o json", "explain shop.yaml -o html"],
     "feed": ["feed out/log --list", "feed out/log --list -o json"],
     "functions": ["functions", "functions sum"],
+    "inputs": ["inputs shop.yaml", "inputs base.yaml -o json", "inputs reader.yaml --select read"],
     "lineage": ["lineage shop.yaml", "lineage . -o html", "lineage reader.yaml -o json"],
     "log": ["log out/log --as-of latest", "log out/log --consolidate", "log .dd/shop/errors/_unparsed/rejected"],
     "plan": ["plan shop.yaml", "plan shop.yaml --counts", "plan shop.yaml --exit-code -o json", "plan reader.yaml"],

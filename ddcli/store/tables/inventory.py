@@ -38,6 +38,13 @@ class ListingSnapshot(NamedTuple):
     passed: list[PassedOver]
 
 
+class RefusedFile(NamedTuple):
+    """A file that was read and has changed or vanished since, as it was then, and the error by which a run refuses it."""
+
+    file: InputFile
+    error: InputError
+
+
 def list_input(
     path: str,
     base: Path,
@@ -45,6 +52,7 @@ def list_input(
     *,
     forgets: bool = False,
     glimpsed: ListingSnapshot | None = None,
+    refused: list[RefusedFile] | None = None,
 ) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
@@ -54,6 +62,7 @@ def list_input(
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
     `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
+    With a list `refused` files that changed or vanished are left out of the listing and added to it instead.
     """
     consumed = tuple(consumed)
     try:
@@ -68,7 +77,7 @@ def list_input(
             if emptied is None:
                 raise
             root, found = emptied, []
-        listing = _sorted_out(root, found, consumed, base, forgets=forgets)
+        listing = _sorted_out(root, found, consumed, base, forgets=forgets, refused=refused)
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
@@ -143,7 +152,13 @@ def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, forgets: b
 
 
 def _sorted_out(
-    root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile], base: Path, *, forgets: bool
+    root: Path,
+    found: Sequence[InputFile],
+    consumed: Iterable[InputFile],
+    base: Path,
+    *,
+    forgets: bool,
+    refused: list[RefusedFile] | None = None,
 ) -> Listing:
     known = {file.key: file for file in consumed}
     apart = {key: known.pop(key) for key in [key for key, file in known.items() if file.archived or file.forgotten]}
@@ -177,7 +192,13 @@ def _sorted_out(
         if before is None:
             new.append(replace(file, fingerprint=mark_in(root, file)))
         else:
-            now, rows = present_entry(root, before, file)
+            try:
+                now, rows = present_entry(root, before, file)
+            except InputError as error:
+                if refused is None:
+                    raise
+                refused.append(RefusedFile(before, error))
+                continue
             if rows is not None:
                 grown[file.path] = Growth(rows, before)
             (done if now.done else waiting).append(now)
@@ -186,9 +207,12 @@ def _sorted_out(
         known = {path: file for path, file in known.items() if not file.done}
     for file in apart.values():  # of an archived one rows wait where the state was reopened
         (done if file.done else waiting).append(file)
-    if vanished := [path for path, file in known.items() if not file.withdrawn]:
-        gone = min(vanished)
-        raise InputError(f"a file that was already read has vanished: '{gone}'", place=str(root / gone), hint=PUT_BACK)
+    for path in sorted(path for path, file in known.items() if not file.withdrawn):
+        problem = f"a file that was already read has vanished: '{path}'"
+        gone = InputError(problem, place=str(root / path), hint=PUT_BACK)
+        if refused is None:
+            raise gone
+        refused.append(RefusedFile(known[path], gone))
     lists = (tuple(new), tuple(waiting), tuple(done))
     return Listing(
         root,

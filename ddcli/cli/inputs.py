@@ -1,0 +1,62 @@
+"""`dd inputs`: the files of inputs and their states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ddcli.cli.arguments import ONLY_PIPELINE, REPORT, STATE, VAR
+from ddcli.commands.inputs import STATES, input_files
+from ddcli.screen import in_columns, json_text, say, visible
+
+
+@click.command("inputs", short_help="List the files of inputs: read, new, changed, withdrawn.")
+@ONLY_PIPELINE
+@STATE
+@click.option(
+    "--select",
+    type=click.Choice(STATES),
+    multiple=True,
+    help="List only files in this state; repeatable.",
+)
+@REPORT
+@VAR
+def command(pipeline: Path, state: str | None, select: tuple[str, ...], output: str) -> None:
+    """List the files of the inputs of PIPELINE, each with its state: `read` (and unchanged since), `new`, `waiting` (it has rows at times that are not
+    closed yet), `grown` (a log with further rows), `changed` or `missing` (a run refuses it), `withdrawn`, `repaired` (withdrawn, and changed since), `archived`,
+    `forgotten` (read, and may be gone) or `skipped`. Tables and imported arrangements have no files here.
+
+    Reads no rows, changes nothing and takes no lock.
+
+    JSON: {inputs: {NAME: [{file, state, bytes, modified, read_at, why}]}}. `read_at` is the time of the run that read the file, under `clock: arrival`; `why`
+    the problem of a changed file, or the reason why one is skipped.
+
+    \b
+    Examples:
+      dd inputs pipelines/airborne.yaml
+      dd inputs sales.yaml --select changed --select missing -o json
+    """
+    from ddcli.job.summary import plural, size_of
+    from ddcli.store.files.objects import locate
+
+    found = input_files(pipeline, None if state is None else locate(Path.cwd(), state))
+    if select:
+        found = {name: [file for file in files if file.state in select] for name, files in found.items()}
+    if output == "json":
+        say(json_text({"inputs": {name: [file.to_json() for file in files] for name, files in found.items()}}))
+        return
+    for name, files in found.items():
+        say(f"{name}: {len(files):,} {plural(len(files), 'file')}")
+        rows = [
+            (
+                file.state,
+                visible(file.file),
+                "" if file.bytes is None else size_of(file.bytes),
+                file.read_at or "",
+                visible(file.why or ""),
+            )
+            for file in files
+        ]
+        for line in in_columns(rows, right={2}):
+            say(f"  {line}")

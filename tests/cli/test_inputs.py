@@ -1,0 +1,110 @@
+"""`dd inputs`: each file has the state by which a run treats it."""
+
+import json
+import os
+import random
+
+import pytest
+
+from ddcli.commands.inputs import STATES
+from tests.harness import ROOT
+
+PIPELINE = """\
+dd: 1
+name: p
+clock: arrival
+inputs: {a: {path: in/, format: append, columns: {id: int64}}}
+outputs: {a: out/}
+"""
+
+
+def states(shop, *words):
+    """Return the state of each file of the first input."""
+    result = shop("inputs", "p.yaml", "-o", "json", *words)
+    assert result.code == 0, result.err
+    return {file["file"]: file["state"] for file in next(iter(json.loads(result.out)["inputs"].values()))}
+
+
+@pytest.fixture
+def files(shop):
+    """Return a shop whose pipeline has read three files."""
+    shop.write("p.yaml", PIPELINE)
+    for number in (1, 2, 3):
+        shop.write(f"in/{number}.csv", f"id\n{number}\n")
+    assert shop("run", "p.yaml").code == 0
+    return shop
+
+
+def test_files_have_the_states_that_the_page_names(files):
+    assert states(files) == {f"{number}.csv": "read" for number in (1, 2, 3)}
+    files.write("in/2.csv", "id\n22\n")
+    (files.folder / "in/3.csv").unlink()
+    files.write("in/4.csv", "id\n4\n")
+    files.write("in/_draft.csv", "id\n4\n")
+    found = states(files)
+    assert found.pop("_draft.csv", "skipped") == "skipped"
+    assert found == {"1.csv": "read", "2.csv": "changed", "3.csv": "missing", "4.csv": "new"}
+    assert states(files, "--select", "changed", "--select", "new") == {"2.csv": "changed", "4.csv": "new"}
+    text = files("inputs", "p.yaml").out
+    assert "changed  2.csv" in text
+    assert "a file that was already read has vanished: '3.csv'" in text
+    page = (ROOT / "docs/running.md").read_text()
+    assert [state for state in STATES if f"| `{state}` |" not in page] == []
+
+
+def test_withdrawn_files_are_told_from_repaired_ones(files):
+    assert files("retract", "p.yaml", "in/1.csv").code == 0
+    assert states(files)["1.csv"] == "withdrawn"
+    files.write("in/1.csv", "id\n111\n")
+    assert states(files)["1.csv"] == "repaired"
+    assert files("run", "p.yaml").code == 0
+    assert states(files)["1.csv"] == "read"
+
+
+def test_consumed_files_are_archived_or_forgotten(shop):
+    for consumed, wanted in (("{archive: done/}", {"done/1.csv": "archived"}), ("forget", {"1.csv": "forgotten"})):
+        shop.write(
+            "p.yaml",
+            PIPELINE.replace("id: int64}", f"id: int64}}, consumed: {consumed}")
+            .replace("out/", f"out-{len(consumed)}/")
+            .replace("name: p", f"name: p{len(consumed)}"),
+        )
+        shop.write("in/1.csv", "id\n1\n")
+        assert shop("run", "p.yaml").code == 0
+        if consumed == "forget":
+            (shop.folder / "in/1.csv").unlink()
+        assert states(shop) == wanted
+
+
+def test_an_input_without_files_is_refused_before_the_first_run_and_all_missing_after_it(files):
+    for path in (files.folder / "in").iterdir():
+        path.unlink()
+    (files.folder / "in").rmdir()
+    assert states(files) == {f"{number}.csv": "missing" for number in (1, 2, 3)}
+    files.write("p.yaml", PIPELINE.replace("name: p", "name: q"))
+    assert files("inputs", "p.yaml").code == 3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_run_is_refused_exactly_if_a_file_is_changed_or_missing(files, seed):
+    """Whatever happened to the files, the listing agrees with what the run does, and so with what `dd plan` counts as new."""
+    chance = random.Random(seed)
+    for _ in range(chance.randint(1, 5)):
+        path = files.folder / f"in/{chance.randint(1, 5)}.csv"
+        kind = chance.choice(["touch", "change", "remove", "add"])
+        if kind == "add" and not path.exists():
+            path.write_text(f"id\n{chance.randint(10, 99)}\n")
+        elif kind == "change" and path.exists():
+            path.write_text(f"id\n{chance.randint(100, 999)}\n")
+        elif kind == "touch" and path.exists():
+            os.utime(path, (1e9 + seed, 1e9 + seed))
+        elif kind == "remove" and path.exists() and seed % 2:
+            path.unlink()
+    found = states(files)
+    new = sum(state == "new" for state in found.values())
+    refused = {"changed", "missing"} & {*found.values()}
+    result = files("run", "p.yaml", "-o", "json")
+    assert result.code == (3 if refused else 0), result.err
+    if not refused:
+        summary = json.loads(result.out)
+        assert (summary["inputs"]["a"]["files"] if summary["changed"] else 0) == new
