@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from ddcli.spec.model import DATABASE, database_file
@@ -29,17 +30,21 @@ def is_followed(spec: Spec, base: Path, state: Path, manifest: Manifest) -> bool
         marks = read_marks(directory_of(state, name))
         if marks.done is None or marks.next is not None:
             return False
-        if place_in(manifest.outputs[name]) != (marks.done.log, marks.done.upto):
+        if place_in(manifest.outputs[name], output.target) != (marks.done.log, marks.done.upto):
             return False
         if not _is_as_left(output.target, base, marks.done):
             return False
     return True
 
 
-def place_in(log: OutputEntry) -> tuple[str, int]:
-    """Return the end of a log: its identity, and the commit that wrote to it last."""
+def place_in(log: OutputEntry, target: TargetSpec) -> tuple[str, int]:
+    """Return the end of a log: its identity, and the commit that wrote to it last. The identity is another one for each form of a history."""
     keys = [*keys_of(log.files)][-1:]
-    return log.log, max((file.commit for file in pick(log.files, keys)), default=0)
+    identity = log.log
+    if target.history:
+        form = repr((log.log, *([text.value for text in columns] for columns in (target.history, target.track))))
+        identity = hashlib.sha256(form.encode()).hexdigest()[:16]
+    return identity, max((file.commit for file in pick(log.files, keys)), default=0)
 
 
 def place_of(target: TargetSpec, base: Path) -> Path:

@@ -34,6 +34,8 @@ OURS = frozenset({"dd_at", "dd_diff", "dd_stays"})
 """Columns that rows of a change have on their way into a database."""
 TABLES = frozenset({"dd_changes", "dd_commits", "dd_feeds", "dd_found", "dd_frame", "dd_wanted"})
 """Tables of our own in a database: they can be neither outputs' nor feeds'."""
+HISTORY = ("valid_from", "valid_to", "is_current")
+"""Columns that a history has beside those of its records."""
 LONGEST = 63
 """Bytes of a name in Postgres, which cuts longer ones."""
 UNFIT = frozenset(" ,;{}()\n\t=")
@@ -43,9 +45,20 @@ UNFIT = frozenset(" ,;{}()\n\t=")
 def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterator[SpecError]:
     """Yield an error for each column of an output that its table can't hold. `schema` are the columns of its contents, `time` those of its log's times."""
     target = output.target
-    if target is None or target.product not in KINDS:
+    if target is None:
         return
     columns = schema if target.table else schema | time
+    if target.history:
+        if errors := [*_refused_history(output, target, schema, time)]:
+            yield from errors
+            return
+        columns = schema | dict.fromkeys(HISTORY, next(iter(time.values())))
+    if target.product in KINDS:
+        yield from _refused_in_table(output, target, columns)
+
+
+def _refused_in_table(output: OutputSpec, target: TargetSpec, columns: Schema) -> Iterator[SpecError]:
+    """Yield an error for each column that a table of its kind can't hold."""
     place = f"outputs.{output.name.value}.{target.kind}"
 
     def refused(problem: str, hint: str) -> SpecError:
@@ -83,6 +96,24 @@ def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterato
             )
         elif unfit := _refused_field(target, kind):
             yield refused(f"{NAMES[target.product]} can't hold the column '{name}': {unfit}", "rename the field")
+
+
+def _refused_history(output: OutputSpec, target: TargetSpec, schema: Schema, time: Schema) -> Iterator[SpecError]:
+    """Yield the errors of an output's history: unknown columns, columns that it has itself, and times without an order."""
+    place = f"outputs.{output.name.value}"
+    if len(time) > 1:
+        problem = f"{place}: the log's times have several coordinates, and a history is one along a single time"
+        yield SpecError(problem, span=target.place.span, hint="write the contents, `as: table`, or the log")
+    for what, texts in (("key", target.history), ("track", target.track)):
+        for text in texts:
+            if text.value not in schema:
+                near = did_you_mean(text.value, schema)
+                hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(schema)}"
+                yield SpecError(f"{place}.{what}: there is no column '{text.value}'", span=text.span, hint=hint)
+    for name in HISTORY:
+        if name in schema:
+            problem = f"{place}: '{output.source.value}' has a column '{name}', as the history itself has"
+            yield SpecError(problem, span=target.place.span, hint="rename it")
 
 
 def _refused_field(target: TargetSpec, kind: Type) -> str:

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from ddcli.spec.model import TargetSpec
     from ddcli.store.files.gate import Files
     from ddcli.store.state.directory import State
-    from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.targets.change import Change
     from ddcli.store.targets.mark import TableFile
     from ddcli.store.targets.target import Target
 
@@ -83,7 +84,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         marks = _settled(marks, held, target, directory, state.files)
         known = marks.done if marks.done is not None and held == marks.done.number else None
         target.check(known)
-        identity, upto = place_in(log)
+        identity, upto = place_in(log, spec)
         if known is not None and (known.log, known.upto) == (identity, upto):
             write_marks(directory, state.files, FollowerCommits(replace(known, left=target.left())))
             return False
@@ -92,23 +93,8 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         if newer is None:
             target.check(None)
             known, newer = None, (list(log.files), 0)
-        from ddcli.store.targets.change import Change
-
         files, rows = newer
-        _, owner = read_owned(path)
-        order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
-        change = Change(
-            name,
-            path,
-            files,
-            _types(log.schema) if spec.kind == "parquet" else _of_instants(_types(log.schema)),
-            _types(manifest.cache["time"]),
-            bytes.fromhex(state.identity),
-            whole=known is None,
-            table=spec.table,
-            known=rows,
-            order=order_among(order, log.schema),
-        )
+        change = _change(name, path, spec, log, manifest, files, rows, whole=known is None)
         number = number_after(max(held or 0, marks.done.number if marks.done else 0))
         coming = CommitRecord(number, identity, upto)
 
@@ -120,6 +106,37 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         target.publish(number, change, known, announce)
         write_marks(directory, state.files, FollowerCommits(replace(coming, left=target.left())))
         return True
+
+
+def _change(
+    name: str,
+    path: Path,
+    spec: TargetSpec,
+    log: OutputEntry,
+    manifest: Manifest,
+    files: Sequence[FileEntry],
+    known: int,
+    *,
+    whole: bool,
+) -> Change:
+    """Return the change that a table takes in: the updates of some files of its log but for the `known` first ones, or of the `whole` log."""
+    _, owner = read_owned(path)
+    order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
+    moved = _types if spec.kind == "parquet" else lambda texts: _of_instants(_types(texts))
+    schema, time = moved(log.schema), _types(manifest.cache["time"])
+    secret, shown = bytes.fromhex(manifest.identity), order_among(order, log.schema)
+    if spec.history:
+        from ddcli.store.targets.history import HistoryChange, history_columns
+
+        columns = history_columns(schema, moved(manifest.cache["time"]))
+        key, track = ([text.value for text in texts] for texts in (spec.history, spec.track))
+        every = list(log.files)
+        return HistoryChange(
+            name, path, files, columns, time, secret, whole, True, known, shown, log_files=every, key=key, track=track
+        )
+    from ddcli.store.targets.change import Change
+
+    return Change(name, path, files, schema, time, secret, whole, spec.table, known, shown)
 
 
 def _newer(log: Path, files: Sequence[FileEntry], upto: int) -> tuple[list[FileEntry], int] | None:

@@ -190,7 +190,7 @@ DATABASE = "to"
 class TargetSpec:
     """A table of another program that follows an output's log: in its `place`, a path or a name in a `catalog`, which is named as inputs name it.
 
-    It has the log's updates; as a `table` the contents as of now. For a database `place` is the URI, `called` the table's name, and no two rows have
+    It has the log's updates; as a `table` the contents as of now, or their `history`. For a database `place` is the URI, `called` the table's name, and no two rows have
     the same values in the columns of its `key`.
     """
 
@@ -200,6 +200,10 @@ class TargetSpec:
     table: bool = False
     called: str = ""
     key: tuple[Text, ...] = ()
+    history: tuple[Text, ...] = ()
+    """The key of the output, of which each record has at most one at a time: the table has the intervals in which each record held."""
+    track: tuple[Text, ...] = ()
+    """The columns whose changes begin an interval; none: all."""
 
     @property
     def product(self) -> str:

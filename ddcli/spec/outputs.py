@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ddcli.errors import Text
 from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMNS, REFERENCE
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
@@ -49,31 +50,38 @@ KEYS = {
         about="with `keep`: how far behind the frontier consumers and readers of its log may be; who is further behind must begin anew",
     ),
     "as": Key(
-        Choice("form", ("log", "table")),
-        about="what the table of `delta`, `iceberg`, `parquet` or `to` has: the log of updates (default), or the contents as of now",
+        Choice("form", ("log", "table", "history")),
+        about="what the table of `delta`, `iceberg`, `parquet` or `to` has: the log of updates (default), the contents as of now, or the interval in which each record held",
         argument="form",
     ),
     **{kind: Key(shape, about=ABOUT[kind]) for kind, shape in TARGETS.items()},
     "table": Key(
         Words("a name"), about="the name of the table in the database; default: the output's", argument="called"
     ),
-    "key": Key(COLUMNS, about="columns that identify a row of the table in the database"),
+    "key": Key(COLUMNS, about="columns that identify a row of the table in the database, or a record of the history"),
+    "track": Key(COLUMNS, about="with `as: history`: the columns whose changes begin a new row; default: all"),
 }
+VALID_FROM = "valid_from"
+"""The column of a history that has the beginning of a row's interval."""
 EXAMPLE = "{path: marts/orders/}"
 
 
 def _output(place: NodePlace, arguments: dict[str, Any]) -> model.OutputSpec:
     form = arguments.pop("form", "log")
     called, key = arguments.pop("called", place.word).value, arguments.pop("key", ())
+    track = arguments.pop("track", ())
     found = [_target(kind, arguments.pop(kind), form) for kind in TARGETS if kind in arguments]
     found = [replace(each, called=called, key=key) if each.kind == model.DATABASE else each for each in found]
+    if form == "history":
+        rows = (*key, Text(VALID_FROM, place.word.span))
+        found = [replace(each, history=key, track=track, key=rows if each.key else ()) for each in found]
     return model.OutputSpec(place.word, **({"source": place.word} | arguments), target=found[0] if found else None)
 
 
 def _target(kind: str, where: Any, form: str) -> model.TargetSpec:
     if isinstance(where, dict):
-        return model.TargetSpec(kind, where["path"], where["catalog"], table=form == "table")
-    return model.TargetSpec(kind, where, table=form == "table")
+        return model.TargetSpec(kind, where["path"], where["catalog"], table=form != "log")
+    return model.TargetSpec(kind, where, table=form != "log")
 
 
 class _Mapping(Shape[model.OutputSpec]):
@@ -87,8 +95,17 @@ class _Mapping(Shape[model.OutputSpec]):
         if len(kinds) > 1:
             problem = f"an output is in one place, and this names {' and '.join(kinds)}"
             raise notes.refuse(place.path, problem, place.word.span, "write another output `from` the same collection")
-        if arguments.get("form") == "table" and not kinds:
-            hint = "for example `{as: table, delta: lake/orders/}`; `path` is where its log is"
+        form = arguments.get("form", "log")
+        if form == "history" and "key" not in arguments:
+            problem = "a history is one of records, and nothing identifies them: the key 'key' is missing"
+            raise notes.refuse(place.path, problem, place.word.span, "for example `key: [id]`")
+        if form == "history" and "keep" in arguments:
+            problem = "`keep` sums up the updates of which a history is made"
+            raise notes.refuse(place.path, problem, place.word.span, "leave one of the two out")
+        if form != "history" and "track" in arguments:
+            raise notes.refuse(place.path, "`track` is for histories", place.word.span, "add `as: history`")
+        if form in ("table", "history") and not kinds:
+            hint = f"for example `{{as: {form}, delta: lake/orders/}}`; `path` is where its log is"
             raise notes.refuse(place.path, "the table has no place", place.word.span, hint)
         if "claims" in arguments and "keep" not in arguments:
             problem = "`claims` bounds how long a log is kept for others, and this one is kept for ever"
@@ -97,12 +114,14 @@ class _Mapping(Shape[model.OutputSpec]):
             raise notes.refuse(
                 place.path, "`as: log` is for tables of Delta Lake and Iceberg", place.word.span, "leave it out"
             )
-        if kinds == ["parquet"] and arguments.get("form") != "table":
+        if kinds == ["parquet"] and form == "log":
             hint = "add `as: table`; a log is a directory of Parquet files: `path: marts/orders/`"
             raise notes.refuse(place.path, "a Parquet file has contents, and no log", place.word.span, hint)
-        if kinds == [model.DATABASE] and arguments.get("form") != "table":
+        if kinds == [model.DATABASE] and form == "log":
             raise notes.refuse(place.path, "a database has contents, and no log", place.word.span, "add `as: table`")
-        if kinds != [model.DATABASE] and (named := [name for name in ("called", "key") if name in arguments]):
+        if kinds != [model.DATABASE] and (
+            named := [name for name in ("called", "key") if name in arguments and (name, form) != ("key", "history")]
+        ):
             wrong = "table" if named[0] == "called" else "key"
             hint = "leave it out, or name a database: `to: postgresql://user@host/shop`"
             raise notes.refuse(place.path, f"`{wrong}` is for tables in databases", place.word.span, hint)

@@ -7,6 +7,7 @@
 * delta: tables of Delta Lake
 * duckdb_database: databases of DuckDB
 * file_table: tables of Parquet files that a commit adds and removes
+* history: the intervals in which the records of an output held
 * iceberg: tables of Iceberg
 * mark: the progress of a table along its log
 * parquet_file: contents in one Parquet file

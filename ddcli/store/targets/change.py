@@ -67,9 +67,13 @@ class Change:
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield the updates of each file: data, times, diff."""
         for at, file in enumerate(self.files):
-            frame = pl.read_parquet(io.BytesIO(read_checked(self.log / file.name, file)))[0 if at else self.known :]
-            # The log has the zone of the pipeline, tables have instants of UTC.
-            yield frame.cast({name: kind.to_polars() for name, kind in self.schema.items() if in_utc(kind) == kind})
+            yield self.rows(file, self.schema)[0 if at else self.known :]
+
+    def rows(self, file: FileEntry, schema: Schema) -> pl.DataFrame:
+        """Return the updates of a file, whose records have these columns."""
+        frame = pl.read_parquet(io.BytesIO(read_checked(self.log / file.name, file)))
+        # The log has the zone of the pipeline, tables have instants of UTC.
+        return frame.cast({name: kind.to_polars() for name, kind in schema.items() if in_utc(kind) == kind})
 
     def updates(self) -> Lanes:
         """Return the updates of all files without their times, as a consolidated matrix `[data | diff]`.

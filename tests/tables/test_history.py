@@ -1,0 +1,156 @@
+"""Histories of outputs against intervals that plain Python builds from the updates, over random logs with corrections of the past."""
+
+import datetime as dt
+import shutil
+import sqlite3
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from ddcli.driver.run import run
+from ddcli.errors import EngineError, SpecErrors
+from ddcli.spec import parse_spec
+from tests.draws import chance, many
+from tests.harness import Folder, write_log
+from tests.judge.test_arrival import die
+
+PLACES = {"parquet": "parquet: h.parquet", "delta": "delta: h/", "sqlite": "to: 'sqlite:///h.db'"}
+PIPELINE = """\
+inputs: {{a: {{path: in/, columns: {{id: int64, name: string?, city: string}}}}}}
+outputs: {{h: {{from: a, as: history, key: [id], {track}{place}}}}}
+"""
+SCHEMA = {"id": pl.Int64, "name": pl.String, "city": pl.String, "time": pl.Int64, "diff": pl.Int64}
+
+
+def built(updates, track):
+    """Return the intervals of a log's updates by looking at each time, key by key."""
+    rows = set()
+    times = sorted({row[3] for row in updates})
+    for key in {row[0] for row in updates}:
+        open_ = None
+        for time in times:
+            held = {}
+            for *record, at, diff in updates:
+                if at <= time and record[0] == key:
+                    held[tuple(record)] = held.get(tuple(record), 0) + diff
+            (now,) = [record for record, count in held.items() if count] or [None]
+            if open_ is not None and now is not None and all(open_[0][at] == now[at] for at in track):
+                open_ = (now, open_[1])
+            elif open_ is not None:
+                rows.add((*open_[0], open_[1], time, False))
+                open_ = None if now is None else (now, time)
+            elif now is not None:
+                open_ = (now, time)
+        if open_ is not None:
+            rows.add((*open_[0], open_[1], None, True))
+    return rows
+
+
+def held(folder, kind):
+    """Return the rows of a history; each is there once."""
+    if kind == "parquet":
+        rows = pl.read_parquet(folder / "h.parquet").rows()
+    elif kind == "delta":
+        rows = pl.from_arrow(DeltaTable(folder / "h").to_pyarrow_table()).rows()
+    else:
+        with sqlite3.connect(folder / "h.db") as base:
+            rows = base.execute("select id, name, city, valid_from, valid_to, is_current from h").fetchall()
+        base.close()
+        rows = [(*row[:-1], bool(row[-1])) for row in rows]
+    assert len(rows) == len(set(rows))
+    return set(rows)
+
+
+def steps(draw):
+    """Yield the updates of some runs: each moves keys from record to record, at later and later times."""
+    now, time = {}, 0
+    for _ in range(5):
+        found = []
+        for _ in range(draw.randint(1, 3)):
+            time += draw.randint(1, 2)
+            for key in draw.sample(range(4), draw.randint(1, 3)):
+                before = now.pop(key, None)
+                if before is not None:
+                    found.append((*before, time, -1))
+                if before is None or draw.random() < 0.7:
+                    now[key] = (key, draw.choice([None, "x", "y"]), draw.choice(["Rome", "Oslo"]))
+                    found.append((*now[key], time, 1))
+        yield found
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_random_logs(tmp_path, kind):
+    for seed in range(many(20)):
+        draw = chance("history", kind, seed)
+        track = draw.choice([(), (2,), (1, 2)])
+        written = f"track: [{', '.join(('id', 'name', 'city')[at] for at in track)}], " if track else ""
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / "p.yaml").write_text(PIPELINE.format(track=written, place=PLACES[kind]))
+        updates, taken = [], {}
+        for number, found in enumerate(steps(draw)):
+            updates += found
+            taken[number] = found
+            write_log(folder / f"in/{number}.parquet", found, SCHEMA)
+            if draw.random() < 0.5 or not die(folder, folder / "p.yaml", None, draw.randrange(60)):
+                run(folder / "p.yaml")
+            assert held(folder, kind) == built(updates, track or (0, 1, 2)), (seed, number)
+        if draw.random() < 0.5:  # the past is corrected: of the last run's updates others are read
+            since = min(row[3] for row in taken.pop(4))
+            run(folder / "p.yaml", reopen=str(since))
+            (folder / "in/4.parquet").unlink()
+            taken[5] = [(9, "z", "Cork", since, 1)]
+            write_log(folder / "in/5.parquet", taken[5], SCHEMA)
+            run(folder / "p.yaml", refresh=frozenset())
+            updates = [row for rows in taken.values() for row in rows]
+            assert held(folder, kind) == built(updates, track or (0, 1, 2)), seed
+        shutil.rmtree(folder)
+
+
+def test_under_the_clock_of_arrivals(shop):
+    text = "inputs: {a: {path: in/, format: upsert, key: [id], columns: {id: int64, name: string}}}\n"
+    shop.write("p.yaml", text + "outputs: {h: {from: a, as: history, key: [id], parquet: h.parquet}}\n")
+    for day, name in enumerate(["Ann", "Ann", "Bo"], 1):
+        shop.write(f"in/{day}.csv", f"id,name\n1,{name}\n")
+        assert shop("run", "p.yaml", "--now", f"2024-01-0{day}").code == 0
+    assert pl.read_parquet(shop.folder / "h.parquet").sort("valid_from").rows() == [
+        (1, "Ann", dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 3), False),  # noqa: DTZ001 - as the table has it
+        (1, "Bo", dt.datetime(2024, 1, 3), None, True),  # noqa: DTZ001
+    ]
+    shop.write("p.yaml", text + "outputs: {h: {from: a, as: history, key: [id], track: [id], parquet: h.parquet}}\n")
+    assert shop("run", "p.yaml").code == 0  # another form of it
+    assert pl.read_parquet(shop.folder / "h.parquet").rows() == [
+        (1, "Bo", dt.datetime(2024, 1, 1), None, True)  # noqa: DTZ001
+    ]
+
+
+def test_two_records_of_a_key(tmp_path):
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(track="", place=PLACES["parquet"]))
+    write_log(tmp_path / "in/0.parquet", [(1, "x", "Rome", 0, 1), (1, "y", "Rome", 3, 1)], SCHEMA)
+    with pytest.raises(EngineError, match=r"two records of one key at 3, and a history has one: id = 1"):
+        run(tmp_path / "p.yaml")
+
+
+WRONG = {
+    "{from: a, as: history, parquet: h.parquet}": "the key 'key' is missing",
+    "{from: a, as: history, key: [id], path: out/}": "the table has no place",
+    "{from: a, as: history, key: [id], keep: 3, parquet: h.parquet}": "`keep` sums up the updates",
+    "{from: a, as: table, track: [id], parquet: h.parquet}": "`track` is for histories",
+    "{from: a, as: table, key: [id], parquet: h.parquet}": "`key` is for tables in databases",
+}
+
+
+@pytest.mark.parametrize("output", WRONG)
+def test_refused_outputs(output):
+    with pytest.raises(SpecErrors) as caught:
+        parse_spec(f"inputs: {{a: in/}}\noutputs: {{h: {output}}}\n", "p.yaml")
+    assert WRONG[output] in str(caught.value)
+
+
+def test_refused_columns(shop: Folder):
+    text = "inputs: {a: {path: in/, columns: {id: int64, valid_to: int64}}}\n"
+    shop.write("p.yaml", text + "outputs: {h: {from: a, as: history, key: [idd], parquet: h.parquet}}\n")
+    err = shop("check", "p.yaml").err
+    assert "outputs.h.key: there is no column 'idd'" in err
+    assert "'a' has a column 'valid_to', as the history itself has" in err
