@@ -25,7 +25,7 @@ from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, Ou
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import SEGMENTS
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.verify import NEAR, OpenBundles, verify_state
 from tests.draws import many
 from tests.store.support import Dead
 
@@ -124,6 +124,39 @@ def test_the_batches_of_a_task_are_two_files(place):
     manifest._LATELY.clear()
     with pytest.raises(StateError, match="damaged"):
         read_newest(state)
+
+
+def read_all(state, made, opened):
+    """Return the contents of all batches, each of whose bundles is among those that are open."""
+    found = []
+    for path, entry in batch_files(state, made):
+        opened.check_size(path, entry)
+        found.append(opened.read_checked(path, entry))
+    return found
+
+
+def test_batches_of_a_bundle_are_read_together(place):
+    """A request for the size of a bundle, and one for each block, however many batches are read of it."""
+    made, state = commit(place, 1000, 0, elsewhere=True), place / "state"
+    delayed, opened = Delayed(0), OpenBundles()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectPath, "_errors", delayed.errors())
+        assert read_all(state, made, opened) == [b"batch %d 0" % at for at in range(1000)]
+    (size,) = made.bundles.values()
+    assert delayed.requests == 1 - -size // NEAR
+    (path,) = {path for path, _ in batch_files(state, made)}
+    data = path.read_bytes()
+    for damage, problem in (
+        (data[:512] + b"x" + data[513:], "damaged"),
+        (data[:515], "bytes, the manifest"),
+        (b"", "damaged"),
+    ):
+        path.put(damage)
+        with pytest.raises(StateError, match=problem):
+            read_all(state, made, OpenBundles())
+    path.unlink()
+    with pytest.raises(StateError, match="can't be read"):
+        read_all(state, made, OpenBundles())
 
 
 def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch):

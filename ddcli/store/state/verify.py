@@ -19,12 +19,15 @@ from ddcli.store.state.outputs import output_files
 
 OPEN = 128
 """Bundles that a run has open at once."""
+NEAR = 1 << 20
+"""Bytes of a block of a bundle in an object store that are fetched together: a run that reads a small batch mostly reads its neighbours, too, and each request takes some 20 ms."""
 FINISH = "run the pipeline again, or `dd state gc`: both finish it"
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.files.partial_copy import PartialCopy
     from ddcli.store.state.entries import FileEntry
 
 
@@ -80,23 +83,18 @@ def _read_bundled(path: Path, entry: FileEntry) -> bytes:
 
 
 class OpenBundles:
-    """The bundles whose batches a run reads: they never change, so the `OPEN` latest stay open. Those of object stores are read batch by batch."""
+    """The bundles whose batches a run reads: they never change, so the `OPEN` latest stay open. Of those of object stores blocks are fetched, with the neighbours of a batch."""
 
     def __init__(self) -> None:
         self._open: dict[Path, mmap.mmap] = {}
-        self._sizes: dict[Path, int] = {}
-        """The sizes of bundles in object stores: each is a request."""
+        self._copies: dict[Path, PartialCopy] = {}
         self._opening = threading.Lock()
 
     def check_size(self, path: Path, entry: FileEntry) -> None:
         """Refuse a batch (StateError) that its bundle has no room for."""
-        end = entry.at + entry.size
-        if not isinstance(path, ObjectPath):
-            if len(self._data(path)) < end:
-                check_size(path, entry)
-        elif self._sizes.get(path, -1) < end:
+        there = self._copy(path).data if isinstance(path, ObjectPath) else self._data(path)
+        if len(there) < entry.at + entry.size:
             check_size(path, entry)
-            self._sizes[path] = size_of(path)
 
     def view(self, path: Path, entry: FileEntry) -> memoryview:
         """Return the bytes of a batch as they are in its bundle, unchecked."""
@@ -107,11 +105,39 @@ class OpenBundles:
 
     def read_checked(self, path: Path, entry: FileEntry) -> bytes:
         """Return the bytes of a batch, or refuse it (StateError) if its bundle is gone or they are not those that were written."""
-        if isinstance(path, ObjectPath):
-            return read_checked(path, entry)
-        found = self._data(path)[entry.at : entry.at + entry.size]
+        data = self._fetched(path, entry) if isinstance(path, ObjectPath) else self._data(path)
+        found = data[entry.at : entry.at + entry.size]
         if len(found) != entry.size or checksum(found) != entry.checksum:
             raise damaged(path)
+        return found
+
+    def _fetched(self, path: ObjectPath, entry: FileEntry) -> mmap.mmap:
+        """Return the bytes of a bundle, in which the blocks of a batch are there."""
+        copy = self._copy(path)
+        size = len(copy.data)
+        starts = range(entry.at // NEAR * NEAR, min(entry.at + entry.size, size), NEAR)
+        try:
+            copy.fetch([(start, min(start + NEAR, size)) for start in starts])
+        except OSError as error:
+            raise unreadable(path, error) from None
+        return copy.data
+
+    def _copy(self, path: ObjectPath) -> PartialCopy:
+        from ddcli.store.files.partial_copy import PartialCopy
+
+        with self._opening:
+            found = self._copies.pop(path, None)
+            if found is None:
+                try:
+                    size = size_of(path)
+                except OSError as error:
+                    raise unreadable(path, error) from None
+                if not size:
+                    raise damaged(path)
+                found = PartialCopy(path, size)
+                while len(self._copies) >= OPEN:
+                    del self._copies[next(iter(self._copies))]
+            self._copies[path] = found
         return found
 
     def _data(self, path: Path) -> mmap.mmap:
