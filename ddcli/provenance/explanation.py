@@ -168,6 +168,9 @@ def _existing(question: Question, subject: str, progress: Progress) -> Found:
     found = question.records()
     if not len(found):
         progress.begin(f"looking for the reason why there is no {subject}")
+        question = Question(
+            question.inputs, question.node, question.values, question.time, question.limit, missing=True
+        )
         return question, 0, (), Absence(question).of(question.node, question.values)
     chosen = found.rows(np.arange(min(len(found), question.limit)))
     pairs = zip(chosen.records(), chosen.counts(), strict=True)

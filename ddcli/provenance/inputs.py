@@ -16,6 +16,7 @@ from ddcli.engine.lanes import Layout, decode_records
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine
 from ddcli.expressions.types import no_column
+from ddcli.provenance.restriction import MOST_KEYS, KeySet
 from ddcli.sources.arrangement_input import SharedReader
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier, Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan import logical
-    from ddcli.provenance.restriction import Restrictions
+    from ddcli.plan.node import Values
+    from ddcli.provenance.restriction import ColumnReader, Restrictions
     from ddcli.store.log.rows import Rows
 
 
@@ -46,6 +48,23 @@ class Inputs(WholeInputs):
     ) -> dict[str, Matrix]:
         """Return the updates before a frontier that may matter, of all columns of each source."""
         return {name: self._read(name, source, upper, restrictions) for name, source in sources.items()}
+
+    def keys(self, upper: Frontier) -> ColumnReader:
+        """Return the reader of the values of a column before a frontier, without null, which is no key."""
+
+        def read(source: logical.Source, values: Values, column: str) -> KeySet | None:
+            reader, names = self.readers[source.name], list(dict.fromkeys([*values, column]))
+            if isinstance(reader, SharedReader):
+                return None
+            found: list[pl.Series] = []
+            for piece in reader.take(names, None, upper.elements, TOGETHER).slices:
+                found.append(_kept(piece.read(), [values] if values else None, source.schema).frame[column].unique())
+                if sum(map(len, found)) > MOST_KEYS:
+                    return None
+            kind = source.schema[column].to_polars()
+            return KeySet(pl.concat([pl.Series(column, [], dtype=kind), *found]).drop_nulls().unique())
+
+        return read
 
     def _read(self, name: str, source: logical.Source, upper: Frontier, restrictions: Restrictions) -> Matrix:
         alternatives = restrictions.alternatives(name)
@@ -97,11 +116,14 @@ def _kept(rows: Rows, alternatives: Iterable[dict[str, Any]] | None, schema: Sch
     if alternatives is None:
         return rows
     each = [
-        reduce(and_, (pl.col(name).eq_missing(_literal(value, schema[name])) for name, value in one.items()))
+        reduce(and_, (_has(name, value, schema[name]) for name, value in one.items()), pl.lit(value=True))
         for one in alternatives
     ]
     return rows.chosen(rows.frame.select(reduce(or_, each, pl.lit(value=False))).to_series())
 
 
-def _literal(value: Any, kind: Type) -> pl.Expr:
-    return literal(value, kind) if isinstance(value, Fine) else pl.lit(value)
+def _has(name: str, value: Any, kind: Type) -> pl.Expr:
+    """Return the condition that a column has a value, or one of some keys."""
+    if isinstance(value, KeySet):
+        return pl.col(name).is_in(value.values.implode())
+    return pl.col(name).eq_missing(literal(value, kind) if isinstance(value, Fine) else pl.lit(value))

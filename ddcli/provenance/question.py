@@ -52,7 +52,10 @@ class Explained:
 
 
 class Question:
-    """A question for a collection's records with some values, at a time: the updates that may matter, and their world."""
+    """A question for a collection's records with some values, at a time: the updates that may matter, and their world.
+
+    Updates that join with none of the records in question matter only where these are `missing`.
+    """
 
     def __init__(
         self,
@@ -62,12 +65,15 @@ class Question:
         time: Time,
         limit: int,
         fed: Mapping[str, Matrix] | None = None,
+        *,
+        missing: bool = False,
     ) -> None:
         self.inputs, self.node, self.values, self.time, self.limit = inputs, node, dict(values), time, limit
         self.graph = Graph({"": node})
         self.sources = logical.sources(self.graph)
         upper = before(time)
-        self.fed = dict(fed or inputs.updates(self.sources, upper, Restrictions(node, self.values)))
+        keys = None if missing else inputs.keys(upper)
+        self.fed = dict(fed or inputs.updates(self.sources, upper, Restrictions(node, self.values, keys)))
         self.facts = {name: facts for name, facts in inputs.facts(upper).items() if name in self.sources}
         self.known = Values(inputs.pool)
         self.named = frozenset(relation.node.fingerprint for relation in inputs.relations.values())

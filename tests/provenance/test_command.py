@@ -472,6 +472,9 @@ NEAR = "sum(n) over (partition by region order by day rows between 2 preceding a
         (f"select day, region, {NEAR} from t", [30, 29, 28]),
         (f"select day, region, {NEAR}, lag(n, 4) over (partition by region order by day) as l from t", [30, 29, 28, 27, 26]),
         ("select day, region, sum(n) over (partition by upper(region) order by n desc rows between current row and 1 following) as s from t", [30, 29]),
+        ("select day, region, sum(n) over (partition by region order by day range between interval 2 days preceding and current row) as s from t", [30, 29, 28]),
+        ("select day, region, sum(n) over (partition by region order by n desc range between current row and 3 following) as s from t", [30, 29, 28, 27]),
+        ("select day, region, sum(n) over (partition by region order by day groups between 3 preceding and 2 preceding) as s from t", [30, 29, 28, 27]),
     ],
 )  # fmt: skip
 def test_a_window_is_explained_by_the_rows_of_its_frames(shop, calls, days):
@@ -488,13 +491,45 @@ def test_a_window_is_explained_by_the_rows_of_its_frames(shop, calls, days):
     assert "#" not in shown
 
 
-def test_a_running_total_is_explained_by_its_nearest_rows_first(shop):
+def test_a_running_total_is_explained_by_the_nearest_rows_before_it(shop):
     shop.write("days.yaml", DAYS.replace("CALLS", "select day, region, sum(n) over (order by day) as s from t"))
     shop.write("d.csv", "day,region,n\n" + "".join(f"2024-01-{day:02},north,{day}\n" for day in range(1, 31)))
     (record,) = asked(shop, "days.yaml", "w", "day=2024-01-20")["records"]
     assert record["checked"]
     found = [leaf["record"]["day"] for leaf in leaves(record["reason"])]
-    assert found == ["2024-01-20", "2024-01-19", "2024-01-21", "2024-01-18", "2024-01-22"]
+    assert found == ["2024-01-20", "2024-01-19", "2024-01-18", "2024-01-17", "2024-01-16"]
+    assert record["updates"] == 20
+
+
+PLACED = """\
+name: placed
+inputs:
+  orders: {path: orders.csv, format: append, columns: {id: int64, customer: int64, amount: int64}}
+  customers: {path: customers.csv, format: upsert, key: customer, columns: {customer: int64, city: int64}}
+  cities: {path: cities.csv, format: append, columns: {city: int64, name: string}}
+collections:
+  by_city: {sql: "select name, count(*) as n, sum(amount) as total from orders join customers using (customer) join cities using (city) where amount > 0 group by name"}
+  calm: {sql: "select name, amount from orders join customers using (customer) join cities using (city) where city not in (select city from cities where name = 'city 5')"}
+outputs: {by_city: out/a, calm: out/b}
+"""
+
+
+def test_a_group_is_explained_by_its_own_rows_found_through_the_joins(shop):
+    """Of other cities no row is read. A customer who moved away, or who came, is not lost by this."""
+    shop.write("p.yaml", PLACED)
+    shop.write("orders.csv", "id,customer,amount\n" + "".join(f"{at},{at % 40},{at + 1}\n" for at in range(400)))
+    moved = "7,4\n3,7\n"
+    shop.write("customers.csv", "customer,city\n" + "".join(f"{at},{at % 10}\n" for at in range(40)) + moved)
+    shop.write("cities.csv", "city,name\n" + "".join(f"{at},city {at}\n" for at in range(10)))
+    found = asked(shop, "p.yaml", "by_city", "name=city 7")
+    (record,) = found["records"]
+    mine = [at for at in range(400) if at % 40 in (3, 17, 27, 37)]
+    assert record["record"] == {"name": "city 7", "n": 40, "total": sum(at + 1 for at in mine)}
+    assert (record["checked"], record["scope"], record["updates"]) == (True, "witness", 40 + 4 + 1)
+    assert found["read"] == 50 + 7 + 1, "those of customers 7 and 3, who moved, both rows"
+    assert asked(shop, "p.yaml", "calm", "name=city 7")["read"] > 400, "a row that excludes others is found by no key"
+    absent = shop("why", "p.yaml", "by_city", "name=city 11")
+    assert (absent.code, "cities: no {name: city 11}" in absent.out) == (1, True)
 
 
 def test_a_join_with_one_column_for_two_keys(shop):

@@ -59,7 +59,9 @@ def explanations(case, inputs, name, time, *, keyed, most=3):
     found = whole.world.contents(node)
     for record, count in list(zip(found.records(), found.counts(), strict=True))[:most]:
         values = dict(zip(node.schema, record, strict=True))
-        question = Question(inputs, node, values, time, 3) if keyed else whole
+        draw = random.Random(repr(record))
+        asked = {column: value for column, value in values.items() if draw.random() < 0.6}
+        question = Question(inputs, node, asked, time, 3) if keyed else whole
         there = question.world.contents(node).where(values)
         assert (list(map(canonical, there.records())), there.counts()) == ([canonical(record)], [count]), (
             "all that matters is read"
@@ -198,11 +200,16 @@ POSITIVE = [
 @SEARCH
 @given(st.lists(st.sampled_from(POSITIVE), min_size=1, max_size=4), st.integers(0, 2**16))
 def test_a_witness_of_a_positive_pipeline_is_minimal(operators, seed):
-    """Without any one of its updates the record is not there as often."""
+    """Without any one of its updates the record is not there as often.
+
+    A collection that is added both below and above a least or greatest value is none of this kind: that of fewer rows may be the record, too.
+    """
     draw = random.Random(seed)
     apply, joined = [], 0
-    for operator in operators:
+    for at, operator in enumerate(operators):
         text = operator
+        if operator.startswith("concat") and any(each.startswith("reduce") for each in operators[:at]):
+            continue
         if operator.startswith(("join", "asof_join")):
             joined += 1
             apply += [yaml.safe_load(f"- {operator}")[0], {"map": {"k": "k", "v": "v"}}]
@@ -215,7 +222,7 @@ def test_a_witness_of_a_positive_pipeline_is_minimal(operators, seed):
         "dd": 1,
         "name": "j",
         "inputs": inputs,
-        "collections": {"c": {"from": "p", "apply": apply}},
+        "collections": {"c": {"from": "p", "apply": apply or ["distinct"]}},
         "outputs": {"c": "out/"},
     }
     files = tuple(
