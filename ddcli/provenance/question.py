@@ -167,8 +167,12 @@ class Question:
 
     def count_in(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts], record: Record) -> int:
         """Return the multiplicity of a record in the collection after a run over some updates."""
+        return self.contents_in(fed, facts).count(record)
+
+    def contents_in(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Contents:
+        """Return the collection after a run over some updates."""
         found = self._run(advanced(fed, raw_sources(self.graph.nodes()), self.time), facts)
-        return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known).count(record)
+        return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known)
 
     def _run(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Matrix:
         """Return the collection's updates after a run over some updates of the inputs."""

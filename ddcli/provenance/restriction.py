@@ -112,7 +112,7 @@ class Restrictions:
             node, logical.Upsert | logical.Snapshots
         ):  # each record is that of one row, not of all rows with its key
             return self._values(node.inputs[0], values, column)
-        if isinstance(node, logical.Concat):
+        if isinstance(node, logical.SignedSum):
             parts = [self._values(child, values, column) for child in node.inputs]
             known = [each.values for each in parts if each is not None]
             return KeySet(pl.concat(known).unique()) if len(known) == len(parts) else None
