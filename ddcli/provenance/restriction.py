@@ -75,8 +75,9 @@ class Restrictions:
             return found
         if isinstance(node, logical.Upsert | logical.Snapshots):
             return [self._of_keys(node, values, found[0])]
-        partners = isinstance(node, joins.Join) and node.how == "inner"
-        if not (partners or (isinstance(node, joins.Semijoin) and not node.anti)) or not node.read_by:
+        if not isinstance(node, joins.BinaryNode) or not node.read_by:
+            return found
+        if not (node.requires_partner or (isinstance(node, joins.Join) and node.how == "inner")):
             return found
         for here, other in ((0, 1), (1, 0)):
             if found[other] or not found[here]:
