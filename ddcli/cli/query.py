@@ -91,7 +91,7 @@ def changes(lookup: Lookup, key: dict[str, Any], count: int | None, timeout: flo
     """Yield the records of a key, then after each commit their changes; the caller prints each batch before it takes the next."""
     import polars as pl
 
-    from ddcli.store.state.commits import commits
+    from ddcli.store.files.changes import commits
 
     before: pl.DataFrame | None = None
     for _ in commits(lookup.request.state, lookup.refresh, count, timeout):

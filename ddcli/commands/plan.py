@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.changes import PlanChanges

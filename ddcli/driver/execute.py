@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ddcli.driver.prepare import Prepared
     from ddcli.expressions.types import Schema
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.sources.readers import Reader
     from ddcli.store.state.directory import State

@@ -33,9 +33,9 @@ from ddcli.driver.step import pools_for
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, join
 from ddcli.job.clock import last_time, run_time
+from ddcli.job.corrections import reopenings
 from ddcli.job.frontier import find_seen, refuse_beyond_imports
 from ddcli.job.inputs import find_inputs
-from ddcli.job.reopened_times import reopenings
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.archives import replace_archived

@@ -21,7 +21,7 @@ from ddcli.store.state.shared_arrangements import find_shared
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader

@@ -11,7 +11,7 @@ from ddcli.engine.times import Frontier
 
 if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.plan.changes import PlanChanges
     from ddcli.store.state.entries import OutputEntry

@@ -22,7 +22,7 @@ from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
     from ddcli.store.state.manifest import Manifest

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ddcli.job.budget import RunBudget
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock_holder import IfLocked
@@ -168,11 +168,11 @@ def _budget(request: Request, given: Mapping[str, str] | None) -> RunBudget | No
 def _with_corrections(request: Request, manifest: Manifest | None, options: RunOptions) -> Request:
     """Return a request with the files to withdraw and the time to reopen. The modules for these are imported only if there are some."""
     if options.withdraw:
-        from ddcli.job.withdrawal import with_withdrawn_files
+        from ddcli.job.corrections import with_withdrawn_files
 
         request = with_withdrawn_files(request, manifest, options.withdraw)
     if options.reopen is not None:
-        from ddcli.job.reopened_times import with_reopened_times
+        from ddcli.job.corrections import with_reopened_times
 
         request = with_reopened_times(request, manifest, options.reopen)
     return request

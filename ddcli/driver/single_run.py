@@ -18,8 +18,8 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.job.clock import time_text
 from ddcli.job.consumed_files import with_archive_paths
+from ddcli.job.corrections import notes_on_past, reopenings
 from ddcli.job.paths import unparsed_below
-from ddcli.job.reopened_times import notes_on_past, reopenings
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import rows_together
 from ddcli.job.summary import InputSummary, RunSummary

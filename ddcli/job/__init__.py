@@ -3,24 +3,22 @@
 * budget: the bounds on a run's cost, held against its cost
 * clock: the time of a run
 * consumed_files: the fate of input files that were taken in
+* corrections: the files that a request withdraws, and the time to which it takes a state back
 * forgotten_rows: the rows that are forgotten, and the fate of the files with them
 * frontier: the frontier up to which a run closes the times
 * functions: the Python functions of a pipeline: forbidden, or loaded
 * idle_check: the test whether there is anything to do at all
-* input_files: the files of one input, and its progress
 * inputs: the files and progress of each input of a run
 * kept_plan: the meaning of a pipeline file, kept from one run to the next
 * object_table: immutable objects as a table of JSON
-* options: the places where a run may be computed
+* options: the options of a run, and the places where it may be computed
 * output_tables: outputs that are tables of other programs, and the test whether they are up to their logs
 * passwords: the passwords that the environment has for databases, and the servers that may get them
 * paths: the paths that a pipeline file names, and the errors in them
-* reopened_times: a state that is taken back to a time
 * request: the request of a run
 * sizes: the numbers of shards and passes of a run; pure
 * standby: the memory of a watch from one round to the next
 * summary: the summary of a run
 * tables: inputs that are tables of other programs, and their mirrors
 * verdict: the verdicts of checks
-* withdrawal: the files that a request withdraws
 """

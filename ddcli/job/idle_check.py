@@ -25,7 +25,7 @@ from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.store.state.manifest import Manifest
 

@@ -15,8 +15,8 @@ import numpy as np
 from ddcli.dataclass import frozen
 from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError, InputError, StateError, UsageError, first_line
+from ddcli.job.corrections import reopenings
 from ddcli.job.frontier import find_time
-from ddcli.job.reopened_times import reopenings
 from ddcli.job.request import read_request
 from ddcli.job.summary import ClaimSummary
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.store.log.pieces import LogSlice
     from ddcli.store.state.entries import InputEntry, Times

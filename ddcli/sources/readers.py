@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
-    from ddcli.job.input_files import InputFiles
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.manifest import Manifest

@@ -7,16 +7,19 @@ by itself, too; the system's notification only makes it quicker.
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 
+PATIENCE = 1.0
+"""Seconds between looks for a commit: not every file system notifies of changes, and an object store never does."""
 STEP = 1
 """Milliseconds without a change after which a change is reported: files that are renamed together come together."""
 
@@ -58,3 +61,18 @@ class Waker:
             yield_on_timeout=True,
             raise_interrupt=True,
         )
+
+
+def commits(state: Path, refresh: Callable[[], bool], count: int | None, timeout: float | None) -> Iterator[None]:
+    """Yield at once, and then whenever `refresh` returns that it has moved to a newer commit: `count` times, or for `timeout` seconds."""
+    end = None if timeout is None else time.monotonic() + timeout
+    yield
+    left, waker = count, Waker(PATIENCE)
+    while left is None or left > 0:
+        rest = None if end is None else end - time.monotonic()
+        if rest is not None and rest <= 0:
+            return
+        waker.wait([state / "manifest"], rest)
+        if refresh():
+            left = None if left is None else left - 1
+            yield

@@ -2,7 +2,6 @@
 
 * batch_lists: the batches that a manifest names, those of large states in immutable lists
 * bundles: the small batches of a commit in one file, and the moves of the live ones
-* commits: waits for commits
 * claimants: the claimants of an output's log: consumers, and readers in other pipelines
 * consumers: the consumers of outputs' logs, with the positions that they have acknowledged
 * contents: the files in a state: those that a manifest names, those that wait, those to be removed

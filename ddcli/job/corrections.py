@@ -1,16 +1,18 @@
-"""The files of a state's inputs that a request withdraws, by the paths that a person names."""
+"""Corrections of a state that a person asks for: files to withdraw, by their paths, and the time from which on it is reopened."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import InputError
+from ddcli.engine.times import Frontier, box
+from ddcli.errors import InputError, StateError
 from ddcli.screen import near
 from ddcli.spec.model import database_file
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import places_of
+from ddcli.store.time_text import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,3 +115,31 @@ def _names(path: Path) -> list[str]:
         return [os.path.normpath(str(path))]
     whole = path.absolute()
     return list(dict.fromkeys(map(os.path.normpath, (whole, real(whole.parent) / whole.name, real(whole)))))
+
+
+def with_reopened_times(request: Request, manifest: Manifest | None, time: str) -> Request:
+    """Return the request that takes its state back to a time, and does nothing else; the same request if that time is open already.
+
+    Raises StateError without a state.
+    """
+    if manifest is None:
+        hint = "no time is closed; the first `dd run` makes a state"
+        raise StateError("there is no state here", place=str(request.state), hint=hint)
+    from ddcli.job.frontier import find_time
+
+    upper, closed = Frontier(manifest.upper), box(parse_time(time, find_time(manifest), "--from"))
+    reopened = closed.meet(upper)
+    return request if reopened == upper else request.deciding(reopened=reopened, closes=False)
+
+
+def notes_on_past(manifest: Manifest | None) -> dict[str, Any]:
+    """Return the notes on its past that each commit of a state keeps: how often it was reopened, the arrangements that were built anew, the
+    files with rows that were forgotten, and the times from which on inputs have their updates.
+    """
+    cache = manifest.cache if manifest is not None else {}
+    return {name: cache[name] for name in ("reopenings", "built", "forgot", "unclean", "horizons") if name in cache}
+
+
+def reopenings(manifest: Manifest | None) -> int:
+    """Return how often a state was reopened: files that are written after a reopening have names of their own."""
+    return int(manifest.cache.get("reopenings", 0)) if manifest is not None else 0
