@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -158,6 +159,11 @@ LEAST_MEMORY = 256 << 20
     help="Write counts and times of the run to FILE for Prometheus.",
 )
 @click.option(
+    "--openlineage",
+    metavar="URL|FILE",
+    help="Send events of OpenLineage to a server, or add them to FILE. [default: the receiver that OPENLINEAGE_URL names, if it is set]",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json"]),
@@ -198,6 +204,7 @@ def command(
     log_format: Literal["text", "json"],
     summary_file: Path | None,
     metrics_file: Path | None,
+    openlineage: str | None,
     output: str,
     cache_dir: Path | None,
 ) -> None:
@@ -235,7 +242,7 @@ def command(
       dd run pipelines/airborne.yaml --if-locked skip --log-format json --summary run.json
       dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
     """
-    from ddcli.cli.messages import MessagePrinter, Records, put_file
+    from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.cli.startup.memory import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.engine.progress import SILENT
@@ -248,11 +255,7 @@ def command(
             f"--watch and {next(option for option, given in unfit.items() if given)} don't go together",
             hint="leave out one of them: --watch runs again and again, and each run commits",
         )
-    for name, file in (("summary", summary_file), ("metrics", metrics_file)):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise UsageError(
-                f"the folder of the {name} does not exist: '{file.parent}'", hint="make it, or name another"
-            )
+    _refuse_missing_folders(summary=summary_file, metrics=metrics_file)
     several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
     refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
     if several and (watch or state is not None or refreshed or rewrite or profile or accept):
@@ -269,7 +272,7 @@ def command(
     speaker = MessagePrinter(log_format, quiet, live.say if live else partial(say, err=True))
     state_directory = None if state is None else locate(Path.cwd(), state)
     rewritten = frozenset(rewrite)
-    run_one = partial(
+    run_one: Callable[..., RunSummary] = partial(
         run,
         state=state_directory,
         until=until,
@@ -291,12 +294,12 @@ def command(
         progress=live or SILENT,
         now=now,
     )
-    skips = if_locked == "skip"
-    put: Callable[[dict[str, Any]], None] = partial(put_file, summary_file)
-    if metrics_file is not None:
-        from ddcli.cli.metrics import with_metrics
+    if not dry_run and (openlineage is not None or _names_a_receiver()):
+        from ddcli.cli.openlineage import emitting
 
-        put = with_metrics(put, metrics_file, state_directory)
+        run_one = emitting(run_one, openlineage, partial(speaker.say, event="openlineage", level="warning"))
+    skips = if_locked == "skip"
+    put = _reports(summary_file, metrics_file, state_directory)
     if several:
         from ddcli.cli.run_several import run_several
 
@@ -335,6 +338,34 @@ def command(
             stand(pipeline, state_directory, standby, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
+
+
+def _reports(summary: Path | None, metrics: Path | None, state: Path | None) -> Callable[[dict[str, Any]], None]:
+    """Return a function that writes the record of a run, or of several, to the files that a person names."""
+    from ddcli.cli.messages import put_file
+
+    put = partial(put_file, summary)
+    if metrics is None:
+        return put
+    from ddcli.cli.metrics import with_metrics
+
+    return with_metrics(put, metrics, state)
+
+
+def _refuse_missing_folders(**files: Path | None) -> None:
+    """Raise UsageError where the folder of a file that the run writes at its end is missing."""
+    from ddcli.errors import UsageError
+
+    for name, file in files.items():
+        if file is not None and not file.absolute().parent.is_dir():
+            problem = f"the folder of the {name} does not exist: '{file.parent}'"
+            raise UsageError(problem, hint="make it, or name another")
+
+
+def _names_a_receiver() -> bool:
+    """Return whether the environment names a receiver of OpenLineage's events, in one of the ways of the standard's client."""
+    names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
+    return any(name.startswith(names) for name in os.environ)
 
 
 def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profile:

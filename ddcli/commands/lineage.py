@@ -68,8 +68,9 @@ class _Followed:
         self._known: dict[ColumnName, ColumnLineage] = {}
 
     def columns_of_outputs(self, label: str) -> list[ColumnName]:
-        """Return the columns of a pipeline's outputs."""
-        return [name for output in self.bound[label].spec.outputs for name in self._columns(label, output)]
+        """Return the columns of a pipeline's outputs, without those of its checks."""
+        spec = self.bound[label].spec
+        return [name for output in spec.outputs if output not in spec.checks for name in self._columns(label, output)]
 
     def is_input(self, name: ColumnName) -> bool:
         """Return whether a column is an input's that no other of the pipelines writes."""

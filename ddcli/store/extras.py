@@ -15,11 +15,14 @@ EXTRAS = {
     "obstore": ("paths that begin with s3://", "s3"),
     "openpyxl": ("Excel workbooks", "excel"),
     "prometheus_client": ("metrics", "metrics"),
+    "openlineage-python": ("events of OpenLineage", "openlineage"),
     "psycopg": ("databases of Postgres", "postgres"),
     "pymysql": ("databases of MySQL", "mysql"),
     "pyiceberg": ("tables of Iceberg", "iceberg"),
     "sqlalchemy": ("catalogs of Iceberg in databases", "iceberg"),
 }
+MODULES = {"openlineage-python": "openlineage"}
+"""The module of a package that has another name."""
 PRODUCTS = {
     "delta": "deltalake", "iceberg": "pyiceberg", "postgres": "psycopg", "mysql": "pymysql", "duckdb": "duckdb",
 }  # fmt: skip
@@ -28,7 +31,7 @@ PRODUCTS = {
 
 def check_package(name: str) -> None:
     """Raise UsageError where a package is not installed. Imports nothing of it."""
-    if importlib.util.find_spec(name) is None:
+    if importlib.util.find_spec(MODULES.get(name, name)) is None:
         needing, extra = EXTRAS[name]
         raise UsageError(f"{needing} need the package {name}", hint=install_command(extra))
 

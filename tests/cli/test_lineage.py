@@ -25,6 +25,7 @@ collections:
       with recursive w as (select a, b, miles from legs union select w.a, l.b, w.miles + l.miles from w join legs l on w.b = l.a and l.seen where w.miles < 9)
       select a, b, miles from w
   constant: {sql: "select 1 as one, upper(note) || name as text from paid"}
+checks: [{row: amount > 0, of: orders, name: positive}]
 outputs: {totals: out/totals/, numbered: out/numbered/, open: out/open/, ways: out/ways/, constant: out/constant/}
 """
 MONTH = """\
