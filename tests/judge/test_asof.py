@@ -17,7 +17,7 @@ from tests.judge.harness import judge
 from tests.judge.logs import cuts, updates
 from tests.judge.memory import judge_in_memory
 from tests.judge.operators import Sketch, asof_join
-from tests.judge.pipelines import _text
+from tests.judge.pipelines import pipeline_text
 from tests.judge.sizes import IN_MEMORY, few
 
 KINDS = [kind for kind in VALUES if not kind.startswith(("list", "struct"))]
@@ -57,7 +57,7 @@ def asof(draw, nt: int = 1, *, looping: bool = False) -> Case:
             names = list(columns.kinds)
             apply.append(draw(st.sampled_from([{"project": names[-1:]}, {"project": names[:1]}, "distinct"])))
         sketch.add("c", {"from": "p", "apply": apply}, columns)
-    return Case(_text(inputs, sketch, list(sketch.collections)), draw(cuts(logs, nt)))
+    return Case(pipeline_text(inputs, sketch, list(sketch.collections)), draw(cuts(logs, nt)))
 
 
 @settings(max_examples=many(25))
@@ -90,7 +90,7 @@ def test_a_changed_place_without_rows_before_and_after_moves_nothing():
     sketch = Sketch(1)
     joined = {"asof_join": {"with": "p", "as": "r", "at": "t", "how": "left"}}
     sketch.collections["c"] = {"from": "p", "apply": [joined]}
-    text = _text({"p": {"k": "int64", "t": "date"}}, sketch, ["c"])
+    text = pipeline_text({"p": {"k": "int64", "t": "date"}}, sketch, ["c"])
     early, between, late = date(1969, 12, 31), date(2024, 2, 28), date(2024, 3, 1)
     rows = (
         ((3, early), (0,), 1),

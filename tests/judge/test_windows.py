@@ -17,7 +17,7 @@ from tests.judge.harness import judge
 from tests.judge.logs import cuts, updates
 from tests.judge.memory import judge_in_memory
 from tests.judge.operators import Sketch
-from tests.judge.pipelines import _text
+from tests.judge.pipelines import pipeline_text
 from tests.judge.sizes import AS_THEY_ARE, IN_MEMORY, few
 from tests.judge.windows import window
 
@@ -63,7 +63,7 @@ def windowed(draw, nt: int = 1, *, looping: bool = False) -> Case:
             )
     sketch.add("c", chain, replace(after))
     names = list(sketch.collections)
-    return Case(_text({"p": columns}, sketch, names), draw(cuts({"p": log}, nt)))
+    return Case(pipeline_text({"p": columns}, sketch, names), draw(cuts({"p": log}, nt)))
 
 
 @settings(max_examples=many(25))
