@@ -23,8 +23,8 @@ def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: 
     and no time is closed. A key then has the record of the other files again, and a table their rows. The command does not read the file, which may be changed or gone. It reads all
     other files of the same inputs again, so they must exist.
 
-    If the file still exists unchanged, later runs ignore it. If a file of that name has other content, the same run takes it in: under
-    `clock: event` with the times of its rows. Rows of the file in logs of late or failed rows are retracted, too.
+    If the file still exists unchanged, later runs ignore it. If a file of that name has other content, it is read in the same commit, so
+    outputs get the difference between its old and its new rows; if it can't be read, nothing has changed. Rows of the file in logs of late or failed rows are retracted, too.
 
     JSON: as `dd run -o json`; `withdrawn` lists the files of each input.
 

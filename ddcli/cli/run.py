@@ -222,7 +222,7 @@ def command(
     JSON: {name, lower, upper, time, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example,
     unparsed, unparsed_in}},
     outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
-    withdrawn: {INPUT: [FILE]} (by `dd retract`), reopened: T (by `dd state reopen`), tables: {OUTPUT: PLACE}, spark,
+    withdrawn: {INPUT: [FILE]} (by `dd retract`), replaced: {INPUT: [FILE]}, reopened: T (by `dd state reopen`), tables: {OUTPUT: PLACE}, spark,
     claims: [{output, kind, name, since, files, until, passed}], checks: {NAME: {title, place, kind, of, otherwise, passed, violations, new, first: [TEXT], problems: [TEXT], accepted}}}. With --profile also `operators`: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,

@@ -200,12 +200,14 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
     from ddcli.driver.prepare import prepare, with_amended_files
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
+    from ddcli.job.inputs import with_replaced_files
     from ddcli.plan.choices import plan_choices
     from ddcli.plan.physical_graph import estimated_rows
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.log.reader import LogReader
     from ddcli.store.time_text import format_frontier
 
+    request, found = with_replaced_files(request, manifest, found)
     ready = prepare(request, manifest, found=found)
     if amended := with_amended_files(request, manifest, ready):
         request = amended

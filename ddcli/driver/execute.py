@@ -17,6 +17,7 @@ from ddcli.job.clock import time_text
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
 from ddcli.job.idle_check import idle_summary, is_changed
+from ddcli.job.inputs import with_replaced_files
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Choosing
@@ -97,9 +98,9 @@ def _attempt(
         rebuilt = _joined(rebuilt, done) if rebuilt else done
         if state is None or not request.decided.closes:
             return rebuilt
-        if rebuilt.withdrawn:  # the withdrawal is done even if a file that replaces one of these is refused
-            paths = (path for files in rebuilt.withdrawn.values() for path in files)
-            request.say(f"withdrawn: {', '.join(paths)}")
+        for word, named in (("withdrawn", rebuilt.withdrawn), ("replaced", rebuilt.replaced)):
+            if named:  # that is done even if a new file is refused
+                request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
         manifest, request, found = after, _after_rebuild(request), None
     summary = _take_in(request, manifest, state, ready, planning, choosing, secret)
     if rebuilt is None:
@@ -113,9 +114,10 @@ def _planned(
     opened: dict[str, Reader],
     found: dict[str, InputFiles] | None,
 ) -> tuple[Request, Prepared, RunPlan]:
-    """Return the request, which takes in files that replace others as withdrawals, its inputs, and the plan."""
+    """Return the request, which withdraws files that others replace, its inputs, and the plan."""
     request.progress.begin("looking at the inputs")
     most = rows_held(request.resources.memory)
+    request, found = with_replaced_files(request, manifest, found)
     ready = prepare(request, manifest, most, found=found)
     if amended := with_amended_files(request, manifest, ready):
         request, ready = amended, prepare(amended, manifest, most)
@@ -173,16 +175,20 @@ def _rebuild(
     rebuilt, wrote, counts, spark, verdicts = rebuild(request, manifest, state, planning, time, choosing)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
-    withdrawn = {
-        name: paths for name, keys in request.decided.withdrawn.items() if (paths := _paths(manifest, name, keys))
-    }
+    withdrawn, replaced = dict[str, list[str]](), dict[str, list[str]]()
+    for name, keys in request.decided.withdrawn.items():
+        here = {file.key for file in rebuilt.inputs[name].files if not file.withdrawn}
+        for named, chosen in ((withdrawn, keys - here), (replaced, keys & here)):
+            if paths := _paths(manifest, name, chosen):
+                named[name] = paths
     return rebuilt, RunSummary(
         request.spec.name.value,
         lower,
         upper,
         changed=True,
-        time=time_text(request.clock, Frontier(rebuilt.upper)) if withdrawn else None,
+        time=time_text(request.clock, Frontier(rebuilt.upper)) if withdrawn or replaced else None,
         withdrawn=withdrawn,
+        replaced=replaced,
         reopened=None
         if request.decided.reopened is None
         else format_frontier(request.decided.reopened, list(time.values())),
@@ -211,6 +217,7 @@ def _joined(rebuilt: RunSummary, summary: RunSummary) -> RunSummary:
         summary,
         rebuilt=rebuilt.rebuilt,
         withdrawn=rebuilt.withdrawn,
+        replaced=rebuilt.replaced,
         spark=rebuilt.spark.and_then(summary.spark) if rebuilt.spark else summary.spark,
         counts=counts,
     )

@@ -35,7 +35,7 @@ from ddcli.engine.times import LEAST, Frontier, join
 from ddcli.job.clock import last_time, run_time
 from ddcli.job.corrections import reopenings
 from ddcli.job.frontier import find_seen, refuse_beyond_imports
-from ddcli.job.inputs import find_inputs
+from ddcli.job.inputs import find_inputs, refuse_changed
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.archives import replace_archived
@@ -91,13 +91,13 @@ def rebuild(
     else:
         refuse_rewriting(request, manifest, changes)
     found = find_inputs(request, manifest, anew=not changes.known.inputs)
+    refuse_changed(found)
     if request.decided.reopened is not None:
         refuse_other_frontiers(request.decided.reopened, found, time)
         noted = last_time(manifest) if request.clock.arrival else None
         found = {name: given.reopened(request.decided.reopened, noted) for name, given in found.items()}
     else:
         refuse_beyond_imports(request, time, found, Frontier(manifest.upper))
-    found |= {name: found[name].mended(manifest.inputs[name]) for name in request.decided.withdrawn}
     if not changes.known.inputs:
         noted = last_time(manifest) if request.clock.arrival else None
         found = {name: given.marked(manifest.inputs.get(name), noted) for name, given in found.items()}
@@ -113,12 +113,16 @@ def rebuild(
         if request.clock.arrival and (request.decided.withdrawn or refreshed)
         else None
     )
+    for name in request.decided.withdrawn:
+        keeps = request.spec.inputs[name].changed == "replace"
+        found[name] = found[name].mended(manifest.inputs[name], None if keeps else at)
     if at is not None and refreshed:
         # All new files arrive now: those in the place of others would else be missed until the next run.
         found = {name: given.with_arrival(at) for name, given in found.items()}
     elif request.clock.arrival:
         # New files of a known input are the next run's; a new input has been there since the last one.
-        last, later = last_time(manifest), last_time(manifest) + 1
+        last = last_time(manifest)
+        later = last + 1 if at is None else at
         found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
     begun = Rebuild(request, manifest, changes, found, time, at)
     return _Migration(request, manifest, state, planning, choosing, time, begun).run()

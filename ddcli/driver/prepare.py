@@ -9,7 +9,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_time, refuse_beyond_imports
-from ddcli.job.inputs import find_inputs
+from ddcli.job.inputs import find_inputs, refuse_changed
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.physical_graph import latest_horizon
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
@@ -93,6 +93,7 @@ def prepare(
     known = pins = None if request.decided.refreshes_all else manifest
     if found is None:
         found = find_inputs(request, manifest, anew=request.decided.refreshes_all)
+    refuse_changed(found)
     if request.clock.arrival:
         at = run_time(request.clock, manifest)
         found = {name: given.with_arrival(at) for name, given in found.items()}

@@ -99,6 +99,13 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
     if is_changed(as_before, manifest, changes.plan.fingerprint):
         what = "it is reopened as it was made" if reopens else "a file is withdrawn from what the state was made by"
         what = what if request.decided.forgetting is None else "rows are forgotten of what the state was made by"
+        if any(request.spec.inputs[name].changed == "replace" for name in request.decided.withdrawn):
+            anew = shell("dd", "run", request.spec.path, "--full-refresh", "all")
+            raise StateError(
+                "the pipeline and a file that was already read have both changed since the last run",
+                place=str(request.spec.path),
+                hint=f"put the pipeline back as it was and run it once, which replaces the file's rows; or compute everything anew: `{anew}`",
+            )
         raise StateError(
             f"the pipeline has changed since its state was made: {what}",
             place=str(request.spec.path),

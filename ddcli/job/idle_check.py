@@ -139,7 +139,7 @@ def _has_nothing(request: Request, manifest: Manifest, found: dict[str, InputFil
         if given.shared and is_reading(given.shared.state, reader_name(request.spec.name.value, request.state)):
             return False  # it holds files, which are released after a run
     for given in found.values():
-        if given.listing.new or given.listing.grown or given.listing.unmoved:
+        if given.listing.new or given.listing.changed or given.listing.grown or given.listing.unmoved:
             return False
         if request.clock.arrival and given.listing.waiting:  # only a command that takes nothing in has read it
             return False

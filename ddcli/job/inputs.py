@@ -14,11 +14,12 @@ from ddcli.store.log.progress import PROGRESS, read_owned
 from ddcli.store.state.holds import reader_name
 from ddcli.store.state.manifest import RESTORE, manifest_path
 from ddcli.store.state.shared_arrangements import find_shared
+from ddcli.store.tables.file_identity import PUT_BACK
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ddcli.spec.model import InputSpec
@@ -49,9 +50,9 @@ class InputFiles:
         """Return the same with `time` as the arrival of new files."""
         return replace(self, listing=self.listing.with_arrival(time))
 
-    def mended(self, before: InputEntry) -> InputFiles:
-        """Return the same after files were withdrawn, with new ones of the same names in their places."""
-        return replace(self, listing=self.listing.mended(before.files))
+    def mended(self, before: InputEntry, at: int | None = None) -> InputFiles:
+        """Return the same after files were withdrawn, with new ones of the same names in their places, or as they arrive at the time `at`."""
+        return replace(self, listing=self.listing.mended(before.files, at))
 
     def known(self, before: InputEntry) -> InputFiles:
         """Return the same for an input that is read again: the files that the state has taken in. Raises InputError where one is gone."""
@@ -118,7 +119,12 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             request.standby.glimpsed(given.path.value, request.base) if request.standby and progress is None else None
         )
         listing = list_input(
-            given.path.value, request.base, consumed, forgets=given.consumed == "forget", glimpsed=seen
+            given.path.value,
+            request.base,
+            consumed,
+            forgets=given.consumed == "forget",
+            replaces=given.changed == "replace" and progress is None,
+            glimpsed=seen,
         )
         if progress is not None:
             listing = _of_writer(listing, owner)
@@ -128,13 +134,39 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         if request.decided.forgetting is not None:
             listing = listing.archived_as_now()
         if request.decided.withdrawn or request.decided.reopened is not None:
-            left = {file.path for file in listing.new if file.path not in named or request.clock.arrival}
+            left = {file.path for file in listing.new if file.path not in named}
             listing = listing.without(left, consumed)
         if request.ready is not None:
             listing = listing.only(request.ready)
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def with_replaced_files(
+    request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None
+) -> tuple[Request, dict[str, InputFiles] | None]:
+    """Return the request that replaces the rows of files that have changed, where inputs ask for that, and the inputs, None where they are to be found again.
+
+    The files are withdrawn and taken in again in one commit, which keeps the places that they have in the order of arrival.
+    """
+    if manifest is None or not any(given.changed == "replace" for given in request.spec.inputs.values()):
+        return request, found
+    if found is None:
+        found = find_inputs(request, manifest, anew=request.decided.refreshes_all)
+    changed = {name: given.listing.changed for name, given in found.items() if given.listing.changed}
+    if not changed:
+        return request, found
+    withdrawn = {name: request.decided.withdrawn.get(name, frozenset()) | files for name, files in changed.items()}
+    return request.deciding(withdrawn={**request.decided.withdrawn, **withdrawn}), None
+
+
+def refuse_changed(found: Mapping[str, InputFiles]) -> None:
+    """Raise InputError for a file that has changed since a run began to replace others, or for a command that replaces none."""
+    for given in found.values():
+        if given.listing.changed:
+            place = given.listing.root / min(given.listing.changed)
+            raise InputError("a file that was already read has changed", place=str(place), hint=PUT_BACK)
 
 
 def _other_times(what: str, count: int, given: InputSpec, place: Path) -> InputError:

@@ -190,6 +190,8 @@ class RunSummary:
     time: str | None = None
     withdrawn: dict[str, list[str]] = field(default_factory=dict)
     """The files that were withdrawn from each input, before new rows were taken in."""
+    replaced: dict[str, list[str]] = field(default_factory=dict)
+    """The files of each input that were read again, with other content, in the commit that took their former rows out."""
     reopened: str | None = None
     """The frontier to which the state was taken back, if it was."""
     tables: dict[str, str] = field(default_factory=dict)
@@ -219,7 +221,9 @@ class RunSummary:
             return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
         # If the pipeline changed, and nothing is new, no time is closed.
         closed = f"at {self.time}" if self.time else f"times{since} until {self.upper}"
-        changed = "outputs corrected, no new times" if self.rebuilt or self.withdrawn else "no time closed"
+        changed = (
+            "outputs corrected, no new times" if self.rebuilt or self.withdrawn or self.replaced else "no time closed"
+        )
         what = closed if self.lower != self.upper else changed
         return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
 
@@ -235,6 +239,7 @@ class RunSummary:
             return [self.head, *tables, *stale]
         lines = [self.head]
         lines += [f"  withdrew {near(path)} from {name}" for name, files in self.withdrawn.items() for path in files]
+        lines += [f"  replaced {near(path)} in {name}" for name, files in self.replaced.items() for path in files]
         same: dict[str, list[str]] = {"input": [], "output": []}
         for name, given in self.inputs.items():
             if not (given.rows or given.files or verbose):

@@ -194,6 +194,13 @@ class _ByFormat(Shape[model.InputSpec]):
             span = next(node.span for word, node in node.entries if word.value == "negative")
             notes.refuse(f"{place.path}.negative", f"this input can't be watched: {why}", span, "leave `negative` out")
             raise Refused
+        if given.changed == "replace" and given.consumed != "keep":
+            span = next(node.span for word, node in node.entries if word.value == "changed")
+            hint = "leave one of both out: the other files of an input are read again when one is replaced, in their places"
+            notes.refuse(
+                f"{place.path}.changed", "files that are `consumed` have no place to be replaced in", span, hint
+            )
+            raise Refused
         if given.quarantine is not None and given.late != "quarantine":
             hint = "set `late: quarantine` beside it, or leave it out"
             notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
@@ -232,8 +239,17 @@ def _unmovable(given: model.InputSpec) -> tuple[str, str] | None:
     return None
 
 
+_CHANGED = Key(
+    Choice("policy", ("refuse", "replace")),
+    about="a file of other content under the name of one that was read: refuse it (default), or replace its rows",
+)
 _RECORDS = {
-    kind: Record(_input, COMMON | keys, "a path or a mapping", EXAMPLES.get(kind, "{path: landing/orders/}"))
+    kind: Record(
+        _input,
+        COMMON | {"changed": _CHANGED} | keys,
+        "a path or a mapping",
+        EXAMPLES.get(kind, "{path: landing/orders/}"),
+    )
     for kind, keys in OWN.items()
 }
 _TABLES = table_records(COMMON)

@@ -15,7 +15,7 @@ from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.contents import UPDATES
-from ddcli.store.tables.file_identity import PUT_BACK, mark_in, present_entry, taken_again, withdrawn_entry
+from ddcli.store.tables.file_identity import PUT_BACK, has_changed, mark_in, present_entry, taken_again, withdrawn_entry
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of
 from ddcli.store.tables.lakes import refuse_lake_tables
 from ddcli.store.tables.listing import Growth, Listing
@@ -51,6 +51,7 @@ def list_input(
     consumed: Iterable[InputFile] = (),
     *,
     forgets: bool = False,
+    replaces: bool = False,
     glimpsed: ListingSnapshot | None = None,
     refused: list[RefusedFile] | None = None,
 ) -> Listing:
@@ -61,6 +62,7 @@ def list_input(
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
+    `replaces`, files that changed are listed as such. If it
     `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
     With a list `refused` files that changed or vanished are left out of the listing and added to it instead.
     """
@@ -77,7 +79,7 @@ def list_input(
             if emptied is None:
                 raise
             root, found = emptied, []
-        listing = _sorted_out(root, found, consumed, base, forgets=forgets, refused=refused)
+        listing = _sorted_out(root, found, consumed, base, forgets=forgets, replaces=replaces, refused=refused)
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
@@ -158,6 +160,7 @@ def _sorted_out(
     base: Path,
     *,
     forgets: bool,
+    replaces: bool,
     refused: list[RefusedFile] | None = None,
 ) -> Listing:
     known = {file.key: file for file in consumed}
@@ -168,7 +171,7 @@ def _sorted_out(
     waiting: list[InputFile] = []
     found, done, horizon, summed = summed_up(root, found, known)
     unmoved: list[InputFile] = []
-    amended = set()
+    amended, changed = set[str](), set[str]()
     grown: dict[str, Growth] = {}
     for file in found:
         if not is_utf8(file.path):
@@ -191,6 +194,8 @@ def _sorted_out(
             amended.add(file.path)
         if before is None:
             new.append(replace(file, fingerprint=mark_in(root, file)))
+        elif replaces and has_changed(root, before, file):
+            changed.add(file.path)
         else:
             try:
                 now, rows = present_entry(root, before, file)
@@ -221,6 +226,7 @@ def _sorted_out(
         base=base,
         unmoved=tuple(unmoved),
         amended=frozenset(amended),
+        changed=frozenset(changed),
         grown=grown,
         horizon=horizon,
         summed=summed,

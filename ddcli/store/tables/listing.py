@@ -27,7 +27,7 @@ class Listing:
     """The files of an input, each list sorted by path; their paths are relative to `root`.
 
     `passed` are those that are not read. `new` have never been taken from; `waiting` have rows at or after the last upper; `done` are taken in full.
-    `withdrawn` were taken back, and are still in their places, or in the archive; new files in their places are `amended`. Archived files have paths relative to `base`; those that are still
+    `withdrawn` were taken back, and are still in their places, or in the archive; new files in their places are `amended`. `changed` files were taken in with other content, and are in no list: their rows are replaced before anything else is read. Archived files have paths relative to `base`; those that are still
     to be moved there are `unmoved`. Waiting files that have `grown` are later versions of a file that was taken from: their first rows, this many, are
     those of the file before. If only these are to be read, the file counts as unchanged, and `limits` has their number.
     """
@@ -41,6 +41,7 @@ class Listing:
     base: Path | None = None
     unmoved: tuple[InputFile, ...] = ()
     amended: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
     grown: Mapping[str, Growth] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     growing: bool = False
@@ -129,10 +130,12 @@ class Listing:
         new = tuple(sorted((*self.new, *self.waiting, *self.done), key=lambda file: file.path))
         return replace(self, new=new, waiting=(), done=(), grown={})
 
-    def mended(self, before: Iterable[InputFile]) -> Listing:
-        """Return the listing with its new files in the place of files under the same names, as if they had been taken in then."""
-        marked = self.marked(before)
-        return replace(marked, new=(), waiting=tuple(sorted((*self.waiting, *marked.new), key=lambda file: file.path)))
+    def mended(self, before: Iterable[InputFile], at: int | None = None) -> Listing:
+        """Return the listing with its new files in the place of files under the same names, as if they had been taken in then, or at the time `at`."""
+        new = self.marked(before).new
+        if at is not None:
+            new = tuple(replace(file, at=at) for file in new)
+        return replace(self, new=(), waiting=tuple(sorted((*self.waiting, *new), key=lambda file: file.path)))
 
     def whole(self) -> Listing:
         """Return the listing with all files to read."""
