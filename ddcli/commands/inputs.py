@@ -68,7 +68,14 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
     kinds = list(find_time(manifest).values()) if manifest is not None else []
     refused: list[RefusedFile] = []
     try:
-        listing = list_input(given.path.value, base, consumed, forgets=given.consumed == "forget", refused=refused)
+        listing = list_input(
+            given.path.value,
+            base,
+            consumed,
+            forgets=given.consumed == "forget",
+            replaces=given.changed == "replace",
+            refused=refused,
+        )
     except InputError as error:
         if not consumed:
             raise
@@ -81,6 +88,8 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
     for file in listing.done:
         yield _state(file, "archived" if file.archived else "forgotten" if file.forgotten else "read", kinds)
     yield from (_state(file, "withdrawn", kinds) for file in listing.withdrawn)
+    replaced = (file for file in consumed if file.key in listing.changed)
+    yield from (_state(file, "changed", kinds, "the next run replaces its rows") for file in replaced)
     for each in refused:
         gone = not listing.path(each.file).exists()
         yield _state(each.file, "missing" if gone else "changed", kinds, each.error.problem)

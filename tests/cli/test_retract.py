@@ -101,7 +101,7 @@ def test_a_mended_file_is_taken_in_by_the_same_run(upsert):
         "  - compute everything anew from the present files: `dd run p.yaml --full-refresh all`",
     ]
     summary = json.loads(ran(upsert, "retract", "in/2.csv", "-o", "json", "--now", "2021-01-01").out)
-    assert (summary["withdrawn"], summary["inputs"]["a"]["rows"]) == ({"a": ["2.csv"]}, 2)
+    assert (summary["withdrawn"], summary["replaced"]) == ({}, {"a": ["2.csv"]})
     assert contents(upsert.folder / "out") == {(1, "fine"): 1, (2, "b"): 1, (3, "c"): 1}
 
 
@@ -231,7 +231,7 @@ def test_under_the_clock_of_events_a_mended_file_has_its_own_times(events):
     """Its rows at closed times are no late ones: they come in place of those that were taken in. The others wait."""
     events.log("in/2.parquet", [("x", 1, 1), ("x", 2, 1), ("y", 7, 1)], **LOG)
     summary = json.loads(ran(events, "retract", "in/2.parquet", "-o", "json").out)
-    assert summary["withdrawn"] == {"a": ["2.parquet"]}
+    assert summary["replaced"] == {"a": ["2.parquet"]}
     assert contents(events.folder / "out", until=4) == {("x", 3): 1, ("y", 1): 1}
     ran(events, "run", "--until", "9")
     assert contents(events.folder / "out") == {("x", 3): 1, ("y", 2): 1}

@@ -22,7 +22,7 @@ from ddcli.store.tables.listing import Growth, Listing
 from ddcli.store.tables.summed_logs import summed_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import InputFile
@@ -62,8 +62,7 @@ def list_input(
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
-    `replaces`, files that changed are listed as such. If it
-    `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
+    `replaces`, files that changed are listed as such. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
     With a list `refused` files that changed or vanished are left out of the listing and added to it instead.
     """
     consumed = tuple(consumed)
@@ -212,12 +211,7 @@ def _sorted_out(
         known = {path: file for path, file in known.items() if not file.done}
     for file in apart.values():  # of an archived one rows wait where the state was reopened
         (done if file.done else waiting).append(file)
-    for path in sorted(path for path, file in known.items() if not file.withdrawn):
-        problem = f"a file that was already read has vanished: '{path}'"
-        gone = InputError(problem, place=str(root / path), hint=PUT_BACK)
-        if refused is None:
-            raise gone
-        refused.append(RefusedFile(known[path], gone))
+    _refuse_vanished(root, known, refused)
     lists = (tuple(new), tuple(waiting), tuple(done))
     return Listing(
         root,
@@ -231,6 +225,16 @@ def _sorted_out(
         horizon=horizon,
         summed=summed,
     )
+
+
+def _refuse_vanished(root: Path, gone: Mapping[str, InputFile], refused: list[RefusedFile] | None) -> None:
+    """Raise InputError for the first file that is gone and was not withdrawn, or add all of these to `refused`."""
+    for path in sorted(path for path, file in gone.items() if not file.withdrawn):
+        problem = f"a file that was already read has vanished: '{path}'"
+        error = InputError(problem, place=str(root / path), hint=PUT_BACK)
+        if refused is None:
+            raise error
+        refused.append(RefusedFile(gone[path], error))
 
 
 def _by_path(files: Iterable[InputFile]) -> dict[str, list[InputFile]]:

@@ -1,0 +1,194 @@
+"""`changed: replace`, and `dd retract` of a repaired file: the rows of a file that comes again, in one commit with one difference."""
+
+import json
+import os
+from collections import Counter
+
+import polars as pl
+import pytest
+
+from ddcli.store.state.manifest import read_newest
+from tests.draws import chance, many
+from tests.harness import contents, files, read_log
+
+ARRIVAL = """\
+name: p
+inputs:
+  a: {{path: in/, format: {format}, changed: replace, columns: {{k: int64, v: string}}}}
+outputs: {{a: out/}}
+"""
+EVENT = """\
+name: p
+clock: event
+inputs:
+  a: {{path: in/, format: {format}, changed: replace, columns: {{k: int64, v: string, time: int64}}}}
+outputs: {{a: out/}}
+"""
+APPEND, UPSERT, SNAPSHOTS = "append", "upsert, key: [k]", "snapshots"
+
+
+def csv(rows, header="k,v"):
+    return f"{header}\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
+
+
+def ran(shop, command, *arguments, code=0):
+    result = shop(command, "p.yaml", *arguments)
+    assert result.code == code, result.err
+    return result
+
+
+def commits(shop):
+    """Return the number of the state's last commit."""
+    return read_newest(shop.folder / ".dd/p").number
+
+
+@pytest.fixture
+def days(shop):
+    """Return a folder with three days that were read one by one: keys 1 and 2 come on each."""
+    shop.write("p.yaml", ARRIVAL.format(format=UPSERT))
+    for day in range(3):
+        shop.write(f"in/{day}.csv", csv([(1, f"a{day}"), (10 + day, "x"), (20 + day, "y")]))
+        ran(shop, "run", "--now", f"2020-01-0{day + 1}")
+    return shop
+
+
+def test_the_log_gets_the_rows_that_differ_in_one_commit(days):
+    before = commits(days)
+    days.write("in/1.csv", csv([(1, "late"), (11, "x"), (31, "new")]))
+    summary = json.loads(ran(days, "run", "-o", "json", "--now", "2020-02-01").out)
+    assert (summary["replaced"], summary["withdrawn"]) == ({"a": ["1.csv"]}, {})
+    assert commits(days) == before + 1
+    last = read_log(days.folder / "out").filter(pl.col("time").dt.month() == 2)
+    # The second day keeps its place, so the third still has key 1.
+    assert sorted(last.select("k", "v", "diff").iter_rows()) == [(21, "y", -1), (31, "new", 1)]
+    assert last["time"].n_unique() == 1
+    assert "nothing new" in ran(days, "run").err
+
+
+def test_files_that_change_and_files_that_come_are_read_by_one_run(days):
+    days.write("in/0.csv", csv([(1, "a0")]))
+    days.write("in/3.csv", csv([(1, "a3")]))
+    err = ran(days, "run").err
+    assert "  replaced 0.csv in a\n" in err
+    assert "1 file" in err
+    expected = {(1, "a3"), (11, "x"), (21, "y"), (12, "x"), (22, "y")}
+    assert contents(days.folder / "out") == dict.fromkeys(expected, 1)
+
+
+@pytest.mark.parametrize("broken", ["k,v\n1,a\nk,v\n", "k\n1\n"], ids=["header twice", "column lacks"])
+def test_nothing_has_happened_if_the_new_file_cannot_be_read(days, broken):
+    before, was = files(days.folder / "out"), commits(days)
+    days.write("in/1.csv", broken)
+    err = ran(days, "run", code=3).err
+    assert "in/1.csv" in err
+    assert (files(days.folder / "out"), commits(days)) == (before, was)
+    ran(days, "retract", "in/1.csv", code=3)
+    assert (files(days.folder / "out"), commits(days)) == (before, was)
+
+
+def test_a_repaired_file_that_is_retracted_counts_from_now_on_in_the_same_commit(days):
+    """Without `changed: replace` it is the newest file."""
+    days.write("p.yaml", ARRIVAL.format(format=UPSERT).replace(" changed: replace,", ""))
+    before = commits(days)
+    days.write("in/1.csv", csv([(1, "late"), (11, "x"), (31, "new")]))
+    ran(days, "run", code=3)
+    ran(days, "retract", "in/1.csv", "--now", "2020-02-01")
+    assert commits(days) == before + 1
+    last = read_log(days.folder / "out").filter(pl.col("time").dt.month() == 2)
+    changes = [(1, "a2", -1), (1, "late", 1), (21, "y", -1), (31, "new", 1)]
+    assert sorted(last.select("k", "v", "diff").iter_rows()) == changes
+
+
+def test_a_dry_run_and_a_plan_change_nothing(days):
+    days.write("in/1.csv", csv([(1, "b")]))
+    before = files(days.folder)
+    assert "replaced 1.csv" in ran(days, "run", "--dry-run").err
+    assert "again   a: 2 files" in ran(days, "plan").out
+    assert files(days.folder) == before
+
+
+def test_a_large_file_of_the_same_size_that_changed_in_the_middle(shop):
+    """Its first and last bytes, which a fingerprint is made of, are as they were."""
+    shop.write("p.yaml", ARRIVAL.format(format=APPEND))
+    rows = [(10000 + row, "x") for row in range(20000)]
+    shop.write("in/1.csv", csv(rows))
+    ran(shop, "run")
+    rows[5000] = (15000, "y")
+    path = shop.write("in/1.csv", csv(rows))
+    os.utime(path, (1, 1))
+    ran(shop, "run")
+    log = read_log(shop.folder / "out")
+    last = log.filter(pl.col("time") == log["time"].max())
+    assert sorted(last.select("k", "v", "diff").iter_rows()) == [(15000, "x", -1), (15000, "y", 1)]
+
+
+def test_a_pipeline_that_changed_with_a_file_of_its_input(days):
+    days.write("in/1.csv", csv([(1, "b")]))
+    days.write("p.yaml", ARRIVAL.format(format=UPSERT).replace("outputs:", "collections: {c: {from: a}}\noutputs:"))
+    days.write("p.yaml", (days.folder / "p.yaml").read_text().replace("{a: out/}", "{a: out/, c: more/}"))
+    err = ran(days, "run", "--apply", code=4).err
+    assert "`dd run p.yaml --full-refresh all`" in err
+    ran(days, "run", "--full-refresh", "all")
+    assert (1, "b") not in contents(days.folder / "out")
+    assert contents(days.folder / "out") == contents(days.folder / "more")
+
+
+def test_consumed_files_are_not_replaced(shop):
+    shop.write("p.yaml", ARRIVAL.format(format="append, consumed: forget"))
+    err = shop("check", "p.yaml").err
+    assert "inputs.a.changed: files that are `consumed` have no place to be replaced in" in err
+
+
+def expected(kind, taken):
+    """Return the rows that files have together, in the order in which they arrived first."""
+    if kind == APPEND:
+        return dict(Counter(tuple(row[:2]) for rows in taken for row in rows))
+    if kind == SNAPSHOTS:
+        return dict(Counter(tuple(row[:2]) for row in taken[-1])) if taken else {}
+    newest = {row[0]: tuple(row[:2]) for rows in taken for row in rows}
+    return dict.fromkeys(newest.values(), 1)
+
+
+@pytest.mark.parametrize(
+    ("clock", "kind"),
+    [*(("arrival", kind) for kind in (APPEND, UPSERT, SNAPSHOTS)), ("event", APPEND), ("event", UPSERT)],
+)
+def test_random_histories(shop, clock, kind):
+    """Files are added, replaced, touched, withdrawn and removed: the output is that of the files as they are, in the order in which they arrived first."""
+    for case in range(many(12)):
+        draw = chance("replace", kind, clock, case)
+        shop.write("p.yaml", (ARRIVAL if clock == "arrival" else EVENT).format(format=kind))
+        for path in [*shop.folder.glob("in/*"), *shop.folder.glob("out/*")]:
+            path.unlink()
+        if (shop.folder / ".dd/p").exists():
+            ran(shop, "reset", "--outputs", "--yes")
+        taken, times = {}, {}
+
+        def rows(name, draw=draw, times=times):
+            count, keys = draw.randrange(1, 5), draw.sample(range(6), 5)
+            # Of a key there is one row at a time: each file has a time of its own.
+            return [(keys[at], draw.choice("uvw"), times[name]) for at in range(count)]
+
+        for step in range(8):
+            for each in range(draw.randrange(1, 3)):
+                name = f"{step}-{each}.csv"
+                times[name] = 10 * step + each
+                taken[name] = rows(name)
+            for name in draw.sample(sorted(taken), min(len(taken), draw.randrange(3))):
+                taken[name] = rows(name) if draw.random() < 0.8 else list(taken[name])
+                (shop.folder / "in" / name).unlink(missing_ok=True)
+            for name, content in taken.items():
+                path = shop.folder / "in" / name
+                if not path.exists():
+                    header = "k,v" if clock == "arrival" else "k,v,time"
+                    shop.write(f"in/{name}", csv([row[: header.count(",") + 1] for row in content], header))
+                    os.utime(path, (step + 1, step + 1))
+            closing = ["--until", str(10 * step + 10)] if clock == "event" else []
+            ran(shop, "run", *closing)
+            if draw.random() < 0.3:
+                gone = draw.choice(sorted(taken))
+                ran(shop, "retract", f"in/{gone}")
+                (shop.folder / "in" / gone).unlink()
+                del taken[gone]
+            at = 10 * step + 11 if clock == "event" else None
+            assert contents(shop.folder / "out", until=at) == expected(kind, [*taken.values()]), (case, step)
