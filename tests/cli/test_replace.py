@@ -104,6 +104,8 @@ def test_a_dry_run_and_a_plan_change_nothing(days):
     before = files(days.folder)
     assert "replaced 1.csv" in ran(days, "run", "--dry-run").err
     assert "again   a: 2 files" in ran(days, "plan").out
+    listed = json.loads(ran(days, "inputs", "-o", "json").out)
+    assert "the next run replaces its rows" in str(listed)
     assert files(days.folder) == before
 
 
