@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import Sizes
     from ddcli.job.summary import SparkSummary, Verdict
     from ddcli.plan.physical_graph import PhysicalGraph
-    from ddcli.runtime.placement import Choosing
+    from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.input_format import InputFacts
     from ddcli.sources.readers import Reader
@@ -91,7 +91,7 @@ class DataflowRun(ABC):
     manifest: Manifest | None
     state: State | None
     planning: RunPlan
-    choosing: Choosing
+    placement: Placement
     time: Schema
     """The time columns of the outputs and their types, one for each coordinate."""
 
@@ -104,9 +104,9 @@ class DataflowRun(ABC):
         try:
             return self._attempt(self.begin())
         except ManyPairs as many:
-            self.choosing.joined = many.rows
+            self.placement.joined = many.rows
         self.request.say(
-            f"a join has {self.choosing.joined:,} rows, too many for the memory: the run begins again out of core"
+            f"a join has {self.placement.joined:,} rows, too many for the memory: the run begins again out of core"
         )
         return self._attempt(self.begin())
 
@@ -151,7 +151,7 @@ class DataflowRun(ABC):
                 spark: SparkSummary | None = None
                 if given.spread:
                     watch = self.planning.check_spent
-                    counts, spark = step.run_as_tasks(given.graph, self.choosing, facts, errors, watch, given.widths)
+                    counts, spark = step.run_as_tasks(given.graph, self.placement, facts, errors, watch, given.widths)
                 else:
                     step.run()
                     counts = self.counted(scope, given, writer)

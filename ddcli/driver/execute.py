@@ -20,7 +20,7 @@ from ddcli.job.idle_check import idle_summary, is_changed
 from ddcli.job.inputs import with_replaced_files
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
-from ddcli.runtime.placement import Choosing
+from ddcli.runtime.placement import Placement
 from ddcli.sources.arrangement_input import first_secret
 from ddcli.sources.readers import find_rewritten, largest_seen, late_upper, refuse_ahead, refuse_unparsed
 from ddcli.store.log.reader import LogReader
@@ -55,8 +55,8 @@ def execute(
     for left in reversed(range(ATTEMPTS)):
         opened: dict[str, Reader] = {}
         try:
-            with closing(Choosing(request)) as choosing:
-                return _attempt(request, manifest, state, choosing, secret, opened, found)
+            with closing(Placement(request)) as placement:
+                return _attempt(request, manifest, state, placement, secret, opened, found)
         except HashCollision as collision:
             found = None
             if not left or (manifest is not None and state is None):
@@ -80,7 +80,7 @@ def _attempt(
     request: Request,
     manifest: Manifest | None,
     state: State | None,
-    choosing: Choosing,
+    placement: Placement,
     secret: bytes | None,
     opened: dict[str, Reader],
     found: dict[str, InputFiles] | None,
@@ -94,7 +94,7 @@ def _attempt(
         request, ready, planning = _planned(request, manifest, opened, found)
         if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
             break
-        after, done = _rebuild(request, manifest, state, planning, ready.bound.time, choosing)
+        after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
         rebuilt = _joined(rebuilt, done) if rebuilt else done
         if state is None or not request.decided.closes:
             return rebuilt
@@ -102,7 +102,7 @@ def _attempt(
             if named:  # that is done even if a new file is refused
                 request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
         manifest, request, found = after, _after_rebuild(request), None
-    summary = _take_in(request, manifest, state, ready, planning, choosing, secret)
+    summary = _take_in(request, manifest, state, ready, planning, placement, secret)
     if rebuilt is None:
         return summary
     return _joined(rebuilt, summary) if summary.changed else rebuilt
@@ -139,7 +139,7 @@ def _take_in(
     state: State | None,
     ready: Prepared,
     planning: RunPlan,
-    choosing: Choosing,
+    placement: Placement,
     secret: bytes | None,
 ) -> RunSummary:
     """Take in new rows, if there are any, by the plan that made the state."""
@@ -163,16 +163,16 @@ def _take_in(
         if upper is None:
             return idle_summary(request, manifest)
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
-    return SingleRun(request, manifest, state, planning, choosing, time, secret, readers, seen, upper).run()
+    return SingleRun(request, manifest, state, planning, placement, time, secret, readers, seen, upper).run()
 
 
 def _rebuild(
-    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
+    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, placement: Placement
 ) -> tuple[Manifest, RunSummary]:
     """Bring the state to a changed plan, if that is wanted; return its manifest and the summary of this alone."""
     from ddcli.driver.migration import rebuild
 
-    rebuilt, wrote, counts, spark, verdicts = rebuild(request, manifest, state, planning, time, choosing)
+    rebuilt, wrote, counts, spark, verdicts = rebuild(request, manifest, state, planning, time, placement)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
     withdrawn, replaced = dict[str, list[str]](), dict[str, list[str]]()

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.job.summary import OutputSummary, SparkSummary, Verdict
-    from ddcli.runtime.placement import Choosing
+    from ddcli.runtime.placement import Placement
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
     from ddcli.sources.readers import Reader
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 
 def rebuild(
-    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
+    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, placement: Placement
 ) -> Rebuilt:
     """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, Spark's share, and the verdicts of checks.
 
@@ -125,7 +125,7 @@ def rebuild(
         later = last + 1 if at is None else at
         found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
     begun = Rebuild(request, manifest, changes, found, time, at)
-    return _Migration(request, manifest, state, planning, choosing, time, begun).run()
+    return _Migration(request, manifest, state, planning, placement, time, begun).run()
 
 
 @dataclass
@@ -151,7 +151,7 @@ class _Migration(DataflowRun):
             find_forgotten(forgetting, readers, most)
         self._inputs, sources = sources_of(rebuild, graph, readers, self._known, most)
         rows = sum(source.rows for source in sources.values())
-        cut, spread = self.choosing.cut(graph, rebuild.nt, rows, self._kept())
+        cut, spread = self.placement.cut(graph, rebuild.nt, rows, self._kept())
         if spread and cut.most is not None and cut.most < most:
             self._inputs, sources = sources_of(rebuild, graph, readers, self._known, cut.most)
         first = Frontier([(LEAST,) * rebuild.nt])

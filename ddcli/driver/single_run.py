@@ -194,7 +194,7 @@ class SingleRun(DataflowRun):
         rows = sum(taken[name].rows for name in scans)
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
-        cut, spread = self.choosing.cut(self.graph, len(self.time), rows, kept)
+        cut, spread = self.placement.cut(self.graph, len(self.time), rows, kept)
         for name, reader in self.readers.items():
             width = (Layout(scans[name].schema).width if name in scans else 0) + len(self.time) + 1
             most = rows_together(rows, width, cut, apart=reader.seeks)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical_graph import PhysicalGraph
-    from ddcli.runtime.placement import Choosing
+    from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
@@ -220,7 +220,7 @@ class StepExecutor:
     def run_as_tasks(
         self,
         graph: PhysicalGraph,
-        choosing: Choosing,
+        placement: Placement,
         facts: dict[str, InputFacts],
         errors: ErrorLog,
         watch: Callable[[Counts], None],
@@ -233,7 +233,7 @@ class StepExecutor:
         """
         import tempfile
 
-        from ddcli.runtime.scheduler import Spreading
+        from ddcli.runtime.scheduler import TaskScheduler
         from ddcli.runtime.task import Job
         from ddcli.store.scratch.exchange import scratch
 
@@ -275,10 +275,10 @@ class StepExecutor:
                 cache_dir=cache_dir(),
                 store=settings_in_use(),
             )
-            spreading = Spreading(
+            scheduler = TaskScheduler(
                 job,
                 self.assembled,
-                choosing,
+                placement,
                 traces,
                 publishing,
                 transaction,
@@ -289,9 +289,9 @@ class StepExecutor:
                 widths or {},
                 watch,
             )
-            spreading.run()
-        on_spark, here_too = spreading.done[True], spreading.done[False]
-        if choosing.spark is None or not on_spark.tasks:
-            return spreading.counts, None
-        where = choosing.spark.master
-        return spreading.counts, SparkSummary(where, on_spark.tasks, on_spark.stages, here_too.tasks, here_too.stages)
+            scheduler.run()
+        on_spark, here_too = scheduler.done[True], scheduler.done[False]
+        if placement.spark is None or not on_spark.tasks:
+            return scheduler.counts, None
+        where = placement.spark.master
+        return scheduler.counts, SparkSummary(where, on_spark.tasks, on_spark.stages, here_too.tasks, here_too.stages)

@@ -71,7 +71,7 @@ class Rule:
         return moving < self.heavy and kept + GROWTH * moving <= self.room
 
 
-class Choosing:
+class Placement:
     """The places for the stages of a run: this process, and a Spark that starts when a stage first wants it."""
 
     def __init__(self, request: Request) -> None:

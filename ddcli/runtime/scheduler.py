@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.scope_tree import Address, Memos, Path
     from ddcli.errors import DdError
-    from ddcli.runtime.placement import Choosing
+    from ddcli.runtime.placement import Placement
     from ddcli.runtime.task import Job
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
@@ -56,13 +56,13 @@ class Done:
 
 
 @dataclass
-class Spreading:
+class TaskScheduler:
     """The step of a run as tasks: each stage runs on this machine or on Spark, by the rule of `places`."""
 
     job: Job
     assembled: Assembled
     """The dataflow as each task assembles it; the driver reads its stages and layouts only."""
-    places: Choosing
+    places: Placement
     traces: StateTraces
     publishing: OutputWriter
     transaction: Transaction | None

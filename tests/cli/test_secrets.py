@@ -103,7 +103,7 @@ def way(request, monkeypatch):
     }
     monkeypatch.setattr(placement, "sizes", lambda *_, **__: cut[request.param])
     if request.param == "tasks":
-        monkeypatch.setattr(placement.Choosing, "spreads", lambda *_: True)
+        monkeypatch.setattr(placement.Placement, "spreads", lambda *_: True)
 
 
 def test_a_secret_may_change_between_any_two_runs(shop, way):

@@ -19,7 +19,7 @@ from ddcli.cli.main import main
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, UsageError
 from ddcli.job.sizes import BASE
-from ddcli.runtime.placement import Choosing
+from ddcli.runtime.placement import Placement
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import SETTINGS, ObjectPath
@@ -262,7 +262,7 @@ def test_tasks_of_this_machine_meet_here(tmp_path, bucket, monkeypatch):
     monkeypatch.setattr(
         ObjectPath, "put", lambda self, *given, **more: put.append(str(self)) or plain(self, *given, **more)
     )
-    monkeypatch.setattr(Choosing, "spreads", lambda *_: True)
+    monkeypatch.setattr(Placement, "spreads", lambda *_: True)
     for step in range(3):
         there.supply(step)
         there.run(engine="local")

@@ -11,7 +11,7 @@ from ddcli.driver.run import run
 from ddcli.errors import InputError
 from ddcli.runtime import chain
 from ddcli.runtime.chain import FAILED, MARK, RESULT
-from ddcli.runtime.scheduler import Spreading
+from ddcli.runtime.scheduler import TaskScheduler
 from ddcli.runtime.task import Doing
 from ddcli.store.scratch import exchange, spill
 from tests.judge.sizes import cut
@@ -82,8 +82,8 @@ def test_rows_go_from_stage_to_stage_without_files(path, monkeypatch, chunk, slo
     monkeypatch.setattr(chain, "ROOM", 10 * chunk)
     monkeypatch.setattr(exchange.FileExchange, "add", None)
     results = []
-    take_in = Spreading._take_in
-    monkeypatch.setattr(Spreading, "_take_in", lambda self, result: results.append(result) or take_in(self, result))
+    take_in = TaskScheduler._take_in
+    monkeypatch.setattr(TaskScheduler, "_take_in", lambda self, result: results.append(result) or take_in(self, result))
     for time in range(3):
         if time:
             more(path.parent, time)

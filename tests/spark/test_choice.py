@@ -14,7 +14,7 @@ from ddcli.driver.run import run
 from ddcli.errors import SpecErrors, UsageError
 from ddcli.job.request import read_request
 from ddcli.runtime import placement
-from ddcli.runtime.placement import Choosing
+from ddcli.runtime.placement import Placement
 from ddcli.store.state.manifest import read_newest
 from ddcli.version import install_command
 from tests.spark.servers import SMALL
@@ -70,7 +70,7 @@ def test_what_is_much_goes_to_a_spark_that_is_said(path, monkeypatch):
 
 def test_what_is_more_than_the_memory_holds_is_much(path):
     request = read_request(path)
-    rule = Choosing(replace(request, resources=request.resources.limited(memory=1 << 20))).rule
+    rule = Placement(replace(request, resources=request.resources.limited(memory=1 << 20))).rule
     assert not rule.wants_spark((), 50_000)
     assert rule.wants_spark((), 150_000)
 

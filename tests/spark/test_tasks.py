@@ -19,7 +19,7 @@ from ddcli.driver.run import run
 from ddcli.engine import loop, loop_tasks
 from ddcli.errors import EngineError
 from ddcli.runtime import placement, task
-from ddcli.runtime.placement import Choosing, Rule
+from ddcli.runtime.placement import Placement, Rule
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state import bundles
 from ddcli.store.state.bundles import footprint
@@ -73,7 +73,7 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
     chance = random.Random(seed)
     patching = pytest.MonkeyPatch.context()
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), started(Here(seed)), patching as patch:
-        patch.setattr(Choosing, "spreads", lambda *_: chance.random() < 0.8)
+        patch.setattr(Placement, "spreads", lambda *_: chance.random() < 0.8)
         patch.setattr(Rule, "wants_spark", lambda *_: chance.random() < 0.5)
         judge(case, Path(folder), dict)
 
