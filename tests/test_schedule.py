@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ddcli.engine.loop import Limit, LoopEntry, LoopScope, VariablePlaces
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
-from ddcli.engine.scope_tree import APART, BROUGHT, HERE, KEPT, LATE, Address, Nest, Wake
+from ddcli.engine.scope_tree import APART, BROUGHT, HERE, KEPT, LATE, Address, ScheduledActivation, ScopeTree
 from ddcli.engine.workers import Workers
 from ddcli.errors import Text
 from tests.judge.test_random import SEARCH
@@ -48,7 +48,7 @@ class EvaluatedPlan:
 
     chance: random.Random
     shards: int
-    nest: Nest = field(init=False)
+    nest: ScopeTree = field(init=False)
     fed: list[tuple[int, int]] = field(default_factory=list)
     """Places outside of loops, and the tokens that they are fed."""
 
@@ -56,7 +56,7 @@ class EvaluatedPlan:
         scope = self._scope(0)
         sources = [scope.source(1) for _ in range(3)]
         self._fill(scope, list(sources), 0)
-        self.nest = Nest(scope)
+        self.nest = ScopeTree(scope)
         filled = self.chance.sample(sources, self.chance.choice([1, 2]))
         self.fed = [(self.chance.choice(filled).index, at) for at in range(self.chance.randint(1, 6))]
 
@@ -332,7 +332,7 @@ class Doing:
                 elif gives:
                     self.schedule.add(Address(at, LATE, shard, gives[0]), gives[1])
                 if wakes:
-                    self.schedule.wake(Wake(at, wakes, shard))
+                    self.schedule.wake(ScheduledActivation(at, wakes, shard))
         return here + self._waiting(mine, at, LATE, rounds)
 
     def _gives(self, leg, stage, index, shard, token) -> None:

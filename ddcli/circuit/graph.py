@@ -33,7 +33,7 @@ from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.places import Handle
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
-from ddcli.engine.scope_tree import Nest
+from ddcli.engine.scope_tree import ScopeTree
 from ddcli.plan import groupings, logical, loops, physical, physical_joins
 from ddcli.plan.loops import level, outer_nodes
 from ddcli.plan.node import below
@@ -75,9 +75,9 @@ class Assembled:
     """The shards' traces of those outputs that are arrangements: their contents are read from there."""
 
     @cached_property
-    def nest(self) -> Nest:
+    def nest(self) -> ScopeTree:
         """The scope and those within it."""
-        return Nest(self.scope)
+        return ScopeTree(self.scope)
 
     def step(self, fed: dict[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, of which `fed` has the inputs' updates by name, and remove these from it; return those of the outputs.

@@ -188,7 +188,7 @@ class StepExecutor:
 
     def run_out_of_core(self, directory: Path, files: Files) -> None:
         """Step stage by stage and shard by shard, and write each part of outputs and traces as soon as it is known."""
-        from ddcli.engine.spilled_step import SpilledStep
+        from ddcli.engine.out_of_core import OutOfCoreExecutor
         from ddcli.store.scratch.spill import Spill
 
         assembled, scope = self.assembled, self.assembled.scope
@@ -213,7 +213,7 @@ class StepExecutor:
         assert self.cut.room is not None, "out of core has room for something"
         spill = Spill(directory, files, self.cut.room)
         try:
-            SpilledStep(scope, self.pools, spill, give, hand_over).step(fed, {}, self.interval)
+            OutOfCoreExecutor(scope, self.pools, spill, give, hand_over).step(fed, {}, self.interval)
         finally:
             spill.clear()
 

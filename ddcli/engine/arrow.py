@@ -1,7 +1,7 @@
 """Series to memory and back through the Arrow C data interface, without pyarrow (whose import costs 0.15 s).
 
 polars hands out a series as a stream of chunks and takes one back as an array, both in PyCapsules. Nothing is copied
-in either direction. A reader of memory that it does not own keeps the owner alive: `Chunk` for memory that polars lends us, `loans`
+in either direction. A reader of memory that it does not own keeps the owner alive: `Chunk` for memory that polars lends us, `foreign_buffers`
 for memory that we lend to polars. See https://arrow.apache.org/docs/format/CDataInterface.html.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ddcli.engine import loans
+from ddcli.engine import foreign_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -176,16 +176,16 @@ def to_series(
         *(buffer.__array_interface__["data"][0] for buffer in buffers),
     )
     encoded = form.encode()
-    functions = loans.functions()
+    functions = foreign_buffers.functions()
     schema = _Schema(format=encoded, name=b"", flags=NULLABLE, release=functions.schema_came_back)
     array = _Array(length=length, n_buffers=len(addresses), buffers=addresses, release=functions.array_came_back)
     array.null_count = 0 if nulls is None else int(nulls.sum())
-    note = array.private_data = loans.lend((encoded, validity, buffers, addresses))
+    note = array.private_data = foreign_buffers.lend((encoded, validity, buffers, addresses))
     try:
         return pl.Series(_Offer(schema, array))
     finally:
         if array.release:  # refused: polars did not move it out
-            loans.withdraw(note)
+            foreign_buffers.withdraw(note)
 
 
 FORMS = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import HalfJoin, Join, RowLookup
-from ddcli.engine.places import Pass
+from ddcli.engine.places import StageResult
 from ddcli.engine.shards import summed
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.places import Place
+    from ddcli.engine.places import OperatorSlot
     from ddcli.engine.rounds import Interval
     from ddcli.engine.scope_graph import ScopeGraph
     from ddcli.engine.stages import Stage
@@ -38,12 +38,12 @@ class JoinParts:
     def __init__(
         self,
         scope: ScopeGraph,
-        step: Callable[[int, Place, int, list[Delta], Interval, Pass], Delta | None],
+        step: Callable[[int, OperatorSlot, int, list[Delta], Interval, StageResult], Delta | None],
         stage: Stage,
         shard: int,
         index: int,
         interval: Interval,
-        put: Callable[[Pass], None],
+        put: Callable[[StageResult], None],
     ) -> None:
         self.scope = scope
         self.step = step
@@ -66,7 +66,7 @@ class JoinParts:
             if len(part.updates):
                 self._pass_on(part, behind)
 
-    def add_to(self, result: Pass) -> None:
+    def add_to(self, result: StageResult) -> None:
         """Add the updates of outputs that wait here to the result of the stage."""
         for index, parts in self._waiting.items():
             known = [result.found[index]] if index in result.found else []
@@ -74,7 +74,7 @@ class JoinParts:
 
     def _pass_on(self, part: Delta, behind: list[int]) -> None:
         """Step the operators behind the join with a part of its result, and send the updates that leave the stage."""
-        found, leaving = {self.index: part}, Pass()
+        found, leaving = {self.index: part}, StageResult()
         for index in behind:
             place = self.scope.places[index]
             # The other inputs of a sum pass by themselves.

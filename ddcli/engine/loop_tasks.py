@@ -11,12 +11,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
+from ddcli.engine.in_memory import InMemoryExecutor
 from ddcli.engine.loop import GATHERING, advanced, taken_back
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.resident import Resident
 from ddcli.engine.rounds import with_rounds, without_rounds
-from ddcli.engine.scope_tree import APART, BROUGHT, CALLED, HERE, KEPT, LATE, Address, Path, Wake
-from ddcli.engine.transit import LANES
+from ddcli.engine.scope_tree import APART, BROUGHT, CALLED, HERE, KEPT, LATE, Address, Path, ScheduledActivation
+from ddcli.engine.spill_store import LANES
 from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ddcli.engine.places import Deltas
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Leg, Schedule
+    from ddcli.engine.spill_store import SpillStore
     from ddcli.engine.stages import Stage
-    from ddcli.engine.transit import Transit
 
 
-def enter(step: Transit, path: Path, shard: int, interval: Interval) -> None:
+def enter(step: SpillStore, path: Path, shard: int, interval: Interval) -> None:
     """Begin a loop, in the interval's rounds of the loops around it: bring its initials and the other entries to a shard.
 
     For an outermost loop, also find the rounds in which updates wait since earlier intervals.
@@ -39,7 +39,9 @@ def enter(step: Transit, path: Path, shard: int, interval: Interval) -> None:
         for inner in step.nest.below(path):
             for index in range(len(step.nest.scopes[inner].places)):
                 for operator in step.operator((*inner, index), shard):
-                    step.wakes += [Wake((*inner, index), rounds, shard) for rounds in operator.begin(interval)]
+                    step.wakes += [
+                        ScheduledActivation((*inner, index), rounds, shard) for rounds in operator.begin(interval)
+                    ]
     for at, (source, place) in enumerate(zip(step.nest.fed(path), step.nest.inputs(path), strict=True)):
         to = (*path, source.index)
         if to in step.nest.origins:  # it is read in place
@@ -54,7 +56,7 @@ def enter(step: Transit, path: Path, shard: int, interval: Interval) -> None:
             step.send(to, shard, taken_back(updates), (*outer, 1))
 
 
-def leave(step: Transit, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
+def leave(step: SpillStore, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
     """Send a place's updates of a round out of the loop, and to the next round, as far as they go there."""
     path, index = place[:-1], place[-1]
     loop = step.nest.loop(path)
@@ -79,7 +81,7 @@ def leave(step: Transit, place: Path, shard: int, delta: Delta, rounds: Rounds) 
             step.deal(Address(to, APART, shard, later), updates, layout, range(layout.width))
 
 
-def add_up(step: Transit, path: Path, shard: int, interval: Interval) -> None:
+def add_up(step: SpillStore, path: Path, shard: int, interval: Interval) -> None:
     """Bring to a shard the variables' updates that were dealt by whole records, consolidated: updates that cancel would circulate for ever."""
     for variable in step.nest.loop(path).variables:
         place = (*path, variable.place.index)
@@ -89,13 +91,13 @@ def add_up(step: Transit, path: Path, shard: int, interval: Interval) -> None:
             step.send(place, shard, kernels.consolidate(updates), interval.rounds)
 
 
-def end(step: Transit, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
+def end(step: SpillStore, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
     """End an outermost loop: hand over its traces, and the traces outside that it was the last to read. `stage` is the loop's."""
     for inner in step.nest.below(path):
         for index in range(len(step.nest.scopes[inner].places)):
             place = (*inner, index)
             for operator in step.operator(place, shard) if place not in step.nest.origins else ():
-                step.go_on(place, shard, interval)
+                step.resume(place, shard, interval)
                 operator.close(interval)
                 for trace in operator.traces:
                     step.hand_over(trace)
@@ -106,7 +108,7 @@ def end(step: Transit, path: Path, stage: Stage, shard: int, interval: Interval)
     step.seal((), stage, shard, interval)
 
 
-def go_through(step: Transit, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
+def go_through(step: SpillStore, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
     """Run the remaining rounds of a loop, in these rounds of the loops around it, in memory. `stage` is the loop's.
 
     All updates that wait afterwards are stored: they are for later rounds of the loops around, or have left.
@@ -118,8 +120,8 @@ def go_through(step: Transit, leg: Leg, stage: Stage, pending: Iterable[Address]
     alone = len(path) == 1 and not begun
     for place in places if not alone else ():
         for shard in shards:
-            step.go_on(place, shard, interval)
-    resident = Resident(nest, interval)
+            step.resume(place, shard, interval)
+    resident = InMemoryExecutor(nest, interval)
     resident.begin(path)
     for wake in leg.due:
         resident.schedule.wake(wake._replace(shard=0))
@@ -130,7 +132,7 @@ def go_through(step: Transit, leg: Leg, stage: Stage, pending: Iterable[Address]
     if begun:
         for entry, origin in zip(loop.entries, nest.inputs(path)[len(loop.variables) :], strict=True):
             for entered, delta in zip(entry.arranged, given.get(origin, ()), strict=False):
-                entered.go_on(delta.updates)
+                entered.resume(delta.updates)
     resident.run(resident.schedule.loop(path, outer, leg.stage, begun=begun))
     _put_off(step, resident.schedule, given, outer)
     if alone:
@@ -143,17 +145,17 @@ def go_through(step: Transit, leg: Leg, stage: Stage, pending: Iterable[Address]
     for place in places:
         for shard in shards:
             for operator in step.operator(place, shard):
-                step.put_off(operator, place, shard, outer)
+                step.save_state(operator, place, shard, outer)
 
 
-def _given(step: Transit, path: Path, stage: Stage, interval: Interval) -> dict[Path, Deltas]:
+def _given(step: SpillStore, path: Path, stage: Stage, interval: Interval) -> dict[Path, Deltas]:
     """Return the updates of all shards that enter a loop, by place, where there are any."""
     read: dict[Path, Deltas] = {}
     for place in step.nest.given(path):
         none = step.nest.scopes[place[:-1]].places[place[-1]].none
         deltas = []
         for shard in range(step.scope.workers.count):
-            step.go_on(place, shard, interval)
+            step.resume(place, shard, interval)
             at = Address(place, HERE, shard, interval.rounds)
             last = place[-1] in stage.seals
             updates = step.exchange.take(at, step.layout(place), step.pools[shard], last=last)
@@ -163,7 +165,7 @@ def _given(step: Transit, path: Path, stage: Stage, interval: Interval) -> dict[
     return read
 
 
-def _put_off(step: Transit, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
+def _put_off(step: SpillStore, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
     """Store the updates that wait in memory, but for those that the loop was `given`: all of them are for later rounds."""
     moving, wakes = schedule.left()
     for at, parts in moving.items():
@@ -180,7 +182,7 @@ def _within(at: Address, path: Path, rounds: Rounds) -> bool:
     return at.what != KEPT and at.place[: len(path)] == path != at.place and at.rounds[: len(rounds)] == rounds
 
 
-def _resume(step: Transit, schedule: Schedule[Deltas], pending: Iterable[Address], interval: Interval) -> None:
+def _resume(step: SpillStore, schedule: Schedule[Deltas], pending: Iterable[Address], interval: Interval) -> None:
     """Load the updates that wait in a loop into a schedule in memory."""
     waiting = defaultdict(set)
     for each in pending:
@@ -201,7 +203,7 @@ def _resume(step: Transit, schedule: Schedule[Deltas], pending: Iterable[Address
             _postpone(step, schedule, Address(place, BROUGHT, 0, rounds), source)
 
 
-def _postpone(step: Transit, schedule: Schedule[Deltas], at: Address, source: Path | None = None) -> None:
+def _postpone(step: SpillStore, schedule: Schedule[Deltas], at: Address, source: Path | None = None) -> None:
     """Load the updates that wait at an address into a schedule in memory, there or at the place that they came from."""
     place = source or at.place
     none = step.nest.scopes[place[:-1]].places[place[-1]].none

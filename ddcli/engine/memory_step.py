@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.engine.in_memory import InMemoryExecutor
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.resident import Resident
 from ddcli.engine.scope_tree import HERE, Address
 from ddcli.engine.shards import dealt, summed
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ddcli.engine.places import Deltas
     from ddcli.engine.rounds import Interval
     from ddcli.engine.scope import Part
-    from ddcli.engine.scope_tree import Nest
+    from ddcli.engine.scope_tree import ScopeTree
     from ddcli.engine.trace.spine import Trace
 
 
 def step_in_memory(
-    nest: Nest,
+    nest: ScopeTree,
     fed: dict[int, Delta | Deltas],
     interval: Interval,
     parts: Sequence[tuple[int, Part]] = (),
@@ -37,7 +37,7 @@ def step_in_memory(
     """
     if nest.is_flat and not nest.scope.streams:
         return step_flat(nest, fed, interval)
-    resident = Resident(nest, interval, parts, hand_over, leave)
+    resident = InMemoryExecutor(nest, interval, parts, hand_over, leave)
     resident.begin(())
     for index in [*fed]:
         if (deltas := _by_shard(fed.pop(index), nest.scope.workers.count)) is not None:
@@ -50,7 +50,7 @@ def step_in_memory(
     return found
 
 
-def step_flat(nest: Nest, fed: dict[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
+def step_flat(nest: ScopeTree, fed: dict[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
     """Close the interval of a nest that is one stage of one shard: nothing is scheduled, as that would take longer than a step of few rows."""
     scope = nest.scope
     (stage,) = scope.stages

@@ -47,7 +47,7 @@ class Inner(Protocol):
 
 
 @dataclass(slots=True)
-class Place:
+class OperatorSlot:
     """An operator in a scope. `shards` are its operators, none for a place that is fed; `route` are the lanes of the input by which rows find their shard.
 
     `layout` has the types of the lanes, for writers of rows, which need the values behind hashes. `name` identifies the place in counts,
@@ -110,7 +110,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Pass:
+class StageResult:
     """The result of a shard in a stage: updates by place, those of later rounds apart, the places that it woke, those that stepped, and the number of rows."""
 
     found: dict[int, Delta] = field(default_factory=dict)
@@ -120,5 +120,5 @@ class Pass:
     rows: int = 0
 
 
-NOTHING = Pass()
+NOTHING = StageResult()
 """The result of a shard without work."""

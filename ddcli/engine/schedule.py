@@ -4,8 +4,8 @@ Stages run one after the other: no leg of a stage begins before all legs of the 
 stage, from the first round on in which updates wait in it or in a loop within; an inner loop runs likewise.
 
 The executor of the legs moves the updates and reports those that then wait, and where: it reports all updates that a leg leaves for others, of any
-kind. `Resident` executes legs in memory with operators that live from leg to leg. A task executes a leg with operators of its own, or
-a loop, or the rest of it, as one leg, which `Resident` executes with a schedule that begins with the updates that wait in this one.
+kind. `InMemoryExecutor` executes legs in memory with operators that live from leg to leg. A task executes a leg with operators of its own, or
+a loop, or the rest of it, as one leg, which `InMemoryExecutor` executes with a schedule that begins with the updates that wait in this one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.scope_tree import APART, HERE, KEPT, Address, Wake
+from ddcli.engine.scope_tree import APART, HERE, KEPT, Address, ScheduledActivation
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ddcli.engine.rounds import Rounds
-    from ddcli.engine.scope_tree import Nest, Path
+    from ddcli.engine.scope_tree import Path, ScopeTree
     from ddcli.engine.stages import Stage
 
 
@@ -45,7 +45,7 @@ class Leg(NamedTuple):
     rounds: Rounds = ()
     stage: int = 0
     shards: tuple[int, ...] = ()
-    due: tuple[Wake, ...] = ()
+    due: tuple[ScheduledActivation, ...] = ()
     size: int = 0
 
 
@@ -62,13 +62,13 @@ class Schedule(Generic[P]):
     take in, all shards go together as the first, and each end of a round, and of a loop, is a leg.
     """
 
-    nest: Nest
+    nest: ScopeTree
     shards: range
     little: Callable[[int, int], bool] | None = None
     size: Callable[[P], int] = lambda _: 0
     """Returns the bytes of updates in memory."""
     _moving: dict[Path, dict[Rounds, Found[P]]] = field(default_factory=lambda: defaultdict(dict))
-    _wakes: dict[Path, dict[Rounds, set[Wake]]] = field(default_factory=lambda: defaultdict(dict))
+    _wakes: dict[Path, dict[Rounds, set[ScheduledActivation]]] = field(default_factory=lambda: defaultdict(dict))
     _kept: dict[Path, Found[P]] = field(default_factory=lambda: defaultdict(dict))
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Schedule(Generic[P]):
         found = self._kept[path] if at.what == KEPT else self._moving[path].setdefault(at.rounds, {})
         found.setdefault(at, []).append(parcel)
 
-    def wake(self, wake: Wake) -> None:
+    def wake(self, wake: ScheduledActivation) -> None:
         """Have an operator called in some rounds."""
         self._wakes[wake.place[:-1]].setdefault(wake.rounds, set()).add(wake)
 
@@ -147,7 +147,7 @@ class Schedule(Generic[P]):
         for place, origin in self.nest.entered_traces(path):
             for at in given:
                 if at.place == origin:
-                    self.wake(Wake(place, (*outer, 0), at.shard))
+                    self.wake(ScheduledActivation(place, (*outer, 0), at.shard))
 
     def _sum(self, path: Path, rounds: Rounds) -> Iterator[tuple[Leg, Found[P]]]:
         """Yield the leg that consolidates the updates that came to variables apart."""
@@ -202,7 +202,7 @@ class Schedule(Generic[P]):
 
     # --- waiting updates ------------------------------------------------------------------------------------------
 
-    def taken(self, path: Path, outer: Rounds) -> tuple[dict[int, Found[P]], dict[int, set[Wake]]]:
+    def taken(self, path: Path, outer: Rounds) -> tuple[dict[int, Found[P]], dict[int, set[ScheduledActivation]]]:
         """Return the updates that wait in a loop, in some rounds around it, and the called operators, by the loop's own round, and remove both."""
         moving, wakes = self._moving[path], self._wakes[path]
         found = {rounds[-1]: moving.pop(rounds) for rounds in [*moving] if rounds[:-1] == outer}
@@ -211,7 +211,7 @@ class Schedule(Generic[P]):
             found[0] = found.get(0, {}) | arrived
         return found, called
 
-    def left(self) -> tuple[Found[P], set[Wake]]:
+    def left(self) -> tuple[Found[P], set[ScheduledActivation]]:
         """Return all waiting updates and called operators."""
         moving = {
             at: parts
@@ -221,7 +221,7 @@ class Schedule(Generic[P]):
         }
         return moving, {wake for by_rounds in self._wakes.values() for wakes in by_rounds.values() for wake in wakes}
 
-    def _due(self, path: Path, rounds: Rounds, stage: Stage) -> tuple[Wake, ...]:
+    def _due(self, path: Path, rounds: Rounds, stage: Stage) -> tuple[ScheduledActivation, ...]:
         """Return the operators to call in a stage, and forget them."""
         wakes = self._wakes[path].get(rounds)
         if not wakes:
@@ -285,7 +285,7 @@ class Schedule(Generic[P]):
             for at, parts in found.items()
         }
 
-    def _called(self, path: Path, rounds: Rounds) -> Iterator[Wake]:
+    def _called(self, path: Path, rounds: Rounds) -> Iterator[ScheduledActivation]:
         """Yield the operators to call in a scope in these rounds, or in rounds that begin with them."""
         for others, wakes in self._wakes[path].items():
             if others[: len(rounds)] == rounds:

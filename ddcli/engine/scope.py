@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine import kernels
+from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.join_parts import JoinParts
 from ddcli.engine.lanes import Columns
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.reduce_replay import SumOverflow
-from ddcli.engine.places import NOTHING, Deltas, Pass
-from ddcli.engine.rooms import Rooms
+from ddcli.engine.places import NOTHING, Deltas, StageResult
 from ddcli.engine.rounds import split_rounds
 from ddcli.engine.scope_graph import ScopeGraph
 from ddcli.engine.shards import Arriving, Routing, brought, dealt_to, drained, exchanged, joined, summed
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.places import Place
+    from ddcli.engine.places import OperatorSlot
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.stages import Stage
 
@@ -52,8 +52,8 @@ class Scope(ScopeGraph):
         due: set[int],
         interval: Interval,
         leave: Callable[[int, Delta], bool] | None = None,
-        done: Callable[[int, Pass], None] | None = None,
-    ) -> Sequence[Pass]:
+        done: Callable[[int, StageResult], None] | None = None,
+    ) -> Sequence[StageResult]:
         """Take each shard that has work through a stage; return the result of each.
 
         Kept updates without another reader may `leave` as soon as a shard has emitted them: then they are not in its result. `done` is called
@@ -86,11 +86,11 @@ class Scope(ScopeGraph):
         ]
         late.clear()
         read, routed = {}, {}
-        rooms = Rooms()
+        buffers = BufferPool()
 
-        def go(shard: int) -> Pass:
+        def go(shard: int) -> StageResult:
             here, held, waiting = ways[shard]
-            found = self.through(stage, shard, here, held, due, interval, self._arrived(shard, waiting, rooms))
+            found = self.through(stage, shard, here, held, due, interval, self._arrived(shard, waiting, buffers))
             if leave is not None:
                 for index in [index for index in found.found if index in self.kept and index not in stage.exports]:
                     if leave(index, found.found[index]):
@@ -111,7 +111,7 @@ class Scope(ScopeGraph):
         return any(delta.rows for group in groups for delta in group.values()) or not due.isdisjoint(stage.members)
 
     def _arrived(
-        self, shard: int, waiting: dict[tuple[int, int], Delta | Arriving], rooms: Rooms
+        self, shard: int, waiting: dict[tuple[int, int], Delta | Arriving], buffers: BufferPool
     ) -> dict[tuple[int, int], Delta]:
         """Return the exchanged updates of a shard, and remove them."""
         found = {}
@@ -119,7 +119,7 @@ class Scope(ScopeGraph):
             at, delta = waiting.popitem()
             if isinstance(delta, Arriving):
                 began = clock.perf_counter()
-                delta = delta.arrived(rooms)
+                delta = delta.arrived(buffers)
                 if self.counted:
                     self.places[at[0]].count(shard).seconds += clock.perf_counter() - began
             found[at] = delta
@@ -171,15 +171,15 @@ class Scope(ScopeGraph):
         due: Collection[int],
         interval: Interval,
         routed: dict[tuple[int, int], Delta] | None = None,
-        put: Callable[[Pass], None] | None = None,
-    ) -> Pass:
+        put: Callable[[StageResult], None] | None = None,
+    ) -> StageResult:
         """Take one shard through a stage, and return the result; parts of it, of a join that has many rows, are `put` before.
 
         `deltas` has the updates that the stage reads of others, `late` those held for these rounds, `routed` those exchanged for this shard, by
         place and input. All of them are removed.
         Shards share nothing here, so threads may take them at once.
         """
-        result, places = Pass(), self.places
+        result, places = StageResult(), self.places
         parted: list[JoinParts] = []
         waiting = _begun(stage, deltas, routed, due, late)
         while waiting:
@@ -232,7 +232,7 @@ class Scope(ScopeGraph):
         return result
 
     def stepped(
-        self, index: int, place: Place, shard: int, given: list[Delta], interval: Interval, result: Pass
+        self, index: int, place: OperatorSlot, shard: int, given: list[Delta], interval: Interval, result: StageResult
     ) -> Delta | None:
         """Return the updates that a shard of an operator emits in these rounds; add its counts, times and pending work to `result`."""
         operator = place.shards[shard]
@@ -258,11 +258,13 @@ class Scope(ScopeGraph):
             wakes.clear()
         return self._here(index, found, interval.rounds, result) if place.shifts else found
 
-    def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
+    def through_parts(
+        self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval
+    ) -> list[list[StageResult]]:
         """Take parts of the inputs, by place, through a stage whose operators keep nothing; return the results of each part, by shard."""
-        count, ways, rooms = self.workers.count, self._ways(stage), Rooms()
+        count, ways, buffers = self.workers.count, self._ways(stage), BufferPool()
 
-        def dealing(shard: int, found: Pass) -> Pass:
+        def dealing(shard: int, found: StageResult) -> StageResult:
             for index in ways.keys() & found.found.keys():
                 began, readers = clock.perf_counter(), ways[index]
                 found.found[index] = dealt_to(readers, found.found[index], count)
@@ -270,19 +272,19 @@ class Scope(ScopeGraph):
                     self.places[next(iter(readers))].count(shard).seconds += clock.perf_counter() - began
             return found
 
-        def go(shard: int) -> list[Pass]:
+        def go(shard: int) -> list[StageResult]:
             # Adjacent parts: so a file that is read from its beginning on is read once.
             own = parts[len(parts) * shard // count : len(parts) * (shard + 1) // count]
             return [dealing(shard, through(shard, index, part)) for index, part in own]
 
-        def through(shard: int, index: int, part: Part) -> Pass:
-            return self.through_first(stage, shard, index, part(), interval, rooms)
+        def through(shard: int, index: int, part: Part) -> StageResult:
+            return self.through_first(stage, shard, index, part(), interval, buffers)
 
         return self.workers.each(go, range(count), LARGE)
 
     def through_first(
-        self, stage: Stage, shard: int, index: int, found: np.ndarray | Columns, interval: Interval, rooms: Rooms
-    ) -> Pass:
+        self, stage: Stage, shard: int, index: int, found: np.ndarray | Columns, interval: Interval, buffers: BufferPool
+    ) -> StageResult:
         """Take a part of a place's input through a stage whose operators keep nothing; in columns where all its readers take columns."""
         if not isinstance(found, Columns):
             delta = Delta(found)
@@ -290,7 +292,7 @@ class Scope(ScopeGraph):
             found.check()
             delta = Delta(found.tail, columns=found)
         else:
-            delta = Delta(found.matrix(rooms.matrix), decoded=found.exact())
+            delta = Delta(found.matrix(buffers.matrix), decoded=found.exact())
         del found
         return self.through(stage, shard, {index: delta}, {}, (), interval)
 
@@ -330,7 +332,7 @@ class Scope(ScopeGraph):
         place.shards[shard].seal(interval)
         place.count(shard).seconds += clock.perf_counter() - began
 
-    def _here(self, index: int, delta: Delta, rounds: Rounds, result: Pass) -> Delta | None:
+    def _here(self, index: int, delta: Delta, rounds: Rounds, result: StageResult) -> Delta | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
         if _all_at(delta.updates, rounds):
             return delta

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.counts import RowCounts
 from ddcli.engine.operators.base import Delta, empty
-from ddcli.engine.places import Handle, Place
+from ddcli.engine.places import Handle, OperatorSlot
 from ddcli.engine.progress import SILENT
 from ddcli.engine.stages import stages
 from ddcli.engine.workers import Workers
@@ -55,18 +55,18 @@ class ScopeGraph:
         self.watch: Callable[[], None] | None = None
         """Called before each stage: it may raise, to end the step."""
         self.turns = RowCounts()
-        self.places: list[Place] = []
+        self.places: list[OperatorSlot] = []
         self.stages: list[Stage] = []
         self.kept: set[int] = set()
 
     def source(self, width: int, layout: Layout | None = None) -> Handle:
         """Add a place that is fed from outside, with `width` data lanes."""
-        return self._add(Place((), self._none(width), layout))
+        return self._add(OperatorSlot((), self._none(width), layout))
 
     def fed(self, shards: Sequence[Operator], width: int, layout: Layout | None = None) -> Handle:
         """Add operators that are fed from outside, each shard with its own updates, of `width` lanes in all."""
         none = Delta(empty(width), distinct=True)
-        return self._add(Place((len(self.places),), none, layout, shards, fed=True))
+        return self._add(OperatorSlot((len(self.places),), none, layout, shards, fed=True))
 
     def add(
         self,
@@ -87,14 +87,16 @@ class ScopeGraph:
         places = tuple(handle.index for handle in inputs)
         none, shifts = self._none(width), shifts and self.depth > 0
         return self._add(
-            Place(places, none, layout, shards, route=tuple(route), shifts=shifts, wraps=wraps, arranges=arranges)
+            OperatorSlot(
+                places, none, layout, shards, route=tuple(route), shifts=shifts, wraps=wraps, arranges=arranges
+            )
         )
 
     def add_inner(
         self, inner: Inner, *inputs: Handle, widths: Sequence[int], layouts: Sequence[Layout] = ()
     ) -> list[Handle]:
         """Add a scope within this one, whose collections leave with `widths` data lanes."""
-        place = Place(tuple(handle.index for handle in inputs), self._none(0), inner=inner)
+        place = OperatorSlot(tuple(handle.index for handle in inputs), self._none(0), inner=inner)
         self._add(place)
         handles = [self.source(*each) for each in itertools.zip_longest(widths, layouts)]
         place.ports = tuple(handle.index for handle in handles)
@@ -124,7 +126,7 @@ class ScopeGraph:
     def _none(self, width: int) -> Delta:
         return Delta(empty(width + self.nt + 1), distinct=True)
 
-    def _add(self, place: Place) -> Handle:
+    def _add(self, place: OperatorSlot) -> Handle:
         assert not self.stages, "a scope that has stepped is fixed"
         self.places.append(place)
         return Handle(len(self.places) - 1)

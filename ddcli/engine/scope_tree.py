@@ -53,7 +53,7 @@ class Address(NamedTuple):
     trace: int = 0
 
 
-class Wake(NamedTuple):
+class ScheduledActivation(NamedTuple):
     """A call of an operator in some rounds, in one shard."""
 
     place: Path
@@ -74,7 +74,7 @@ class Exchange(Protocol):
         """Return the updates of each call of `add`, as they were."""
 
 
-class Nest:
+class ScopeTree:
     """A prepared scope and those within it, and facts of their structure that each round needs."""
 
     def __init__(self, scope: Scope) -> None:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ddcli.engine.buffer_pool import BufferPool
     from ddcli.engine.kernels.packed_rows import PackedRows
     from ddcli.engine.places import Deltas
-    from ddcli.engine.rooms import Rooms
     from ddcli.engine.workers import Workers
 
 
@@ -66,9 +66,9 @@ class Arriving(NamedTuple):
         """The number of updates."""
         return sum(map(len, self.parts))
 
-    def arrived(self, rooms: Rooms) -> Delta:
+    def arrived(self, buffers: BufferPool) -> Delta:
         """Return the updates, in reused memory."""
-        found = kernels.unpacked(self.parts, self.taken.by if self.taken else 0, rooms.matrix)
+        found = kernels.unpacked(self.parts, self.taken.by if self.taken else 0, buffers.matrix)
         return Delta(found, inserts=self.inserts, taken=self.taken is not None)
 
 

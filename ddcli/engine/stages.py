@@ -18,7 +18,7 @@ from ddcli.dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.places import Place
+    from ddcli.engine.places import OperatorSlot
 
 
 @frozen
@@ -49,7 +49,7 @@ class Stage:
         return index in (self.seals if shared else self.members)
 
 
-def stages(places: Sequence[Place], *, sharded: bool, apart: bool = False) -> list[Stage]:
+def stages(places: Sequence[OperatorSlot], *, sharded: bool, apart: bool = False) -> list[Stage]:
     """Return the stages in their order; with one shard nothing is exchanged, and only scopes within are stages of their own.
 
     With `apart` places of one level that share nothing are stages of their own, too.
@@ -102,7 +102,7 @@ def stages(places: Sequence[Place], *, sharded: bool, apart: bool = False) -> li
     return found
 
 
-def _numbers(places: Sequence[Place], *, sharded: bool, apart: bool) -> tuple[list[int], int]:
+def _numbers(places: Sequence[OperatorSlot], *, sharded: bool, apart: bool) -> tuple[list[int], int]:
     """Return the stage of each place, and how many of the first stages read only inputs."""
     levels = [0] * len(places)
     for index, place in enumerate(places):
@@ -122,7 +122,7 @@ def _numbers(places: Sequence[Place], *, sharded: bool, apart: bool) -> tuple[li
     return [numbers[key] for key in keys], first if order and order[0][:2] == (0, 1) else 0
 
 
-def _connected(places: Sequence[Place], levels: Sequence[int]) -> list[int]:
+def _connected(places: Sequence[OperatorSlot], levels: Sequence[int]) -> list[int]:
     """Return, for each place, the first of those of its level that it shares something with, itself or through others."""
     found = list(range(len(places)))
 
@@ -143,7 +143,7 @@ def _connected(places: Sequence[Place], levels: Sequence[int]) -> list[int]:
 Key = tuple[int, int, int]
 
 
-def _in_turn(places: Sequence[Place], keys: Sequence[Key]) -> list[Key]:
+def _in_turn(places: Sequence[OperatorSlot], keys: Sequence[Key]) -> list[Key]:
     """Return the stages so that each comes after those that it reads; then those of sources, and places that were added early, first.
 
     The readers of a stage follow it soon, as places are added in the order of outputs, so few updates wait for long.

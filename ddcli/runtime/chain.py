@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.out_of_core import OutOfCoreExecutor
     from ddcli.engine.pool import Pool
-    from ddcli.engine.scope_tree import Address, Nest
-    from ddcli.engine.spilled_step import SpilledStep
+    from ddcli.engine.scope_tree import Address, ScopeTree
     from ddcli.engine.stages import Stage
     from ddcli.store.scratch.exchange import FileExchange, Sent
 
@@ -87,7 +87,7 @@ class ShuffleExchange:
     """The task's stage."""
     end: int
     """The last stage of the chain."""
-    nest: Nest | None = None
+    nest: ScopeTree | None = None
     arrived: dict[int, list[bytes]] = field(default_factory=dict)
     """The chunks that have come for the shard, by edge."""
     turn: int = 0
@@ -209,7 +209,7 @@ class _Partition:
         files.flush()
         doing.result.sent = files.sent
 
-    def _shards(self, rows: Iterator[Row], step: SpilledStep, doing: Doing) -> Iterator[Row]:
+    def _shards(self, rows: Iterator[Row], step: OutOfCoreExecutor, doing: Doing) -> Iterator[Row]:
         number, exchange = self.stage.number, self.exchange
         stage, lost = step.nest.scope.stages[number], False
         for self.shard, group in groupby(rows, attrgetter("shard")):

@@ -24,9 +24,9 @@ from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.operators.base import consolidated
+from ddcli.engine.out_of_core import OutOfCoreExecutor
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
-from ddcli.engine.spilled_step import SpilledStep
 from ddcli.engine.workers import Allowed, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.sinks.inspect import seen
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.rounds import Interval
     from ddcli.engine.schedule import Leg
-    from ddcli.engine.scope_tree import Address, Exchange, Memos, Wake
+    from ddcli.engine.scope_tree import Address, Exchange, Memos, ScheduledActivation
     from ddcli.engine.times import Frontier
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Schema
@@ -147,7 +147,7 @@ class Result:
     """A task's result: the files that it sent and wrote, and its counts. With an `error`, nothing of it counts."""
 
     sent: list[Sent] = field(default_factory=list)
-    wakes: list[Wake] = field(default_factory=list)
+    wakes: list[ScheduledActivation] = field(default_factory=list)
     memos: Memos = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     kept: list[ShardFiles] = field(default_factory=list)
@@ -339,7 +339,7 @@ class Doing:
         return FileExchange(real(self.job.scratch), Files(), self.name, sent)
 
     @contextmanager
-    def stepping(self, exchange: Exchange, threads: int = 1, memos: Memos | None = None) -> Iterator[SpilledStep]:
+    def stepping(self, exchange: Exchange, threads: int = 1, memos: Memos | None = None) -> Iterator[OutOfCoreExecutor]:
         """Give the step, to take slices or shards through stages; in the end take over its counts and calls."""
         self._check_shared()
         Allowed.threads = min(threads, processors())
@@ -352,7 +352,7 @@ class Doing:
             for name in names[index]:
                 self._give(name, consolidated(delta), assembled.outputs[name])
 
-        step = SpilledStep(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(memos or {}))
+        step = OutOfCoreExecutor(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(memos or {}))
         try:
             yield step
         finally:
@@ -360,7 +360,7 @@ class Doing:
         self.result.wakes, self.result.memos = step.wakes, step.memos
         self.result.counts = Counts.of(assembled.scope.counts())
 
-    def _step(self, task: Task, step: SpilledStep, exchange: FileExchange) -> None:
+    def _step(self, task: Task, step: OutOfCoreExecutor, exchange: FileExchange) -> None:
         leg = task.leg
         assert leg is not None
         if not leg.path and step.nest.scope.stages[leg.stage].first:
@@ -368,7 +368,7 @@ class Doing:
         else:
             step.perform(leg, task.shards, exchange.incoming, self.job.interval)
 
-    def step_slices(self, step: SpilledStep, stage: int, slices: Iterable[tuple[str, int]]) -> None:
+    def step_slices(self, step: OutOfCoreExecutor, stage: int, slices: Iterable[tuple[str, int]]) -> None:
         """Take slices of inputs through the first stage, whose number is `stage`."""
         assembled = self.dataflow
         parts = [(assembled.sources[name].index, self._part(name, at, assembled.layouts[name])) for name, at in slices]

@@ -172,7 +172,7 @@ UNUSED = [
     "ddcli.runtime.scheduler",
     "ddcli.runtime.task",
     "ddcli.runtime.spark",
-    "ddcli.engine.spilled_step",
+    "ddcli.engine.out_of_core",
     "ddcli.store.scratch",
     "ddcli.store.state.upkeep",
     "ddcli.store.files.object_lock",

@@ -15,11 +15,11 @@ import numpy as np
 
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.shards import Lazily
+from ddcli.engine.out_of_core import OutOfCoreExecutor
 from ddcli.engine.pool import Pool
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
-from ddcli.engine.scope_tree import Address, Nest
-from ddcli.engine.spilled_step import SpilledStep
+from ddcli.engine.scope_tree import Address, ScopeTree
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
@@ -170,7 +170,7 @@ class Rounds:
         spill = Spill(self.folder, Files(), self.chance.choice([0, 1000]))
         parts = {made.sources[name].index: [lambda _, m=delta.updates: m] for name, delta in fed.items()}
         try:
-            step = SpilledStep(made.scope, [self.pool] * self.shards, spill, give, self.kept.hand_over)
+            step = OutOfCoreExecutor(made.scope, [self.pool] * self.shards, spill, give, self.kept.hand_over)
             step.step(parts, {}, interval)
         finally:
             spill.clear()
@@ -186,7 +186,7 @@ class Rounds:
 
     def _as_tasks(self, made: Assembled, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Deltas]:
         found, give = _giving(made)
-        schedule = Schedule(Nest(made.scope), range(self.shards), self._little, lambda sent: sent.size)
+        schedule = Schedule(ScopeTree(made.scope), range(self.shards), self._little, lambda sent: sent.size)
         memos = {}
         for leg, waiting in schedule.legs():
             self.legs.append(leg)
@@ -195,7 +195,7 @@ class Rounds:
                 mine = {at: parts for at, parts in waiting.items() if at.shard in shards}
                 exchange = self._exchange(mine)
                 known = {at: memo for at, memo in memos.items() if at[1] in shards}
-                task = SpilledStep(
+                task = OutOfCoreExecutor(
                     made.scope, [self.pool] * self.shards, exchange, give, self.kept.hand_over, memos=known
                 )
                 if not leg.path and made.scope.stages[leg.stage].first:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
-from ddcli.engine import join_parts, kernels, loop, resident, rooms, workers
+from ddcli.engine import buffer_pool, in_memory, join_parts, kernels, loop, workers
 from ddcli.engine.kernels import ordered_exchange, sort, uniform
 from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, sweep, walk
 from ddcli.engine.operators.reduce import Reduce
@@ -66,7 +66,7 @@ def few(rows: int):
             patch.setattr(sort, "CUT", 0)
             patch.setattr(uniform, "LEAST", 1 + rows)
             patch.setattr(uniform, "REPEATED", 2)
-            patch.setattr(resident, "MANY", rows)
+            patch.setattr(in_memory, "MANY", rows)
             patch.setattr(policy, "LITTLE", rows)
             patch.setattr(policy, "MOST_RUNS", 2)
             patch.setattr(policy, "LEAST_FUEL", 1)
@@ -122,7 +122,7 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         if streams or chance.random() < 0.5:
             patch.setattr(ordered_exchange, "MANY", 1)
             patch.setattr(ordered_exchange, "FEWEST", 0)
-            patch.setattr(rooms, "LARGE", 1)
+            patch.setattr(buffer_pool, "LARGE", 1)
         patch.setattr(file, "WHOLE", chance.choice([0, file.WHOLE]))
         patch.setattr(attempt, "ALONE", chance.choice([900, attempt.ALONE]))
         patch.setattr(attempt, "FULL", chance.choice([2000, attempt.FULL]))

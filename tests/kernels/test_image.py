@@ -25,7 +25,7 @@ from ddcli.version import install_command
 
 pytestmark = pytest.mark.skipif(not processor.takes_images(), reason="images are for Linux on x86-64")
 
-SHARDS, LENDING = "ddcli.engine.kernels.shards", "ddcli.engine.loans"
+SHARDS, LENDING = "ddcli.engine.kernels.shards", "ddcli.engine.foreign_buffers"
 KEYS = np.array([[3], [5], [8]])
 
 
@@ -41,7 +41,7 @@ def alone(script: str, *arguments: object) -> str:
 
 CARRIED = """
 import ctypes, json, numpy as np
-from ddcli.engine import kernels, loans
+from ddcli.engine import foreign_buffers, kernels
 from ddcli.engine.jit import cache, errors, processor, registry
 from ddcli.engine.kernels import shards, xxhash
 
@@ -53,9 +53,9 @@ for target in json.loads(sys.argv[2]):
     registry.reset()
     found.append(kernels.shard_of(np.array([[3], [5], [8]]), 1, 1 << 20).tolist())
 words = (ctypes.c_int64 * 10)()
-words[9] = loans.lend("kept")
-ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loans.functions().array_came_back)(ctypes.addressof(words))
-found.append(loans.outstanding())
+words[9] = foreign_buffers.lend("kept")
+ctypes.CFUNCTYPE(None, ctypes.c_void_p)(foreign_buffers.functions().array_came_back)(ctypes.addressof(words))
+found.append(foreign_buffers.outstanding())
 try:
     cache.addresses(xxhash.__name__)
 except errors.KernelError as error:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
+from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.kernels import ordered_exchange, sort
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
-from ddcli.engine.rooms import Rooms
 from ddcli.engine.rounds import Interval
 from ddcli.engine.shards import Arriving, Routing, brought, dealt_to
 from ddcli.engine.times import Frontier
@@ -38,7 +38,7 @@ def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
             way = Routing((lanes[0],), wanted)
             given = [dealt_to({3: way}, Delta(updates), shards) if deals else Delta(updates) for _ in range(2)]
             there = [
-                delta.arrived(Rooms()) if isinstance(delta, Arriving) else delta
+                delta.arrived(BufferPool()) if isinstance(delta, Arriving) else delta
                 for delta in brought(given, 3, way, Workers(shards))
             ]
         assert all(delta.taken == (wanted is not None) for delta in there)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from ddcli.circuit.linear import linear_operator
 from ddcli.engine import lanes
+from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.columns import NullInRequired
 from ddcli.engine.lanes import Columns, Layout
 from ddcli.engine.operators.base import Delta, Stateless
 from ddcli.engine.operators.linear import Constant, Permute
 from ddcli.engine.pool import Pool
-from ddcli.engine.rooms import Rooms
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
@@ -139,7 +139,7 @@ def first_stage(readers: Sequence[Seen], found: Columns) -> None:
     for reader in readers:
         scope.add([reader], source, width=1)
     scope.prepare()
-    scope.through_first(scope.stages[0], 0, source.index, found, INTERVAL, Rooms())
+    scope.through_first(scope.stages[0], 0, source.index, found, INTERVAL, BufferPool())
 
 
 @pytest.mark.parametrize("takes", [[True], [True, True], [True, False], [False]])

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ddcli import Dataflow
-from ddcli.engine import resident
+from ddcli.engine import in_memory
 
 SCRIPT = """
 import sys
@@ -36,11 +36,11 @@ def test_small_matrices_between_others_are_given_back(when):
 
 def test_a_loop_gives_back_what_its_large_rounds_were_in(monkeypatch):
     given = []
-    monkeypatch.setattr(resident, "give_back", lambda: given.append(True))
+    monkeypatch.setattr(in_memory, "give_back", lambda: given.append(True))
 
     def times(many):
         """Return how often it does where so many updates count as many."""
-        monkeypatch.setattr(resident, "MANY", many)
+        monkeypatch.setattr(in_memory, "MANY", many)
         given.clear()
         dataflow = Dataflow()
         numbers = dataflow.input("numbers", {"n": "int64"})

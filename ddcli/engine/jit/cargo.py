@@ -23,15 +23,23 @@ from ddcli.engine.jit.registry import every_module
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIRST = {*COMMON, "leaves", "loans", "packed_pages", "pages", "pool_table", "siphash", "transposition", "uniform"} | {
-    f"reduce_{what}" for what in ("times", "rows", "sums", "turns")
-}
+FIRST = {
+    *COMMON,
+    "foreign_buffers",
+    "leaves",
+    "packed_pages",
+    "pages",
+    "pool_table",
+    "siphash",
+    "transposition",
+    "uniform",
+} | {f"reduce_{what}" for what in ("times", "rows", "sums", "turns")}
 """The modules that a first run is likely to call: the common ones, those of states, of texts, and of counts and sums."""
 
 
 def everything() -> list[str]:
     """Import all modules that have code to compile, and return their names."""
-    lending = importlib.import_module("ddcli.engine.loans")
+    lending = importlib.import_module("ddcli.engine.foreign_buffers")
     return [*every_module("ddcli.engine.kernels"), lending.__name__]
 
 

@@ -102,7 +102,7 @@ class Entered(Stateless):
         """Read the source as of before its new updates: the loop's next interval, or outer round, begins."""
         self.batch = self.trace.fresh = self.trace.none
 
-    def go_on(self, fresh: np.ndarray) -> None:
+    def resume(self, fresh: np.ndarray) -> None:
         """Read the source with its new updates: round 0 is over."""
         self.trace.fresh = fresh
 

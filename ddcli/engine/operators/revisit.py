@@ -132,14 +132,14 @@ class IterativeReduce:
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
     def recall(self, interval: Interval, called: Mapping[Rounds, list[Lanes]], memo: Memo | None) -> None:
-        """Continue where another worker was in this interval, from the updates that its `put_off` stored."""
+        """Continue where another worker was in this interval, from the updates that its `save_state` stored."""
         self._around = (interval.lower, interval.upper)
         for rounds, keys in called.items():
             self._scheduled.setdefault(rounds, []).extend(keys)
         if memo is not None:
             self._first, self._last = Frontier(memo.first), memo.last
 
-    def put_off(self) -> tuple[dict[Rounds, Lanes], Memo]:
+    def save_state(self) -> tuple[dict[Rounds, Lanes], Memo]:
         """Return the keys to evaluate by later round, and the other knowledge about the interval."""
         left = {rounds: [*parts] for rounds, parts in self._scheduled.items()}
         if self._sweep:

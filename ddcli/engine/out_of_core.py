@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels, loop_tasks
+from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.operators.base import Delta, StatefulOperator
-from ddcli.engine.rooms import Rooms
 from ddcli.engine.schedule import WITHIN
-from ddcli.engine.scope_tree import BROUGHT, HERE, LATE, Address, Path, Wake
-from ddcli.engine.transit import Transit
+from ddcli.engine.scope_tree import BROUGHT, HERE, LATE, Address, Path, ScheduledActivation
+from ddcli.engine.spill_store import SpillStore
 from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.lanes import Columns
-    from ddcli.engine.places import Pass
+    from ddcli.engine.places import StageResult
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Leg
     from ddcli.engine.stages import Stage
 
 
-class SpilledStep(Transit):
+class OutOfCoreExecutor(SpillStore):
     """A scope with more than one shard, stepped once: whole, or a stage and a shard at a time.
 
     Only exchanged updates pass from one stage to the next: each stage may have operators of its own, whose traces are as before
@@ -74,9 +74,9 @@ class SpilledStep(Transit):
         interval: Interval,
     ) -> None:
         """Take parts of the inputs, by place, through the first stage. Its operators keep nothing, so any shard's operators serve."""
-        rooms = Rooms()
+        buffers = BufferPool()
         for index, part in parts:
-            result = self.scope.through_first(stage, shard, index, part(self.pools[shard]), interval, rooms)
+            result = self.scope.through_first(stage, shard, index, part(self.pools[shard]), interval, buffers)
             self._put_away((), stage, shard, result, ())
             del result
             self.forget(shard)
@@ -93,7 +93,7 @@ class SpilledStep(Transit):
         """Take a shard through a later stage; in a loop, in the interval's rounds, in which `called` places are to step."""
         scope, pool, rounds = self.nest.scopes[path], self.pools[shard], interval.rounds
         for index in (*stage.reads, *stage.places):
-            self.go_on((*path, index), shard, interval)
+            self.resume((*path, index), shard, interval)
         # Each operator begins, called or not: it may hold updates that waited for these rounds.
         begun = {i for i in stage.places for each in self.operator((*path, i), shard) if rounds in each.begin(interval)}
         due = begun.union(called).intersection(stage.places)
@@ -119,7 +119,7 @@ class SpilledStep(Transit):
                     late[index] = Delta(updates)
         if deltas or routed or late or due:
 
-            def put(part: Pass) -> None:
+            def put(part: StageResult) -> None:
                 self._put_away(path, stage, shard, part, rounds)
 
             result = scope.through(stage, shard, deltas, late, due, interval, routed, put)
@@ -155,7 +155,7 @@ class SpilledStep(Transit):
                     self.step_shard(stage, shard, {}, interval, leg.path, due)
             self.forget(shard)
 
-    def _put_away(self, path: Path, stage: Stage, shard: int, result: Pass, rounds: Rounds) -> None:
+    def _put_away(self, path: Path, stage: Stage, shard: int, result: StageResult, rounds: Rounds) -> None:
         """Send a shard's updates to the stages that read them."""
         scope = self.nest.scopes[path]
         fed = self.nest.feeds(path)
@@ -174,7 +174,7 @@ class SpilledStep(Transit):
         for index, when, delta in result.later:
             at = Address((*path, index), LATE, shard, when)
             self.exchange.add(at, delta.updates, self.layout(at.place), self.pools[shard])
-        self.wakes += [Wake((*path, index), when, shard) for index, when in result.wakes]
+        self.wakes += [ScheduledActivation((*path, index), when, shard) for index, when in result.wakes]
 
     def _stay(self, place: Path, shard: int, stage: Stage, rounds: Rounds) -> np.ndarray | None:
         """Return the updates that an earlier stage stored at a place for this shard; for an arrangement that enters a loop, its new updates."""

@@ -15,7 +15,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.engine.operators.join import Entered
-from ddcli.engine.scope_tree import BROUGHT, CALLED, HERE, KEPT, Address, Memos, Nest, Path, Wake
+from ddcli.engine.scope_tree import BROUGHT, CALLED, HERE, KEPT, Address, Memos, Path, ScheduledActivation, ScopeTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ LANES = Layout({})
 
 
 @dataclass
-class Transit:
+class SpillStore:
     """The stored data of a step out of core: updates by place and shard, and operators between rounds.
 
     `give` receives the outputs' updates, by place and shard, `hand_over` each trace that is done with this step. `pools` has
@@ -48,9 +48,9 @@ class Transit:
     give: Callable[[int, int, Delta], None]
     hand_over: Callable[[Trace], None]
     memos: Memos = field(default_factory=dict)
-    wakes: list[Wake] = field(default_factory=list)
+    wakes: list[ScheduledActivation] = field(default_factory=list)
     """The calls at later rounds that operators of loops want."""
-    nest: Nest = field(init=False)
+    nest: ScopeTree = field(init=False)
     readers: dict[Path, list[int]] = field(default_factory=lambda: defaultdict(list))
     """The readers that need a place's updates dealt by key."""
     _found: set[tuple[Path, int]] = field(default_factory=set)
@@ -60,7 +60,7 @@ class Transit:
         scope = self.scope
         assert scope.workers.count > 1, "out of core means shard by shard"
         assert scope.depth == 0, "a loop steps in memory"
-        self.nest = Nest(scope)
+        self.nest = ScopeTree(scope)
         for path, each in self.nest.scopes.items():
             assert not any(place.wraps for place in each.places), "a trace that is filtered on read is read in memory"
             for index, place in enumerate(each.places):
@@ -111,7 +111,7 @@ class Transit:
         shards = self.nest.scopes[place[:-1]].places[place[-1]].shards
         return shards[shard : shard + 1]
 
-    def go_on(self, place: Path, shard: int, interval: Interval) -> None:
+    def resume(self, place: Path, shard: int, interval: Interval) -> None:
         """Restore an operator of a loop to its state after the earlier rounds of this interval, which other workers may have stepped."""
         path, rounds = place[:-1], interval.rounds
         if not path or (place, shard) in self._found:
@@ -132,7 +132,7 @@ class Transit:
                         operator.close(interval)
                     self.nest.scopes[path].seal_shard(index, shard, interval)
                     if path:
-                        self.put_off(operator, (*path, index), shard)
+                        self.save_state(operator, (*path, index), shard)
                         continue
                     for trace in operator.traces:
                         self.hand_over(trace)
@@ -153,12 +153,12 @@ class Transit:
         pool, rounds = self.pools[shard], interval.rounds
         if isinstance(operator, Entered):
             origin = self.nest.origins[place]
-            self.go_on(origin, shard, interval)
+            self.resume(origin, shard, interval)
             if rounds[-1]:
                 here = Address(origin, HERE, shard, rounds[:-1])
                 updates = self.exchange.take(here, self.layout(origin), pool, last=False)
                 if updates is not None:
-                    operator.go_on(updates)
+                    operator.resume(updates)
             return
         for at, trace in enumerate(operator.traces):
             assert trace.layout is not None, "the traces of a state have layouts"
@@ -167,7 +167,7 @@ class Transit:
             keys = self.exchange.parts(Address(place, CALLED, shard, rounds), LANES, pool)
             operator.revisiting.recall(interval, {rounds: keys} if keys else {}, self.memos.get((place, shard)))
 
-    def put_off(self, operator: Operator, place: Path, shard: int, but: Rounds | None = None) -> None:
+    def save_state(self, operator: Operator, place: Path, shard: int, but: Rounds | None = None) -> None:
         """Store an operator's knowledge of its rounds for the next workers; the rounds `but` of the loops around are over."""
         pool = self.pools[shard]
         for at, trace in enumerate(operator.traces):
@@ -176,7 +176,7 @@ class Transit:
                 updates = kernels.merge(trace.fresh)
                 self.exchange.add(Address(place, KEPT, shard, trace=at), updates, trace.layout, pool)
         if operator.revisiting is not None:
-            called, self.memos[place, shard] = operator.revisiting.put_off()
+            called, self.memos[place, shard] = operator.revisiting.save_state()
             for rounds, keys in called.items():
                 if but is None or rounds[: len(but)] != but:
                     self.exchange.add(Address(place, CALLED, shard, rounds), keys, LANES, pool)

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
+from ddcli.engine.foreign_buffers import take_back
 from ddcli.engine.heap import Heap, give_back
-from ddcli.engine.loans import take_back
 from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.places import NOTHING
-from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
+from ddcli.engine.scope_tree import HERE, LATE, Address, ScheduledActivation
 from ddcli.engine.shards import joined, summed
 from ddcli.engine.workers import LARGE
 from ddcli.named_tuple import NamedTuple
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.engine.operators.base import Delta
-    from ddcli.engine.places import Deltas, Pass, Place
+    from ddcli.engine.places import Deltas, OperatorSlot, StageResult
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Found, Leg
     from ddcli.engine.scope import Part
-    from ddcli.engine.scope_tree import Nest, Path
+    from ddcli.engine.scope_tree import Path, ScopeTree
     from ddcli.engine.stages import Stage
     from ddcli.engine.trace.spine import Trace
 
@@ -52,12 +52,12 @@ class WaitingRound(NamedTuple):
     due: set[int]
 
 
-class Resident:
+class InMemoryExecutor:
     """A nest that is stepped once, or a loop of it. Its `schedule` has the updates that it begins with, and those that wait when it is done."""
 
     def __init__(
         self,
-        nest: Nest,
+        nest: ScopeTree,
         interval: Interval,
         parts: Sequence[tuple[int, Part]] = (),
         hand_over: Callable[[Trace], None] | None = None,
@@ -88,7 +88,7 @@ class Resident:
         for inner in self.nest.below(path):
             for index, operator in self.nest.beginners(inner):
                 for rounds in operator.begin(self.interval):
-                    self.schedule.wake(Wake((*inner, index), rounds, 0))
+                    self.schedule.wake(ScheduledActivation((*inner, index), rounds, 0))
 
     def run(self, legs: Iterable[tuple[Leg, Found[Deltas]]]) -> dict[int, Deltas]:
         """Run legs; return the updates of the places that the outermost scope keeps."""
@@ -170,7 +170,7 @@ class Resident:
             done = partial(self._hand_over, stage) if not path and self.hand_over is not None else None
             self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds), leave, done))
 
-    def _take(self, leg: Leg, stage: Stage, passes: Sequence[Pass]) -> None:
+    def _take(self, leg: Leg, stage: Stage, passes: Sequence[StageResult]) -> None:
         """Pass the updates that the shards emitted in a stage to the schedule."""
         path, rounds = leg.path, leg.rounds
         scope, feeds = self.nest.scopes[path], self.nest.feeds(path)
@@ -195,13 +195,13 @@ class Resident:
             if each.rows:
                 self._moved[path] += each.rows
             for index, when in each.wakes:
-                self.schedule.wake(Wake((*path, index), when, 0))
+                self.schedule.wake(ScheduledActivation((*path, index), when, 0))
             for index, when, delta in each.later:
                 held = [scope.places[index].none] * scope.workers.count
                 held[shard] = delta
                 self.schedule.add(Address((*path, index), LATE, 0, when), held)
 
-    def _hand_over(self, stage: Stage, shard: int, found: Pass | None = None) -> None:
+    def _hand_over(self, stage: Stage, shard: int, found: StageResult | None = None) -> None:
         """Hand over the traces of a shard without readers after the stage that it has just passed; they have taken in the new updates."""
         scope, stepped = self.nest.scope, self._stepped[()]
         assert self.hand_over is not None
@@ -291,7 +291,7 @@ class Resident:
             if then[:-1] == outer:
                 waiting[then[-1]].due.add(index)
             else:
-                self.schedule.wake(Wake((*path, index), then, 0))
+                self.schedule.wake(ScheduledActivation((*path, index), then, 0))
         for index, then, delta in found.later:
             if then[:-1] == outer:
                 waiting[then[-1]].late[index].append(delta)
@@ -344,6 +344,6 @@ class Resident:
             count.inserted += inserted
             count.seconds += clock.perf_counter() - self._entered.pop(path, clock.perf_counter())
 
-    def _place(self, path: Path) -> Place:
+    def _place(self, path: Path) -> OperatorSlot:
         """Return the place of a loop."""
         return self.nest.scopes[path[:-1]].places[path[-1]]
