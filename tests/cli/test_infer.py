@@ -323,6 +323,67 @@ def test_doubtful_values_are_text_or_a_note(values, options, type, doubt, tmp_pa
     assert doubt in remark if doubt else ";" not in remark.partition("}")[2], remark
 
 
+MARKS = [("", "."), ("", ","), (",", "."), (".", ","), ("'", "."), (" ", ","), ("\u202f", ",")]
+"""The mark between thousands and the decimal sign of programs and countries."""
+
+
+def as_written(number, mark, sign):
+    """Return the text of a number with a mark between thousands and a decimal sign."""
+    whole, _, rest = f"{number:,f}".partition(".")
+    return whole.replace(",", mark) + (sign + rest if rest else "")
+
+
+@pytest.mark.parametrize("number", range(many(40)))
+def test_numbers_with_marks_are_these_numbers_or_a_doubt(number, tmp_path):
+    """A file's writer knows its numbers. Columns found are read as these numbers or as text, or the remark names the column."""
+    random = chance("marks", number)
+    mark, sign = random.choice(MARKS)
+    stated = random.choice([{}, {"thousands": mark} if mark else {}, {"decimal": sign}, {"decimal": sign}])
+    stated |= {"thousands": mark} if mark and stated and random.random() < 0.7 else {}
+    delimiter = random.choice([",", ";"])
+    csv = stated | ({"delimiter": ";"} if delimiter == ";" else {})
+    path = pipeline(tmp_path, **({"csv": csv} if csv else {}))
+    forms = {
+        f"n{at}": (random.choice([0, 0, 1, 2, 3]), random.choice([2, 4, 7])) for at in range(random.randrange(1, 4))
+    }
+    written, types, remark = [], {}, ""
+    for part in range(2):
+        rows = []
+        for at in range(random.randrange(1, 5)):
+            values = {
+                name: Decimal(random.choice([1, 1, 1, -1]) * random.randrange(10**most)).scaleb(-digits)
+                for name, (digits, most) in forms.items()
+            }
+            rows.append({"id": f"r{part}{at}"} | values)
+        lines = [delimiter.join(["id", *forms])]
+        lines += [
+            delimiter.join([row["id"], *(f'"{as_written(row[name], mark, sign)}"' for name in forms)]) for row in rows
+        ]
+        (tmp_path / f"in/{part}.csv").write_text("\n".join(lines) + "\n")
+        try:
+            remark = remark or preview(path).inferred["a"].partition("}")[2]
+            run(path, now=f"2024-01-0{part + 1}")
+        except DdError:
+            assert part or not stated or (mark and "thousands" not in stated), "all is stated"
+            (tmp_path / f"in/{part}.csv").unlink()
+            continue
+        written += rows
+        types = types or read_newest(tmp_path / ".dd/p").inputs["a"].schema["pinned"]["columns"]
+    frames = [pl.read_parquet(each) for each in sorted((tmp_path / "out").glob("*.parquet"))]
+    found = {row["id"]: row for frame in frames for row in frame.rows(named=True)}
+    assert set(found) == {row["id"] for row in written}
+    for row in written:
+        for name in forms:
+            text = as_written(row[name], mark, sign)
+            if types[name].startswith("string"):
+                assert found[row["id"]][name] == text
+            elif f"'{name}'" not in remark:
+                assert (
+                    Decimal(repr(found[row["id"]][name]) if types[name].startswith("float") else found[row["id"]][name])
+                    == row[name]
+                ), (text, types[name], csv)
+
+
 def test_a_first_line_that_is_no_header_is_refused_until_it_is_stated(tmp_path):
     for at, (text, line, hint) in enumerate(
         (
