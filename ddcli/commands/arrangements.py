@@ -11,7 +11,7 @@ from ddcli.plan import presence
 from ddcli.plan.changes import describe
 from ddcli.plan.physical import WAITING, Arrangement, Linear
 from ddcli.plan.places import places
-from ddcli.plan.words import ALL, OWN
+from ddcli.plan.words import ALL, OWN, copied, named
 from ddcli.store.state.pipeline_file import file_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
 
 def columns_of_file(key: Iterable[str]) -> list[str]:
     """Return the columns of a key without those that the plan adds for a single group of all rows; one that a query computes has no name."""
-    return [COMPUTED if OWN.fullmatch(name) else name for name in key if name not in {ALL, presence.NAME}]
+    whole = tuple(key)
+    shown = [copied(name, whole) for name in whole if name not in {ALL, presence.NAME}]
+    return [COMPUTED if OWN.fullmatch(name) else named(name) for name in shown]
 
 
 def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:

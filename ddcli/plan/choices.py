@@ -17,7 +17,7 @@ from ddcli.plan.optimizer.join_order import MUCH, reordered
 from ddcli.plan.optimizer.sharing import OFTEN, by_conditions, kept_rows
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.places import places
-from ddcli.plan.words import without_parentheses
+from ddcli.plan.words import expression, without_parentheses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -144,7 +144,7 @@ def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
                 continue  # it may be there so that a collection is kept once
             names = inputs_of(node)
             of = f"inputs.{names[0]}" if len(names) == 1 else "collections"
-            words = f"applies {without_parentheses(node.step.condition.text())} to {_listed(names)}"
+            words = f"applies {without_parentheses(expression(node.step.condition.text(), {}))} to {_listed(names)}"
             yield PlanChoice(
                 "filter", of, words, "it fails on no record, and the operators that it passes have no other reader"
             )

@@ -99,7 +99,8 @@ class Linear(Node):
     def details(self) -> list[str]:
         texts = self.inputs[0].result_texts()
         lines = [words.step(step, texts) for step in self.steps]
-        named = [name for name in self.schema if not words.OWN.fullmatch(name) and not words.is_copy(name, self.schema)]
+        own = [name for name in self.schema if not words.OWN.fullmatch(name) and not words.is_copy(name, self.schema)]
+        named = dict.fromkeys(map(words.named, own))
         return [line for line in lines if line] or [f"to {', '.join(named)}"]
 
     def texts(self) -> dict[str, str]:

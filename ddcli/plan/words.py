@@ -31,6 +31,9 @@ OWN = re.compile(
 """Columns that the plan adds: the file doesn't name them."""
 INTERNAL = re.compile(r'"#([a-z]+)[\w.#$]*"')
 """A column of a query's plan whose expression is somewhere else: its word is shown."""
+NUMBERED = re.compile(r"(?P<name>[^#]+)(#\d+)+")
+NUMBERED_TEXT = re.compile(r'"(\w[^"#]*)(?:#\d+)+"')
+"""A column of a query that has the name of another one, with numbers behind it; and its place in an expression."""
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
 """A column that stands for two keys exists twice, the second time under such a name."""
 MADE = {"$from": "from {}", "$until": "until {}", "$round": "at round {}"}
@@ -45,6 +48,9 @@ def columns(schema: Schema, texts: Mapping[str, str]) -> dict[str, str]:
         if OWN.fullmatch(name):
             held = texts.get(quoted(name))
             words = MADE.get(name, "{}").format(held) if held else name.strip("#$.0123456789") or "value"
+        elif named(name) != name:
+            taken = named(name) in schema or named(name) in found
+            words = f"{named(name)} ({name.count('#') + 1})" if taken else named(name)
         if name != ALL and not is_copy(name, schema):
             found[words] = str(type_)
     return found
@@ -59,7 +65,7 @@ def expression(text: str, texts: Mapping[str, str]) -> str:
 
 def _plain(text: str) -> str:
     """Return a text with words for those of the plan's own columns whose expressions are unknown."""
-    return INTERNAL.sub(r"\1", text) if "#" in text else text
+    return NUMBERED_TEXT.sub(r"\1", INTERNAL.sub(r"\1", text)) if "#" in text else text
 
 
 def step(given: Step, texts: dict[str, str]) -> str:
@@ -75,7 +81,7 @@ def step(given: Step, texts: dict[str, str]) -> str:
         texts |= {quoted(name): value for name, value in made if OWN.fullmatch(name)}
         return ", ".join(filter(None, (_made(name, value) for name, value in made)))
     if isinstance(given, UnnestStep):
-        return f"{given.name}: {expression(given.call.text(), texts)}"
+        return _made(given.name, expression(given.call.text(), texts))
     if isinstance(given, ExplodeStep):
         return f"times {text(given.weight)}"
     return given.function
@@ -87,26 +93,39 @@ def _made(name: str, value: str) -> str:
         return MADE[name].format(value)
     if name in (ALL, SIDE, AT) or is_copy(name, (value,)):
         return ""
-    return value if OWN.fullmatch(name) else f"{name}: {value}"
+    if OWN.fullmatch(name):
+        return value
+    return "" if named(name) == value else f"{named(name)}: {value}"
+
+
+def named(name: str) -> str:
+    """Return the name that a query has for a column, without the numbers that the plan adds.
+
+    >>> named("day#2"), named("day")
+    ('day', 'day')
+    """
+    numbered = NUMBERED.fullmatch(name)
+    return numbered["name"] if numbered else name
 
 
 def pairs(columns_: Iterable[tuple[str, str]]) -> str:
     """Return the pairs of columns of a join."""
-    return "on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in columns_)
+    names = [(named(one), named(other)) for one, other in columns_]
+    return "on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in names)
 
 
 def key(names: Iterable[str], texts: Mapping[str, str]) -> str:
     """Return the columns of a key; the one of a single group of all rows is ours, not the file's."""
     whole = tuple(names)
-    named = [copied(name, whole) for name in whole if name != ALL]
-    return ", ".join(column(name, texts) for name in named) or "all"
+    shown = [copied(name, whole) for name in whole if name != ALL]
+    return ", ".join(column(name, texts) for name in shown) or "all"
 
 
 def column(name: str, texts: Mapping[str, str]) -> str:
     """Return a column in the words of the pipeline file."""
     if quoted(name) in texts:
         return without_parentheses(texts[quoted(name)])
-    return _plain(quoted(name)) if name.startswith("#") else name
+    return _plain(quoted(name)) if name.startswith("#") else named(name)
 
 
 def is_copy(name: str, others: Container[str]) -> bool:

@@ -1,5 +1,6 @@
 """Pipelines of several statements, run after each change of the tables, are what DuckDB makes of each: with edits between the runs, in any sizes."""
 
+import contextlib
 import random
 import re
 from collections import Counter
@@ -206,3 +207,42 @@ def test_pipelines_of_statements_are_what_duckdb_makes_of_them(tmp_path):
         (folder := tmp_path / str(at)).mkdir()
         wrong, _ = judge(folder, seed)
         assert not wrong, f"seed {seed}: {wrong}"
+
+
+INTERNAL = re.compile(r"[#$]\w+")
+"""Names that plans of statements add, and no file has."""
+
+
+def described(shop):
+    """Yield each command that describes a pipeline to a person, with its output."""
+    for command in (
+        ["check", "p.yaml"],
+        ["plan", "p.yaml"],
+        ["plan", "p.yaml", "-o", "json"],
+        ["explain", "p.yaml"],
+        ["explain", "p.yaml", "-o", "json"],
+        ["run", "p.yaml"],
+        ["run", "p.yaml", "--apply", "--profile"],
+        ["lineage", "p.yaml"],
+        ["state", "ls", "p.yaml"],
+        ["state", "show", "p.yaml", "-o", "json"],
+    ):
+        found = shop(*command)
+        yield " ".join(command), found.out + found.err
+
+
+def test_no_name_of_the_plan_reaches_a_person(shop):
+    """Random statements, edited between runs, in all commands that describe a pipeline."""
+    rng = chance("names of the plan")
+    for at in range(many(4)):
+        pipeline = Pipeline(shop.folder / str(at), random.Random(rng.randrange(1 << 32)))
+        shop.folder = pipeline.folder
+        for rows in states(random.Random(rng.random()), changes=1):
+            pipeline.arrive(rows)
+            pipeline.write()
+            texts = "\n".join(pipeline.statements.values())
+            with contextlib.chdir(pipeline.folder):
+                for command, said in described(shop):
+                    leaked = [name for name in INTERNAL.findall(said) if name not in texts]
+                    assert not leaked, f"{command}: {leaked}\n{texts}\n{said}"
+            pipeline.edit()
