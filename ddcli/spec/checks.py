@@ -202,7 +202,7 @@ def expanded(found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks
         each = _of_source(each, read, notes)
         try:
             title = each.name.value if each.name else _default_name(each)
-            name = Text(re.sub(r"\W+", "_", title).strip("_"), each.name.span if each.name else each.span)
+            name = Text(_identifier(title), each.name.span if each.name else each.span)
             if not name.value or name.value in taken:
                 problem = (
                     f"its name, {name.value!r}, is taken, at {taken[name.value]}"
@@ -234,6 +234,15 @@ def expanded(found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks
     if not made.checks:
         return made, root
     return made, _with_names(root, list(made.checks.values()))
+
+
+def _identifier(title: str) -> str:
+    """Return the name of a check's collection.
+
+    >>> _identifier("at most 24 rows a day"), _identifier("amount_")
+    ('at_most_24_rows_a_day', 'amount_')
+    """
+    return title if re.fullmatch(r"\w+", title) else re.sub(r"\W+", "_", title).strip("_")
 
 
 def _of_source(check: _Check, read: dict[str, str], notes: Notes) -> _Check:

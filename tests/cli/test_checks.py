@@ -170,6 +170,21 @@ def test_a_new_check_of_an_old_state(checked):
     assert checked("run", "p.yaml").code == 0
 
 
+def test_other_columns_of_violations(checked):
+    checked.checks(["{row: amount < 20, of: orders, otherwise: warn}"])
+    assert checked("run", "p.yaml").code == 0
+    checked.checks(
+        ["{row: amount < 20, of: orders, otherwise: warn}"], BASE.replace(", at:", ', at: "datetime[us]?", more:')
+    )
+    checked.write(
+        "orders/1.csv", HEAD.replace("at", "at,more") + "1,1,10,2026-01-01T00:00,\n2,2,20,2026-01-01T01:00,\n"
+    )
+    assert checked("run", "p.yaml", "--full-refresh", "all", "--rewrite", "orders").code == 0
+    log = checked.folder / ".dd/p/logs/orders_row_amount_20"
+    assert [row[0] for row in contents(log)] == [2]
+    assert "1 violation" in checked("checks", "p.yaml").out
+
+
 def test_other_commands_that_commit(checked):
     checked.checks(["{refers: {person: people.pid}, of: orders}"])
     assert checked("run", "p.yaml").code == 0

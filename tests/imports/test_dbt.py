@@ -120,7 +120,8 @@ def test_a_shop(shop):
         *("countries_by_month", "daily_sales", "days", "dim_customers", "fct_orders", "never_ordered", "settled"),
         *("time_spine", "paid_once", "unique_fct_orders_order_id", "at_least_fct_orders_amount__0"),
         "relationships_fct_orders_customer_id__customer_id__ref_dim_customers_",
-        "not_null_dim_customers_email",
+        *("not_null_dim_customers_email", "not_null_fct_orders_order_id"),
+        "accepted_values_fct_orders_status__placed__paid__shipped__returned",
     }
 
 
@@ -129,7 +130,8 @@ def test_windows(shop):
     assert left(judge(judged)) == []
     assert judged.compared == {
         *("clean_events", "ranked", "revenue_by_month", "revenue_changes", "running", "sessions", "top_kinds"),
-        "unique_ranked_id",
+        *("unique_ranked_id", "not_null_ranked_id"),
+        "accepted_values_revenue_changes_category__new__churn__back__up__down",
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.commands.dbt.inputs import input_of
@@ -29,7 +28,6 @@ PLAIN = {
     "error_if": "!= 0",
 }
 """The settings of a test that fails if it finds a row."""
-NEVER: dict[str, Any] = {"always": "false"}
 
 
 def import_project(project: Path, target: Path) -> ImportedProject:
@@ -52,7 +50,7 @@ class _DbtTakeover(ProjectImporter):
         """Take a model or a test over as a query, or leave it out with the reason."""
         try:
             self.refuse(node)
-            if node.kind == "test" and self.expect(node):
+            if node.kind == "test" and self.check(node):
                 return
             assert node.code is not None
             query = translate(node.code, node.compiled, relations)
@@ -63,9 +61,8 @@ class _DbtTakeover(ProjectImporter):
             )
             return
         if node.kind == "test":
-            expected = ((node.name, NEVER),)
             self.queries[node.id] = ImportedQuery(
-                node.id, self.names[node.id], query, written=True, folder="out/checks", expected=expected
+                node.id, self.names[node.id], query, written=False, otherwise=_otherwise(node)
             )
             return
         readers = (each for each in self.project.nodes.values() if node.id in each.reads and each.kind == "model")
@@ -103,20 +100,31 @@ class _DbtTakeover(ProjectImporter):
             for name, usual in PLAIN.items():
                 if name not in ("where", "severity") and (node.config.get(name) or usual) != usual:
                     raise SpecError(f"its `{name}` can't be imported", place=node.file)
-            if str(node.config.get("severity") or "ERROR").upper() != "ERROR":
-                self.found.notes.append(f"{node.file}: the test `{node.name}` warns in dbt; here it fails")
 
-    def expect(self, node: ProjectNode) -> bool:
-        """Turn a generic test into an expectation of an output, and return whether that is possible."""
-        of, column, kwargs = node.test.get("of"), node.test.get("column"), node.test.get("kwargs", {})
-        query = self.queries.get(str(of))
-        if query is None or not query.written or not column or node.test["package"] or node.config.get("where"):
+    def check(self, node: ProjectNode) -> bool:
+        """Turn a generic test into a check of our own kinds, and return whether that is possible."""
+        of, column, kwargs = str(node.test.get("of")), node.test.get("column"), node.test.get("kwargs", {})
+        known = of in self.queries or self.names.get(of) in self.inputs
+        if not known or not column or node.test["package"] or node.config.get("where"):
             return False
-        if node.test["name"] == "not_null":
-            what: dict[str, Any] = {"not_null": [column]}
-        elif node.test["name"] == "accepted_values" and isinstance(kwargs.get("values"), list):
-            what = {"accepted": {column: kwargs["values"]}}
-        else:  # dbt's `unique` ignores nulls
+        values = kwargs.get("values")
+        what: dict[str, Any]
+        if node.test["name"] in ("not_null", "unique"):
+            what = {node.test["name"]: [column]}
+        elif node.test["name"] == "accepted_values" and isinstance(values, list) and _are_plain(values):
+            what = {"in": {column: values}}
+        else:  # `relationships` counts rows, and a check of ours values
             return False
-        self.queries[str(of)] = replace(query, expected=(*query.expected, (node.name, what)))
+        name = {"name": self.names[node.id]} | ({"otherwise": "warn"} if _otherwise(node) == "warn" else {})
+        self.checks[node.id] = what | {"of": self.names[of]} | name
         return True
+
+
+def _otherwise(node: ProjectNode) -> str:
+    """Return the consequence of a test: that of its severity."""
+    return "fail" if str(node.config.get("severity") or "ERROR").upper() == "ERROR" else "warn"
+
+
+def _are_plain(values: list[Any]) -> bool:
+    """Return whether values are texts, as dbt compares them."""
+    return bool(values) and all(isinstance(value, str) for value in values)

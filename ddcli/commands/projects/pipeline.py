@@ -22,14 +22,13 @@ INSET = 6
 
 @frozen
 class ImportedQuery:
-    """A model or a test as a collection: the node's id, its query, whether it is written to an output, and its expectations."""
+    """A model or a test: the node's id, its query, and whether it is written to an output. A test is a check with an `otherwise`, of which the rows are violations."""
 
     id: str
     name: str
     query: Translation
     written: bool
-    folder: str = "out"
-    expected: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    otherwise: str = ""
     parts: tuple[str, ...] = ()
     """The collections whose sum it is, instead of a query."""
 
@@ -40,14 +39,22 @@ class PipelineText:
 
     lines: list[str] = field(default_factory=list)
     origins: dict[int, tuple[ImportedQuery, int | None]] = field(default_factory=dict)
-    expected: dict[int, tuple[ImportedQuery, str]] = field(default_factory=dict)
-    """The queries and names of tests, by their lines."""
+    checks: dict[int, str] = field(default_factory=dict)
+    """The ids of tests without a query of their own, by their lines."""
 
     def add(self, line: str, query: ImportedQuery | None = None, offset: int | None = None) -> None:
         """Add a line."""
         self.lines.append(line)
         if query is not None:
             self.origins[len(self.lines)] = query, offset
+
+    def add_query(self, query: ImportedQuery) -> None:
+        """Add a query as a block."""
+        self.add("    sql: |", query)
+        offset = 0
+        for line in query.query.text.split("\n"):
+            self.add(" " * INSET + line if line.strip() else "", query, offset)
+            offset += len(line) + 1
 
     def origin(self, place: Span) -> tuple[ImportedQuery, Span] | None:
         """Return the query from which a place of the file comes, and its place in the compiled file."""
@@ -64,9 +71,10 @@ def written(
     name: str,
     inputs: Mapping[str, tuple[dict[str, Any], str]],
     queries: Sequence[ImportedQuery],
+    checks: Mapping[str, Mapping[str, Any]],
     zone: str = UTC,
 ) -> PipelineText:
-    """Return the pipeline file of inputs and queries."""
+    """Return the pipeline file of inputs, queries and `checks`, by the ids of their nodes."""
     text = PipelineText()
     text.add(f"# Written by `dd import {program}`. A comment with a question mark is a guess: look at it.")
     text.add("dd: 1")
@@ -78,29 +86,28 @@ def written(
     for called, (given, remark) in inputs.items():
         text.add(f"  {yaml(called)}: {yaml(given)}" + (f"  # {visible(remark)}" if remark else ""))
     text.add("collections:")
-    for query in queries:
+    for query in (query for query in queries if not query.otherwise):
         text.add(f"  {yaml(query.name)}:", query)
         if query.parts:
             first, *others = query.parts
             text.add(f"    from: {yaml(first)}", query)
             text.add(f"    apply: [{yaml({'concat': others})}]", query)
             continue
-        text.add("    sql: |", query)
-        offset = 0
-        for line in query.query.text.split("\n"):
-            text.add(" " * INSET + line if line.strip() else "", query, offset)
-            offset += len(line) + 1
+        text.add_query(query)
     text.add("outputs:")
     for query in queries:
         if query.written:
-            text.add(f"  {yaml(query.name)}: {yaml(f'{query.folder}/{query.name}/')}", query)
-    expected = [(query, about, what) for query in queries for about, what in query.expected]
-    if expected:
-        text.add("tests:")
-    for query, about, what in expected:
-        text.add(f"  - name: {yaml(about)}")
-        text.add(f"    expect: {yaml({'collection': query.name, **what})}")
-        text.expected |= {len(text.lines) - back: (query, about) for back in (0, 1)}
+            text.add(f"  {yaml(query.name)}: {yaml(f'out/{query.name}/')}", query)
+    tests = [query for query in queries if query.otherwise]
+    if tests or checks:
+        text.add("checks:")
+    for one, check in checks.items():
+        text.add(f"  - {yaml(check)}")
+        text.checks[len(text.lines)] = one
+    for query in tests:
+        text.add(f"  - name: {yaml(query.name)}", query)
+        text.add(f"    otherwise: {query.otherwise}", query)
+        text.add_query(query)
     return text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import field, replace
+from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,8 @@ class ProjectImporter(ABC):
         self.inputs: dict[str, tuple[dict[str, Any], str]] = {}
         self.names = _names(project)
         self.queries: dict[str, ImportedQuery] = {}
+        self.checks: dict[str, dict[str, Any]] = {}
+        """The tests that are checks of a kind of ours, by id."""
 
     def run(self) -> ImportedProject:
         """Return the imported project. Raises UsageError if no part of it can be imported."""
@@ -79,7 +81,7 @@ class ProjectImporter(ABC):
         self.found.text = "\n".join(text.lines) + "\n"
         kept = [nodes[query.id] for query in self.queries.values()]
         self.found.models = sum(node.kind == "model" for node in kept)
-        self.found.tests = sum(len(query.expected) for query in self.queries.values())
+        self.found.tests = len(self.checks) + sum(bool(query.otherwise) for query in self.queries.values())
         self.found.inputs = len(self.inputs)
         return self.found
 
@@ -101,6 +103,7 @@ class ProjectImporter(ABC):
             self.gone.add(one)
             self.found.left_out.append(error)
         self.queries.pop(one, None)
+        self.checks.pop(one, None)
 
     def checked(self) -> tuple[PipelineText, Checked]:
         """Return the pipeline without the nodes that have errors, which are left out together with all that read them."""
@@ -117,14 +120,16 @@ class ProjectImporter(ABC):
             if not self.inputs:
                 hint = "a pipeline keeps up with inputs; write one by hand for tables that never change"
                 raise UsageError("the project reads no table", place=str(self.folder), hint=hint)
-            text = written(self.program, self.project.name, self.inputs, list(self.queries.values()), self.zone)
+            text = written(
+                self.program, self.project.name, self.inputs, list(self.queries.values()), self.checks, self.zone
+            )
             checked = check_text("\n".join(text.lines) + "\n", self.target)
             errors: list[tuple[Span | None, DdError]] = [(each.span, each) for each in checked.errors]
             errors += [(each.span, each) for each in self.differing(checked)]
-            before, elsewhere = len(self.gone), []
+            before, elsewhere = (len(self.gone), len(self.checks)), []
             for place, error in errors:
-                if place is not None and place.line in text.expected:
-                    self.expect_no_more(*text.expected[place.line], error)
+                if place is not None and place.line in text.checks:
+                    self.leave_check(text.checks[place.line], error)
                     continue
                 found = text.origin(place) if place is not None else None
                 if found is None:
@@ -135,7 +140,7 @@ class ProjectImporter(ABC):
                 problem = error.problem.removeprefix(f"collections.{query.name}.sql: ")
                 self.leave(query.id, SpecError(f"{about}: {problem}", span=span, hint=error.hint))
             self.leave_readers()
-            if len(self.gone) == before:
+            if (len(self.gone), len(self.checks)) == before:
                 for error in elsewhere:
                     if isinstance(error, InputError):  # of files that are not there yet
                         self.found.notes.append(str(error.problem))
@@ -150,19 +155,15 @@ class ProjectImporter(ABC):
         """Return an error for each expression of the checked pipeline that means something else in the program."""
         return []
 
-    def expect_no_more(self, query: ImportedQuery, about: str, error: DdError) -> None:
-        """Leave out a test that can't be an expectation of its collection; the collection stays."""
-        test = next((each for each in self.project.nodes.values() if each.kind == "test" and each.name == about), None)
-        if test is None or test.id in self.gone or query.id not in self.queries:
-            return
-        kept = self.queries[query.id]
-        left = tuple(each for each in kept.expected if each[0] != about)
-        self.queries[query.id] = replace(kept, expected=left)
-        self.leave(test.id, SpecError(f"test `{about}`: {error.problem}", place=test.file, hint=error.hint))
+    def leave_check(self, one: str, error: DdError) -> None:
+        """Leave out a test that can't be a check of its collection; the collection stays."""
+        if self.checks.pop(one, None) is not None:
+            test = self.project.nodes[one]
+            self.leave(one, SpecError(f"test `{test.name}`: {error.problem}", place=test.file, hint=error.hint))
 
     def leave_readers(self) -> None:
         """Leave out the nodes that read one that is left out."""
-        for one in list(self.queries):
+        for one in [*self.queries, *self.checks]:
             node = self.project.nodes[one]
             if missing := next((each for each in node.reads if each in self.gone), None):
                 problem = f"{self.about(node)}: it reads `{missing.split('.')[-1]}`, which is left out"
