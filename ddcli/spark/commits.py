@@ -68,10 +68,14 @@ class WriterBatch(NamedTuple):
         """Return the end of the name of its file."""
         return f"-spark{self.key}" + (f"b{self.number}" if self.number is not None else "")
 
-    @property
-    def prefix(self) -> str:
-        """Return the beginning of the names of files that belong to no commit yet; readers ignore them."""
-        return f".spark-{self.key}-"
+    def hidden(self, name: str) -> str:
+        """Return the name of a file that belongs to no commit yet; readers ignore it."""
+        return f".spark-{self.key}-{'' if self.number is None else self.number}-{name}{TEMPORARY}"
+
+    def is_done(self, hidden: str) -> bool:
+        """Return whether a hidden file is of an earlier batch of the writer, or of its only one."""
+        found = re.fullmatch(rf"\.spark-{self.key}-([0-9]*)-.*{re.escape(TEMPORARY)}", hidden, re.ASCII)
+        return found is not None and (self.number is None or int(found[1] or 0) < self.number)
 
     def is_in(self, state: LogState) -> bool:
         """Return whether a log has it, or a later one of the writer."""
@@ -115,7 +119,7 @@ def add(
 ) -> bool:
     """Add the rows of these parts to a log in one commit; return whether it is new: another attempt at the batch may have made it.
 
-    A commit `after` an upper counts only if the log still has that (LockedError). The files of other attempts are removed. Raises InputError if a row has a time that is closed, perhaps by another writer meanwhile.
+    A commit `after` an upper counts only if the log still has that (LockedError). The parts are removed. Raises InputError if a row has a time that is closed, perhaps by another writer meanwhile.
     """
     files = Files()
     files.make_directory(path)
@@ -133,7 +137,7 @@ def add(
             files.put(path / PROGRESS, json.dumps(progress).encode() + b"\n")
     finally:
         lock.release()
-        discard(path, batch)
+        discard(path, parts, batch)
     return new
 
 
@@ -153,11 +157,17 @@ def refuse_partial(path: Path, time: Schema) -> None:
         )
 
 
-def discard(path: Path, batch: WriterBatch) -> None:
-    """Remove the files of tasks that no commit has used."""
+def discard(path: Path, parts: Sequence[TaskFile], batch: WriterBatch) -> None:
+    """Remove the files of these tasks, and those that died with earlier batches.
+
+    Another attempt at the batch may be at work, in a process that was not killed with the one that has started it, so its files stay.
+    """
     with suppress(DdError):  # they are hidden, and nothing depends on them
-        for each in entries(path, re.compile(re.escape(batch.prefix) + r".*" + re.escape(TEMPORARY))):
-            Files().remove(each.path)
+        for part in parts:
+            Files().remove(part.path)
+        for each in entries(path):
+            if batch.is_done(each.path.name):
+                Files().remove(each.path)
 
 
 def _commit(
@@ -171,7 +181,7 @@ def _commit(
     upper = max(part.greatest for part in parts) + 1
     lower = None if state.upper is None else ((state.upper,),)
     final = path / file_name(time, lower, ((upper,),), batch.name)
-    waiting = final if isinstance(final, ObjectPath) else path / f"{batch.prefix}commit{TEMPORARY}"
+    waiting = final if isinstance(final, ObjectPath) else path / batch.hidden("commit")
     joint = JointFile(files, waiting)
     for part in parts:
         joint.add_file(part.path, part.written)

@@ -17,7 +17,7 @@ from ddcli.expressions.types import Type
 from ddcli.named_tuple import NamedTuple
 from ddcli.spark.column_types import our_type, spark_type
 from ddcli.spark.commits import TaskFile, WriterBatch, add, discard, next_time, read_state
-from ddcli.store.files.gate import TEMPORARY, Files
+from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_file import JointFile
@@ -90,7 +90,7 @@ class LogTarget(NamedTuple):
         adopt_settings(self.settings)
         files = Files()
         files.make_directory(self.path)
-        path = self.path / f"{batch.prefix}{uuid.uuid4().hex}{TEMPORARY}"
+        path = self.path / batch.hidden(uuid.uuid4().hex)
         joint: JointFile | None = None
         least, greatest = [], []
         try:
@@ -215,7 +215,7 @@ class LogWriter(datasource.DataSourceArrowWriter):
 
     def abort(self, messages: list[Any]) -> None:
         """Remove the files of tasks."""
-        discard(self.target.path, self.batch)
+        discard(self.target.path, _parts(messages), self.batch)
 
 
 class LogStreamWriter(datasource.DataSourceStreamArrowWriter):
@@ -238,7 +238,7 @@ class LogStreamWriter(datasource.DataSourceStreamArrowWriter):
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Remove the files of tasks."""
         for batch in {each.batch for each in messages if each}:
-            discard(self.target.path, batch)
+            discard(self.target.path, _parts(messages), batch)
 
 
 def _parts(messages: Iterable[PartMessage | None]) -> list[TaskFile]:

@@ -101,6 +101,21 @@ def test_a_batch_is_written_once(tmp_path):
     assert there(tmp_path / "in") == {(1, "a"): 2, (2, "b"): 1}
 
 
+def test_a_commit_leaves_the_files_of_other_attempts_that_may_be_at_work(tmp_path):
+    """A process that outlives the one that has started it commits a batch while the next attempt writes it, or a later one."""
+    path, rows, other = tmp_path / "log", [(1, "a", 1, 1), (2, "b", 1, 1)], [(3, "c", 2, 1)]
+    to = target(path, TIMED)
+    again = to.write(batches(rows, TIMED), WriterBatch("me", 1))
+    later = to.write(batches(other, TIMED), WriterBatch("me", 2))
+    write(path, rows, WriterBatch("me", 1), TIMED)
+    to.commit([again], WriterBatch("me", 1))
+    to.commit([later], WriterBatch("me", 2))
+    assert Counter(ddcli.read_log(path).select("k", "s", "time", "diff").rows()) == Counter([*rows, *other])
+    to.write(batches(rows, TIMED), WriterBatch("me", 3))  # it dies
+    write(path, [(4, "d", 3, 1)], WriterBatch("me", 4), TIMED)
+    assert not [each for each in path.iterdir() if each.name.startswith(".")]
+
+
 def test_a_log_without_the_files_of_some_commits_has_no_known_contents(tmp_path):
     """As one whose reader archives what it has taken: the difference from the rest would be another one."""
     kind = {"time": parse_type("datetime[us]")}
