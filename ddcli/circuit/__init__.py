@@ -7,9 +7,7 @@
 * linear: linear chains: computed columns, and lanes of the input
 * operators: the operator of each physical node
 * retention: the length of the past that arrangements and logs keep
-* routes: the lanes by which rows find their shard, or the rows that they look up
 * running_windows: window calls that continue from row to row
-* shards: operator shards, built now or when first used
 * shifts: Python functions `record -> (record, time, diff)*`
 * source_places: the places of sources, fed with rows or arranged as they come
 * traces: arrangements read from the state's batches and written back

@@ -1,14 +1,15 @@
-"""The surroundings of operators: traces, pools, facts about inputs, and the receiver of failing records."""
+"""The surroundings of operators: traces, pools, facts about inputs, the receiver of failing records, and shards that are made on first use."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
 from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     import polars as pl
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Type
     from ddcli.sources.input_format import InputFacts
+
+
+T = TypeVar("T")
 
 
 class Failed(Protocol):
@@ -53,3 +57,34 @@ class CircuitContext:
     facts: Mapping[str, InputFacts] = field(default_factory=dict)
     failed: Failed | None = None
     joined: frozenset[str] = frozenset()
+
+
+class Lazily(Sequence[T]):
+    """The results of `make` for each of `count` shards, made once each. Threads may ask for different shards."""
+
+    def __init__(self, make: Callable[[int], T], count: int) -> None:
+        self._make = make
+        self._made: dict[int, T] = {}
+        self._shards = range(count)
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
+        if isinstance(at, slice):
+            return [self[shard] for shard in self._shards[at]]
+        shard = self._shards[at]
+        if shard not in self._made:
+            self._made[shard] = self._make(shard)
+        return self._made[shard]
+
+
+def shards_of(make: Callable[[int], T], count: int, *, lazily: bool) -> Sequence[T]:
+    """Return the shards of an operator, made now or when each is first asked for."""
+    return Lazily(make, count) if lazily else [make(shard) for shard in range(count)]

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from ddcli.circuit.context import CircuitContext, Traces
+from ddcli.circuit.context import CircuitContext, Traces, shards_of
 from ddcli.circuit.operators import INT64, Operators, reduction
-from ddcli.circuit.routes import is_in_order, route
-from ddcli.circuit.shards import shards_of
 from ddcli.circuit.source_places import SourcePlaces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
@@ -150,6 +148,11 @@ def assemble(
     return result
 
 
+def route(node: Node) -> Sequence[int]:
+    """Return the lanes of a node's input by which its rows find their shard; none where they stay in theirs."""
+    return () if node.exchanged_by is None else Layout(node.inputs[0].schema).take(node.exchanged_by)
+
+
 @dataclass(frozen=True)
 class _Whole:
     """The facts that all scopes share: `left` has, by loop, which of its bodies are read outside."""
@@ -269,7 +272,7 @@ class _Assembly:
 
     def brought(self, node: physical_joins.RowLookup, updates: Handle, arranged: Handle) -> list[Handle]:
         """Return the handles that a lookup reads, with the updates in the shards of the rows that they look up."""
-        if is_in_order(node):
+        if node.is_in_order:
             return [updates, arranged]
         layout = Layout(node.inputs[0].schema)
         route = layout.take(one for one, _ in node.on[: len(node.arranged.key)])

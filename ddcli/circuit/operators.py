@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
 from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
-from ddcli.circuit.routes import is_in_order, lookup_lanes
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records, ranks
 from ddcli.engine.operators.arrangement_views import Filtered
@@ -199,7 +198,7 @@ class Operators:
             else:
                 # [key | values of the updates | values of the rows]: the key is there once.
                 take += [lane if lane < nk else len(lanes) - nk + lane for lane in found.lanes(source)]
-        given_lanes = None if is_in_order(node) else lanes
+        given_lanes = None if node.is_in_order else lanes
         return HalfJoin(given_lanes, self.looked_up(node, shard), nk, take, new=node.new, room=self._room(node))
 
     def _room(self, node: Node) -> PairRoom | None:
@@ -210,7 +209,7 @@ class Operators:
     @operator.register(physical_joins.RowCount)
     def _(self, node: physical_joins.RowCount, shard: int) -> Operator:
         lanes, nk = lookup_lanes(node)
-        return RowCount(None if is_in_order(node) else lanes, self.looked_up(node, shard), nk, new=node.new)
+        return RowCount(None if node.is_in_order else lanes, self.looked_up(node, shard), nk, new=node.new)
 
     @operator.register(physical_joins.FewerRows)
     def _(self, node: physical_joins.FewerRows, shard: int) -> Operator:
@@ -385,3 +384,10 @@ def split_layout(node: physical.Arrangement) -> tuple[Layout, Layout]:
     """Return the layouts of an arrangement's key and value."""
     key = Layout({name: node.schema[name] for name in node.key})
     return key, Layout({name: node.schema[name] for name in node.value})
+
+
+def lookup_lanes(node: physical_joins.RowLookup) -> tuple[list[int], int]:
+    """Return the lanes of updates with those first by which they are looked up, and how many these are."""
+    layout = Layout(node.inputs[0].schema)
+    key = layout.take(one for one, _ in node.on)
+    return key + [lane for lane in range(layout.width) if lane not in key], len(key)

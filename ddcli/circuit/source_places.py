@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.circuit.context import shards_of
 from ddcli.circuit.groups import value_layout
 from ddcli.circuit.operators import INT64
-from ddcli.circuit.shards import shards_of
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.linear import Permute

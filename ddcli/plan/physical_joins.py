@@ -94,6 +94,20 @@ class RowLookup(Node):
         return found
 
     @property
+    def is_in_order(self) -> bool:
+        """True if updates come sorted by the key by which they are looked up, in the shards where it is."""
+        stream, key, own = self.inputs[0], self.arranged.key, [one for one, _ in self.on]
+        if isinstance(stream, FewerRows):
+            (stream,) = stream.inputs
+        if isinstance(stream, RowCount):
+            sorted_by = [one for one, _ in stream.on[: len(stream.arranged.key)]]
+        elif isinstance(stream, physical.Arrangement):
+            sorted_by = [*stream.key]
+        else:
+            return False
+        return sorted_by == own[: len(key)] and [*stream.schema][: len(own)] == own
+
+    @property
     def work(self) -> str:
         return "output"
 

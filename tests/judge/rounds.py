@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ddcli.circuit.context import Lazily
 from ddcli.circuit.graph import assemble
-from ddcli.circuit.shards import Lazily
 from ddcli.engine.out_of_core import OutOfCoreExecutor
 from ddcli.engine.pool import Pool
 from ddcli.engine.schedule import Schedule
