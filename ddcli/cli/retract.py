@@ -13,10 +13,14 @@ from ddcli.cli.correction import correct, corrects
 
 @click.command("retract", short_help="Withdraw files that were read.")
 @click.argument("pipeline", type=PIPELINE)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@click.option("--missing", is_flag=True, help="Withdraw all files that were read and are gone.")
+@click.option("--strict", is_flag=True, help="Withdraw nothing if no run has read one of the files.")
 @NOW
 @corrects
-def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: Any) -> None:
+def command(
+    pipeline: Path, files: tuple[str, ...], *, missing: bool, strict: bool, now: str | None, **options: Any
+) -> None:
     """Withdraw files of inputs from PIPELINE, as if it had never read them.
 
     The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in new files, else at the first open time,
@@ -26,7 +30,9 @@ def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: 
     If the file still exists unchanged, later runs ignore it. If a file of that name has other content, it is read in the same commit, so
     outputs get the difference between its old and its new rows; if it can't be read, nothing has changed. Rows of the file in logs of late or failed rows are retracted, too.
 
-    JSON: as `dd run -o json`; `withdrawn` lists the files of each input.
+    A FILE that no run has read is reported and skipped if there are others.
+
+    JSON: as `dd run -o json`; `withdrawn` lists the files of each input, `replaced` those that were read again.
 
     \b
     Examples:
@@ -34,4 +40,7 @@ def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: 
     """
     from ddcli.store.files.objects import locate
 
-    correct(pipeline, now=now, withdraw=[locate(Path.cwd(), text) for text in files], **options)
+    if not (files or missing):
+        raise click.UsageError("Name files to withdraw, or state --missing.")
+    withdraw = [locate(Path.cwd(), text) for text in files]
+    correct(pipeline, now=now, withdraw=withdraw, withdraw_missing=missing, strict=strict, **options)

@@ -167,10 +167,12 @@ def _budget(request: Request, given: Mapping[str, str] | None) -> RunBudget | No
 
 def _with_corrections(request: Request, manifest: Manifest | None, options: RunOptions) -> Request:
     """Return a request with the files to withdraw and the time to reopen. The modules for these are imported only if there are some."""
-    if options.withdraw:
+    if options.withdraw or options.withdraw_missing:
         from ddcli.job.corrections import with_withdrawn_files
 
-        request = with_withdrawn_files(request, manifest, options.withdraw)
+        request = with_withdrawn_files(
+            request, manifest, options.withdraw, missing=options.withdraw_missing, strict=options.strict
+        )
     if options.reopen is not None:
         from ddcli.job.corrections import with_reopened_times
 

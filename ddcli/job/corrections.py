@@ -24,13 +24,19 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 
-def with_withdrawn_files(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
-    """Return the request with the files that it withdraws: those of `files` that are in the state, from each input that has taken them in.
+def with_withdrawn_files(
+    request: Request, manifest: Manifest | None, files: Sequence[Path], *, missing: bool = False, strict: bool = False
+) -> Request:
+    """Return the request with the files that it withdraws: those of `files` that are in the state, from each input that has taken them in, and all that are `missing` if these are asked for.
 
     Under the clock of events it closes no time. A file that was withdrawn already, or that no run has read, is reported. Raises InputError if no
-    run has read any.
+    run has read any of them, or, in a `strict` call, one of them.
     """
     known = _taken(request, manifest) if manifest is not None else {}
+    gone = _missing(request, manifest) if missing and manifest is not None else []
+    if missing and not gone:
+        request.say("no file that was read is missing")
+    files = [*files, *gone]
     found: dict[str, set[str]] = {}
     unread: list[Path] = []
     for path in files:
@@ -50,7 +56,7 @@ def with_withdrawn_files(request: Request, manifest: Manifest | None, files: Seq
                 found.setdefault(name, set()).add(entry.key)
         if all(entry.withdrawn for _, entry in entries):
             request.say(f"{near(str(path))} was withdrawn before, and nothing of it is in the state")
-    if len(unread) == len(files):
+    if unread and (strict or len(unread) == len(files)):
         raise InputError(
             "no run has read this file",
             place=str(unread[0]),
@@ -60,6 +66,19 @@ def with_withdrawn_files(request: Request, manifest: Manifest | None, files: Seq
         request.say(f"{near(str(path))}: no run has read this file, so there is nothing to withdraw")
     withdrawn = {name: frozenset(paths) for name, paths in found.items()}
     return request.deciding(withdrawn=withdrawn, closes=request.clock.arrival)
+
+
+def _missing(request: Request, manifest: Manifest) -> list[Path]:
+    """Return the paths of the files that a state has taken in, and that are no longer in their inputs although these keep them."""
+    found = []
+    for name, given in request.spec.inputs.items():
+        entry = manifest.inputs.get(name)
+        if given.arrangement is not None or given.table or given.consumed == "forget" or entry is None:
+            continue
+        roots = places_of(given.path.value, request.base)
+        left = (file for file in entry.files if not (file.withdrawn or file.archived or file.forgotten))
+        found += [roots[0] / file.path for file in left if not any((root / file.path).exists() for root in roots)]
+    return found
 
 
 def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, InputFile]]]:

@@ -131,6 +131,10 @@ class RunOptions:
     """The time of new rows under the clock of arrivals, a timestamp in UTC after that of the last run; default: the present time."""
     withdraw: Sequence[Path] = ()
     """Files of inputs that earlier runs took in: they are taken back before anything is read; under the clock of events no time is closed then."""
+    withdraw_missing: bool = False
+    """True: files that earlier runs took in and that are gone are taken back, too."""
+    strict: bool = False
+    """True: a file to withdraw that no run has read is an error, also if others were read."""
     reopen: str | None = None
     """The time to which the run takes the state back: the times from it on are open again. Nothing else is done."""
     budget: Mapping[str, str] | None = None

@@ -421,3 +421,22 @@ def test_of_a_record_that_was_withdrawn_nobody_says_that_there_was_none(upsert):
     upsert.write("in/3.csv", csv((4, "d")))
     ran(upsert, "run")
     assert "by the inputs as they are now\n" in ran(upsert, "why", "a", "k=3", code=1).err
+
+
+def test_all_files_that_are_gone_go_at_once(upsert):
+    assert "no file that was read is missing" in ran(upsert, "retract", "--missing", code=0).err
+    for name in ("1.csv", "2.csv"):
+        (upsert.folder / "in" / name).unlink()
+    upsert.write("in/3.csv", csv((4, "d")))
+    summary = json.loads(ran(upsert, "retract", "--missing", "-o", "json").out)
+    assert summary["withdrawn"] == {"a": ["1.csv", "2.csv"]}
+    assert contents(upsert.folder / "out") == {(4, "d"): 1}
+    assert "name files to withdraw, or state --missing" in ran(upsert, "retract", code=2).err
+
+
+def test_a_strict_call_withdraws_nothing_if_a_file_was_not_read(upsert):
+    before = files(upsert.folder)
+    assert "no run has read this file" in ran(upsert, "retract", "in/2.csv", "in/9.csv", "--strict", code=3).err
+    assert files(upsert.folder) == before
+    assert "no run has read this file" in ran(upsert, "retract", "in/2.csv", "in/9.csv").err
+    assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
