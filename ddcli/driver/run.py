@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec, Protocol
 
 from ddcli.driver.libraries import map_ahead
 from ddcli.driver.tables import (
@@ -56,17 +56,21 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-def with_options(
-    _options: Callable[P, RunOptions],
-) -> Callable[[Callable[[Path | str, RunOptions], RunSummary]], Callable[Concatenate[Path | str, P], RunSummary]]:
-    """Return a decorator that has a function take the options of a run as keywords."""
+class WithOptions(Protocol[P]):
+    """A function of a pipeline file that takes the options of a run as keywords."""
 
-    def keywords(
-        function: Callable[[Path | str, RunOptions], RunSummary],
-    ) -> Callable[Concatenate[Path | str, P], RunSummary]:
+    def __call__(self, path: Path | str, *args: P.args, **options: P.kwargs) -> RunSummary: ...
+
+
+def with_options(
+    options: Callable[P, RunOptions],
+) -> Callable[[Callable[[Path | str, RunOptions], RunSummary]], WithOptions[P]]:
+    """Return a decorator that has a function take these options as keywords."""
+
+    def keywords(function: Callable[[Path | str, RunOptions], RunSummary]) -> WithOptions[P]:
         @wraps(function)
-        def called(path: Path | str, /, *args: P.args, **options: P.kwargs) -> RunSummary:
-            return function(path, _options(*args, **options))
+        def called(path: Path | str, *args: P.args, **given: P.kwargs) -> RunSummary:
+            return function(path, options(*args, **given))
 
         return called
 

@@ -92,6 +92,13 @@ def test_an_output_is_the_changes_of_the_result(orders):
     assert [line.split()[0] for line in result.err.splitlines()] == ["orders:", "read", "wrote", "state"]
 
 
+def test_the_library_takes_options_as_keywords_alone(orders):
+    assert run(path=orders.folder / "orders.yaml", dry_run=True).dry
+    for wrong in ({"args": ["state"]}, {"untill": "3"}):
+        with pytest.raises(TypeError, match="argument"):
+            run(orders.folder / "orders.yaml", *wrong.pop("args", []), **wrong)
+
+
 def test_a_second_run_reads_the_new_file_only(orders):
     orders("run", "orders.yaml")
     first = orders.folder / "orders/1.parquet"
@@ -219,6 +226,7 @@ def test_the_summary_as_json(orders):
         "dry": False,
         "rebuilt": {},
         "spark": None,
+        "replaced": {},
         "withdrawn": {},
         "reopened": None,
         "tables": {},
