@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time as clock
+import traceback
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,9 @@ class MysqlReader(ServerReader):
     def _explained(self, error: Exception) -> tuple[str, str | None] | None:
         from pymysql import Error
 
-        return (_problem(error), _hint(error)) if isinstance(error, Error | OSError) else None
+        if isinstance(error, Error | OSError):
+            return _problem(error), _hint(error)
+        return _strange_answer(error) if _is_raised_in_package(error) else None
 
 
 @contextmanager
@@ -210,6 +213,20 @@ def _place_of(uri: str) -> str:
 
 def _problem(error: Exception) -> str:
     return first_line(error, str(error.args[1]) if len(error.args) > 1 else None)
+
+
+def _is_raised_in_package(error: Exception) -> bool:
+    """Return whether an error comes from the code of the package: it checks hardly anything that a server sends."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].partition(".")[0] == "pymysql"
+
+
+def _strange_answer(error: Exception) -> tuple[str, str]:
+    """Return problem and hint of an answer that no query of ours has. The package sends no file to a server that asks for one."""
+    hint = "check that the input's `database` names a server that you trust"
+    if isinstance(error, RuntimeError) and "LOAD_LOCAL" in str(error):
+        return "the server asks for a file of this machine in place of an answer; no file was sent", hint
+    return "the server's answer is none of MySQL's protocol", hint
 
 
 def _hint(error: Exception) -> str | None:
