@@ -1,6 +1,7 @@
 """`dd why`: the updates of inputs that explain a record, traced back through the operators, and checked by a run over them alone.
 
 * absence: the reasons why a record is missing
+* bisection: the first failure of a condition on outputs, and its cause
 * changes: the reasons why a record changed at a time
 * contents: a collection at one time, searched by values
 * depth: recursion as deep as a loop has rounds

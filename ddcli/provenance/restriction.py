@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
-from ddcli.dataclass import dataclass
 from ddcli.plan import groupings, joins, logical, loops
 
 if TYPE_CHECKING:
@@ -27,11 +26,14 @@ EXACT = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64
 """Types of keys whose values are equal exactly if those of their columns in files are."""
 
 
-@dataclass(eq=False)
 class KeySet:
-    """The values that a column may have, in place of one value: those of the other side's key, at any time up to that of the question."""
+    """The values that a column may have, in place of one value: those of the other side's key, at any time up to that of the question.
 
-    values: pl.Series
+    It equals itself alone, in `repr` too.
+    """
+
+    def __init__(self, values: pl.Series) -> None:
+        self.values = values
 
 
 class ColumnReader(Protocol):

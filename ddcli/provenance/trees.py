@@ -1,4 +1,4 @@
-"""Explanations as trees for a person, and as JSON."""
+"""Explanations as trees for a person, bisections as lines, and both as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from ddcli.store.time_text import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import polars as pl
     from rich.text import Text
     from rich.tree import Tree
 
     from ddcli.provenance.absence import Missing
+    from ddcli.provenance.bisection import Bisection, Culprit
     from ddcli.provenance.explanation import Answer
     from ddcli.provenance.question import Explained
     from ddcli.provenance.reasons import Reason
@@ -28,6 +30,8 @@ SCOPES = {
 }
 
 
+SHOWN_ROWS = 3
+"""The rows of a query that a bisection's line shows."""
 DEEPEST = 100
 """The most levels of a tree that are shown; a derivation over hundreds of rounds has hundreds of levels."""
 CHANGES = {
@@ -261,4 +265,91 @@ def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -
         "why": missing.why or None,
         "hindrance": None if missing.hindrance is None else _reason(answer, missing.hindrance),
         "because": [_missing(answer, each, seen, depth + 1) for each in because],
+    }
+
+
+# --- bisections ---------------------------------------------------------------------------------------------------
+
+
+def bisection_lines(found: Bisection) -> Iterator[str]:
+    """Yield a bisection as lines for a person."""
+    yield f"fails at {found.at}: {_rows_text(found.now)}; before: {_rows_text(found.before)}  ({found.condition})"
+    if found.run is None:
+        yield "run: its record is gone; a state keeps those of the last runs"
+    else:
+        edited = "the pipeline file was as before"
+        if found.rebuilt:
+            edited = f"the pipeline file had been edited, so it computed anew: {', '.join(found.rebuilt)}"
+        yield f"run: commit {found.run.number}, begun {found.run.began}; {edited}"
+    for name, lines in _spans(found.culprits):
+        yield f"{name}: {lines}"
+    if found.without is not None:
+        them = "it" if len(found.culprits) == 1 else "them"
+        yield f"without {them} it would be {_rows_text(found.without)}"
+    if found.holds_again is not None:
+        yield f"it holds again from {found.holds_again} on"
+
+
+def _rows_text(rows: pl.DataFrame) -> str:
+    """Return the first rows of a query; of one value that alone."""
+    if rows.shape == (1, 1):
+        return shown_value(rows.item())
+    texts = [shown(row) for row in rows.head(SHOWN_ROWS).iter_rows(named=True)]
+    more = rows.height - len(texts)
+    return ", ".join(texts) + (f" and {more:,} more" if more else "") if texts else "no rows"
+
+
+def _spans(culprits: Iterable[Culprit]) -> Iterator[tuple[str, str]]:
+    """Yield each input with places of its updates: lines or rows that follow each other together, and a single update with its record."""
+    places: dict[tuple[str, str, str], list[int]] = {}
+    for each in culprits:
+        for place in each.at:
+            file, _, line = place.file.rpartition(":")
+            if place.row is not None:
+                places.setdefault((each.input, place.file, "row"), []).append(place.row)
+            elif line.isdigit():
+                places.setdefault((each.input, file, "line"), []).append(int(line))
+            else:
+                places.setdefault((each.input, place.file, ""), [])
+    for (name, file, unit), numbers in places.items():
+        if not unit:
+            yield name, file
+            continue
+        runs: list[list[int]] = []
+        for number in sorted(set(numbers)):
+            if runs and number == runs[-1][-1] + 1:
+                runs[-1].append(number)
+            else:
+                runs.append([number])
+        texts = [
+            f"{plural(len(run), unit)} {run[0]} to {run[-1]}" if len(run) > 1 else f"{unit} {run[0]}" for run in runs
+        ]
+        yield name, f"{file}, {', '.join(texts)}"
+
+
+def bisection_json(found: Bisection) -> dict[str, Any]:
+    """Return a bisection as JSON."""
+
+    def rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
+        return [{name: json_value(value) for name, value in row.items()} for row in frame.iter_rows(named=True)]
+
+    return {
+        "condition": found.condition,
+        "at": found.at,
+        "before": rows(found.before),
+        "now": rows(found.now),
+        "without": None if found.without is None else rows(found.without),
+        "run": None if found.run is None else {"number": found.run.number, "began": found.run.began},
+        "rebuilt": list(found.rebuilt),
+        "updates": [
+            {
+                "input": each.input,
+                "record": {name: json_value(value) for name, value in each.record.items()},
+                "diff": each.diff,
+                "at": [{"file": place.file, "row": place.row} for place in each.at],
+            }
+            for each in found.culprits
+        ],
+        "holds_again": found.holds_again,
+        "notes": found.notes,
     }

@@ -36,6 +36,7 @@ RUNNING: tuple[tuple[str, ...], ...] = (
     ("test", FILE),
     ("query", FILE, "last", "region=north"),
     ("why", FILE, "last", "region=north"),
+    ("bisect", FILE, "select * from o", "--bad", "count(*) > 0"),
     ("diff", FILE, "pipeline.yaml"),
     ("convert", FILE, "out/converted", "--input", "a"),
     ("state", "ls", FILE),
@@ -43,7 +44,7 @@ RUNNING: tuple[tuple[str, ...], ...] = (
     ("state", "gc", FILE),
 )
 WITHOUT_CODE = tuple(
-    (*command, "--no-code") for command in RUNNING if command[0] in {"run", "test", "query", "why", "diff"}
+    (*command, "--no-code") for command in RUNNING if command[0] in {"run", "test", "query", "why", "bisect", "diff"}
 )
 
 

@@ -11,6 +11,7 @@ from tests.bench import files, states, tpcds, tpch, triangles
 from tests.bench.batches import in_batches
 from tests.bench.commits import commits
 from tests.bench.differences import differences
+from tests.bench.explanations import bisect, why
 from tests.bench.files import size
 from tests.bench.lookups import lookups
 from tests.bench.loop_cases import LOOPS
@@ -99,6 +100,8 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "two-workers": states.workers,
     "state-on-disk": states.disk,
     "diff": differences,
+    "why": why,
+    "bisect": bisect,
     "query": lookups,
     "lookups": in_batches,
     "commits": commits,

@@ -15,6 +15,10 @@ from pyiceberg.catalog import load_catalog
 from ddcli.cli.main import cli
 
 READS = {
+    "bisect": [
+        "bisect shop.yaml 'select count(*) from log' --bad '> 0'",
+        "bisect base.yaml 'select 1 from plain' --good true -o json",
+    ],
     "check": ["check shop.yaml", "check base.yaml shop.yaml -o json", "check shop.yaml --budget work=change"],
     "completion": ["completion bash"],
     "diff": [

@@ -1,0 +1,457 @@
+"""`dd bisect`: the first time at which a condition on outputs fails, the run that made it fail, and the fewest input rows that did.
+
+The outputs' logs are fed to a dataflow of the query, once: the updates of its result are the times at which the condition may change, so
+nothing of the pipeline is computed. Then the log is taken back to the failing time, and changes are tried in memory: first the output records
+without whose change the condition would hold, then, for the input rows of that time that can matter to these records, by delta
+debugging, the rows without which it would: without any one of them it would still fail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import field
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.circuit.trial import Trial, as_of
+from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.tables import read_settled, tables_as_now
+from ddcli.driver.whole_inputs import before
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.progress import SILENT
+from ddcli.errors import DdError, UsageError
+from ddcli.expressions.statement import check_tables, query_text, read_statement, tables_of
+from ddcli.expressions.tree import quoted
+from ddcli.expressions.zones import in_zone
+from ddcli.job.functions import refuse_code
+from ddcli.job.request import newest_of, read_request
+from ddcli.plan import logical
+from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
+from ddcli.plan.relation import Relation
+from ddcli.plan.sql.context import Times
+from ddcli.plan.sql.statement import ORDER, bind_in_order
+from ddcli.provenance.inputs import Inputs, Where
+from ddcli.provenance.question import Question
+from ddcli.provenance.restriction import EXACT, KeySet, Restrictions
+from ddcli.sources.change_log import ChangeLog
+from ddcli.store.state.runs import RunRecord, read_runs
+from ddcli.store.time_text import format_time, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ddcli.engine.columns import Matrix
+    from ddcli.engine.progress import Progress
+    from ddcli.engine.times import Time
+    from ddcli.plan.node import Node
+
+VALUE, VERDICT = "value", "verdict"
+OPERATORS = ("<", ">", "=", "!", "is ", "in ", "in(", "between ", "like ", "not ")
+"""The beginnings of conditions on the value of the query's first column."""
+COUNT = "\0count"
+MOST_RECORDS = 10_000
+"""The most changed records of outputs whose input rows are looked for."""
+MOST_TRIALS = 1_000
+"""The most sets of rows that are tried."""
+
+
+class AlwaysHolds(DdError):
+    """The negative answer: the condition does not fail at any of the times."""
+
+    exit_code = 1
+
+
+@frozen
+class Culprit:
+    """Update of an input: its record, its diff, and its places in files."""
+
+    input: str
+    record: dict[str, Any]
+    diff: int
+    at: tuple[Where, ...]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The first failure of a condition on a query.
+
+    The rows of the query `before` the time `at`, `now`, and `without` the `culprits`, the fewest updates of inputs at that time that make it fail.
+    `run` is the record of the run that committed the time, if the state still has it; `holds_again` the next time at which the condition holds.
+    """
+
+    condition: str
+    at: str
+    before: pl.DataFrame
+    now: pl.DataFrame
+    run: RunRecord | None
+    culprits: tuple[Culprit, ...] = ()
+    without: pl.DataFrame | None = None
+    holds_again: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rebuilt(self) -> dict[str, Any]:
+        """Return the collections that the run computed anew, as the pipeline file had been edited before it."""
+        return dict(self.run.summary.get("rebuilt") or {}) if self.run is not None else {}
+
+
+def bisect(
+    path: Path,
+    query: str,
+    *,
+    good: str | None = None,
+    bad: str | None = None,
+    between: tuple[str, str] | None = None,
+    state: Path | None = None,
+    no_code: bool = False,
+    progress: Progress = SILENT,
+) -> Bisection:
+    """Return the first time at which a condition on a query over outputs fails after it held: `good` is not true of a row, or `bad` is of one.
+
+    A condition may begin with a comparison, `> 1000`, of the query's first column. `between` are the first and the last time that are searched.
+    Writes nothing and takes no lock. Raises AlwaysHolds if it does not fail.
+    """
+    if (good is None) == (bad is None):
+        problem = "a condition is needed" if good is None else "there are two conditions"
+        raise UsageError(problem, hint="state one condition, `--good` or `--bad`")
+    request = read_request(path, state)
+    refuse_code(request.spec, no_code=no_code)
+    manifest = newest_of(request)
+    if manifest is None:
+        raise UsageError(
+            "the state has no commit yet", place=str(request.state), hint="run the pipeline first: `dd run`"
+        )
+
+    def look() -> Bisection:
+        with tables_as_now(request, wanted=False) as now:
+            return _bisect(Inputs.of(now, taken=True), query, good, bad, between, progress)
+
+    try:
+        return read_settled(request, look)
+    finally:
+        progress.end()
+
+
+def _bisect(
+    inputs: Inputs, query: str, good: str | None, bad: str | None, between: tuple[str, str] | None, progress: Progress
+) -> Bisection:
+    if len(inputs.kinds) > 1:
+        raise UsageError("times with several coordinates have no first one", place=str(inputs.request.spec.path))
+    progress.begin("reading the outputs' logs")
+    search = _Search(inputs, query, good or bad or "", good=good is not None, between=between)
+    at, again = search.failure()
+    progress.begin("looking for the rows without which the condition would hold")
+    culprits, without, notes = search.culprits(at)
+    return Bisection(
+        condition=f"{'good' if good is not None else 'bad'}: {search.condition}",
+        at=format_time((at,), inputs.kinds),
+        before=search.rows(at - 1),
+        now=search.rows(at),
+        run=_run_of(read_runs(inputs.request.state), at, inputs),
+        culprits=culprits,
+        without=without,
+        holds_again=None if again is None else format_time((again,), inputs.kinds),
+        notes=notes,
+    )
+
+
+def _run_of(runs: Sequence[RunRecord], at: int, inputs: Inputs) -> RunRecord | None:
+    """Return the first run that closed a time; None if its record is gone, or may be."""
+    for run in runs:
+        upper, lower_bound = run.summary.get("upper"), run.summary.get("lower")
+        if upper is None:
+            return run
+        if parse_time(str(upper), inputs.time, "upper", "log's")[0] > at:
+            covered = lower_bound is None or parse_time(str(lower_bound), inputs.time, "lower", "log's")[0] <= at
+            return run if covered else None
+    return None
+
+
+class _Search:
+    """The dataflow of a query and a condition, fed with the logs of the outputs that the query names."""
+
+    def __init__(
+        self, inputs: Inputs, query: str, condition: str, *, good: bool, between: tuple[str, str] | None
+    ) -> None:
+        self.inputs, self.good = inputs, good
+        request = inputs.request
+        check_tables(query_text(query), request.outputs, "the outputs are")
+        names = {table.value for table in tables_of(read_statement(query_text(query)))}
+        self.logs = {name: ChangeLog.open(str(request.outputs[name]), Path.cwd()) for name in sorted(names)}
+        if not self.logs:
+            raise UsageError("the query reads no output", hint=f"outputs: {', '.join(request.outputs)}")
+        limits: list[int | None] = [parse_time(each, inputs.time, "--between", "log's")[0] for each in between or ()]
+        self.since, self.until = limits or [None, None]
+        sources = {name: logical.Source((), dict(log.columns), name) for name, log in self.logs.items()}
+
+        def bound(text: str) -> Relation:
+            times = Times(tuple(inputs.kinds), request.clock.arrival)
+            with in_zone(request.spec.timezone):
+                found, _ = bind_in_order(
+                    query_text(text), lambda name: Relation(sources[name]), lambda: [*sources.values()], times
+                )
+            return found
+
+        value = bound(query)
+        (first, *_) = (name for name in value.schema if not name.startswith(ORDER))
+        compared = condition.strip().lower().startswith(OPERATORS)
+        self.condition = f"{quoted(first)} {condition.strip()}" if compared else condition.strip()
+        verdict = bound(f"select ({self.condition}) as verdict from ({query}) as answer")  # noqa: S608 - it is the person's own query
+        if str(verdict.schema["verdict"].required()) != "bool":
+            raise UsageError(
+                f"the condition `{self.condition}` is {verdict.schema['verdict'].required()}, not true or false"
+            )
+        self.trial = Trial(lower(Graph({VALUE: value.node, VERDICT: verdict.node})), inputs.kinds, inputs.pool)
+        upper = () if self.until is None else before((self.until,)).elements
+        self.fed = {}
+        for name, layout in self.trial.layouts.items():
+            slices = self.logs[name].reader.take(layout.names, None, upper).slices
+            parts = [piece.matrix(layout, inputs.pool) for piece in slices]
+            nothing = np.empty((0, layout.width + 2), np.int64)
+            self.fed[name] = parts[0] if len(parts) == 1 else np.concatenate([nothing, *parts])
+        self.tick = max((int(matrix[:, -2].max()) for matrix in self.fed.values() if len(matrix)), default=0) + 1
+        self.history = self.trial.close(before((self.tick,)), self.fed)
+
+    # --- the time of the failure ------------------------------------------------------------------------------------
+
+    def failure(self) -> tuple[int, int | None]:
+        """Return the first time at which the condition fails after it held, and the next time at which it holds again, if there is one."""
+        failed: int | None = None
+        held, fails = not self.good, False  # a query without rows has none that is bad
+        for time, fails in self._verdicts():
+            inside = self.since is None or time > self.since
+            if failed is None and fails and held and inside:
+                failed = time
+            elif failed is not None and not fails:
+                return failed, time
+            held = held or not fails
+        if failed is not None:
+            return failed, None
+        if not held:
+            raise AlwaysHolds(f"the condition `{self.condition}` has never held", hint="choose one that held at first")
+        raise AlwaysHolds(f"the condition `{self.condition}` does not fail", hint="`--between` limits the times")
+
+    def _verdicts(self) -> Iterator[tuple[int, bool]]:
+        """Yield the times at which the condition's result changes, in order, with whether it fails there."""
+        matrix = self.history[VERDICT]
+        matrix = matrix[np.argsort(matrix[:, -2], kind="stable")]
+        values = decode(matrix, self.trial.outputs[VERDICT], self.inputs.pool).to_series().to_list()
+        counts = Counter[bool | None]()
+        for time, rows in groupby(
+            zip(values, matrix[:, -2].tolist(), matrix[:, -1].tolist(), strict=True), itemgetter(1)
+        ):
+            for value, _, diff in rows:
+                counts[value] += diff
+            yield time, self._failing({value for value, count in counts.items() if count > 0})
+
+    def _fails(self, time: int) -> bool:
+        return self._failing({value for (value,) in self._rows(VERDICT, (time,)).iter_rows()})
+
+    def _failing(self, verdicts: set[bool | None]) -> bool:
+        return not verdicts <= {True} if self.good else True in verdicts
+
+    def _rows(self, output: str, time: Time) -> pl.DataFrame:
+        matrix = as_of(self.history[output], 1, time)
+        return decode(matrix[matrix[:, -1] > 0], self.trial.outputs[output], self.inputs.pool)
+
+    def rows(self, at: int) -> pl.DataFrame:
+        """Return the rows of the query at a time."""
+        found = self._rows(VALUE, (at,))
+        return found.select([name for name in found.columns if not name.startswith(ORDER)])
+
+    # --- the rows ---------------------------------------------------------------------------------------------------
+
+    def _moved(self, changes: Mapping[str, Matrix]) -> int:
+        """Feed changes of the logs, `[data lanes | count]`, at a new time, and return it."""
+        self.tick += 1
+        fed = {}
+        for name, layout in self.trial.layouts.items():
+            change = changes.get(name, np.empty((0, layout.width + 1), np.int64))
+            fed[name] = np.ascontiguousarray(np.insert(change, layout.width, self.tick, axis=1))
+        found = self.trial.close(before((self.tick,)), fed)
+        self.history = {name: np.concatenate([matrix, found[name]]) for name, matrix in self.history.items()}
+        return self.tick
+
+    def _holds_with(self, changes: Mapping[str, Matrix]) -> bool:
+        """Return whether the condition would hold with changes of the logs."""
+        held = not self._fails(self._moved(changes))
+        self._moved({name: _negated(matrix) for name, matrix in changes.items()})
+        return held
+
+    def culprits(self, at: int) -> tuple[tuple[Culprit, ...], pl.DataFrame | None, list[str]]:
+        """Return the fewest updates of inputs at a time without which the condition would hold, the query's rows without them, and notes."""
+        later = {name: matrix[matrix[:, -2] > at] for name, matrix in self.fed.items()}
+        self._moved({name: _negated(np.delete(matrix, -2, axis=1)) for name, matrix in later.items()})
+        changed = [change for name in self.logs for change in self._changed(name, at)]
+        tries = _Tries()
+        records = tries.least(changed, lambda some: self._holds_with(self._undone(some)))
+        if len(records) > MOST_RECORDS:
+            return (
+                (),
+                None,
+                [f"{len(records):,} records of the outputs changed together: no few rows of the inputs explain them"],
+            )
+        effects = [
+            _Effect(self, some, at) for name in self.logs if (some := [each for each in records if each.log == name])
+        ]
+        rows = list(dict.fromkeys(row for effect in effects for row in effect.rows))
+
+        def without(some: Sequence[Row]) -> dict[str, Matrix]:
+            left = set(some)
+            parts: dict[str, list[Matrix]] = {}
+            for effect in effects:
+                parts.setdefault(effect.log, []).append(effect.without(left))
+            return {name: np.concatenate(each) for name, each in parts.items()}
+
+        if not rows or not self._holds_with(without(rows)):
+            return (
+                (),
+                None,
+                ["no rows of the inputs at that time make the difference: the pipeline file, or time alone, does"],
+            )
+        least = tries.least(rows, lambda some: self._holds_with(without(some)))
+        notes = [] if tries.left else [f"there may be fewer: only {MOST_TRIALS:,} sets of rows were tried"]
+        shown = self.rows(self._moved(without(least)))
+        return self._placed(least, effects), shown, notes
+
+    def _changed(self, name: str, at: int) -> list[Change]:
+        """Return the changes of an output at a time; a record and the one that took its place are one change, as the same input rows matter to both."""
+        log = self.logs[name]
+        frame = log.between(((at,),), before((at,)).elements, log.reader.scan()).collect()
+        node = self.inputs.relations[self.inputs.request.spec.outputs[name].source.value].node
+        by = [column for column in log.columns if _restricts(node, column)]
+        groups = frame.group_by(by, maintain_order=True) if by else [((), frame)]
+        return [
+            Change(name, dict(zip(by, key, strict=True)), rows, self.lanes(name, rows, rows[log.diff].to_numpy()))
+            for key, rows in groups
+        ]
+
+    def _undone(self, changes: Sequence[Change]) -> dict[str, Matrix]:
+        """Return the changes of the logs that take these back."""
+        parts: dict[str, list[Matrix]] = {}
+        for each in changes:
+            parts.setdefault(each.log, []).append(_negated(each.lanes))
+        return {name: np.concatenate(found) for name, found in parts.items()}
+
+    def lanes(self, name: str, frame: pl.DataFrame, counts: np.ndarray[Any, Any]) -> Matrix:
+        """Return records as `[data lanes | count]` in the columns of a log that the query reads."""
+        layout = self.trial.layouts[name]
+        data = (
+            encode(frame.select(layout.names), layout, self.inputs.pool)
+            if layout.width
+            else np.empty((len(counts), 0), np.int64)
+        )
+        return np.ascontiguousarray(np.column_stack([data, counts]))
+
+    def _placed(self, rows: Sequence[Row], effects: Sequence[_Effect]) -> tuple[Culprit, ...]:
+        """Return updates of inputs with their places in files."""
+        found = []
+        for name in dict.fromkeys(name for name, _ in rows):
+            source = next(effect.question.sources[name] for effect in effects if name in effect.question.sources)
+            width = Layout(source.schema).width + 2
+            wanted = np.stack([np.frombuffer(data, np.int64) for of, data in rows if of == name]).reshape(-1, width)
+            places = self.inputs.places(name, source, wanted)
+            for row, (record, _, diff) in zip(wanted, self.inputs.show(source, wanted), strict=True):
+                found.append(Culprit(name, record, diff, tuple(places[row.tobytes()])))
+        return tuple(found)
+
+
+Row = tuple[str, bytes]
+"""An update of an input: the input's name, and the bytes of the update's lanes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """The updates at a time of the records of an output's log that have one key."""
+
+    log: str
+    key: dict[str, Any]
+    frame: pl.DataFrame
+    lanes: Matrix
+
+
+class _Effect:
+    """The input rows of a time that can matter to changed records of an output, and those records without some of the rows."""
+
+    def __init__(self, search: _Search, changes: Sequence[Change], at: int) -> None:
+        self.search, self.log = search, changes[0].log
+        self.keys = pl.concat([change.frame.select(*change.key) for change in changes]).unique()
+        node = search.inputs.relations[search.inputs.request.spec.outputs[self.log].source.value].node
+        values: dict[str, Any] = {}
+        for name, value in changes[0].key.items():
+            different = self.keys[name].unique()
+            if len(different) == 1:
+                values[name] = value
+            elif str(node.schema[name].required()) in EXACT and not different.null_count():
+                values[name] = KeySet(different)
+        self.question = question = Question(search.inputs, node, values, (at,), 1)
+        self.rows = [
+            (name, row.tobytes()) for name, matrix in question.fed.items() for row in matrix[matrix[:, -2] == at]
+        ]
+        self.now = self._records(set())
+
+    def without(self, rows: set[Row]) -> Matrix:
+        """Return the change of the log's records if these rows were not there."""
+        return kernels.consolidate(np.concatenate([self._records(rows), _negated(self.now)]))
+
+    def _records(self, without: set[Row]) -> Matrix:
+        question, at = self.question, self.question.time[0]
+        fed = {}
+        for name, matrix in question.fed.items():
+            kept = np.ones(len(matrix), np.bool_)
+            for number in np.flatnonzero(matrix[:, -2] == at).tolist() if without else ():
+                kept[number] = (name, matrix[number].tobytes()) not in without
+            fed[name] = matrix[kept]
+        contents = question.contents_in(fed, question.facts)
+        frame = contents.frame().with_columns(pl.Series(COUNT, contents.matrix[:, -1]))
+        if self.keys.width:
+            frame = frame.join(self.keys, on=self.keys.columns, how="semi", nulls_equal=True)
+        return self.search.lanes(self.log, frame, frame[COUNT].to_numpy())
+
+
+class _Tries:
+    """The sets of elements that are tried, up to a bound: delta debugging."""
+
+    def __init__(self) -> None:
+        self.left = MOST_TRIALS
+
+    def least(self, elements: list[Any], works: Callable[[list[Any]], bool]) -> list[Any]:
+        """Return some of the elements that work, of which none can be left out; of all it is known that they do."""
+        parts = 2
+        while len(elements) > 1 and self.left:
+            size = -(-len(elements) // parts)
+            chunks = [elements[at : at + size] for at in range(0, len(elements), size)]
+            rests = [[each for other in chunks if other is not chunk for each in other] for chunk in chunks]
+            for tried, finer in ((chunks, 2), (rests if len(chunks) > 2 else [], max(parts - 1, 2))):
+                found = next((some for some in tried if self._works(some, works)), None)
+                if found is not None:
+                    elements, parts = found, finer
+                    break
+            else:
+                if parts >= len(elements):
+                    break
+                parts = min(2 * parts, len(elements))
+        return elements
+
+    def _works(self, some: list[Any], works: Callable[[list[Any]], bool]) -> bool:
+        self.left = max(0, self.left - 1)
+        return self.left > 0 and works(some)
+
+
+def _restricts(node: Node, column: str) -> bool:
+    """Return whether a value of a column restricts the input rows that can matter to a record."""
+    found = Restrictions(node, {column: column})
+    return any(values for alternatives in found.sources.values() for values in alternatives)
+
+
+def _negated(matrix: Matrix) -> Matrix:
+    taken = np.array(matrix, np.int64)
+    taken[:, -1] *= -1
+    return taken

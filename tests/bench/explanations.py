@@ -1,0 +1,95 @@
+"""The cases of `dd why` and `dd bisect`: the rows of one group among many, and the rows of one hour in a year that made a sum wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tests.bench.files import Program, figure, side_by_side, size
+from tests.bench.processes import dd, measure
+from tests.bench.table import Asked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.bench.files import Session
+    from tests.bench.table import Figure
+
+CITIES, EACH = 750, 100
+"""Cities, and customers of each."""
+HOURS, WRONG = 8_760, 7_000
+"""The hours of a year, and the one with wrong rows."""
+PLACED = """\
+name: placed
+inputs:
+  orders: {path: in/orders/, columns: {order: int64, customer: int64, amount: int64}}
+  customers: {path: in/customers/, columns: {customer: int64, city: string}}
+collections:
+  by_city:
+    from: orders
+    apply:
+      - join: {with: customers, 'on': [customer]}
+      - reduce: {by: [city], n: count(*), total: sum(amount)}
+outputs: {by_city: out/}
+"""
+SALES = """\
+name: sales
+inputs: {orders: {path: in/orders/, columns: {order: int64, region: string, amount: int64}}}
+collections: {sales: {from: orders, apply: [{filter: amount <> 0}]}}
+outputs: {sales: out/}
+"""
+
+
+def why(session: Session) -> list[Figure]:
+    """Explain a group of 2 300 of 1.7 M orders (of ten million rows), by the customers of one city."""
+    rows, folder = session.rows * 17 // 100, session.place("why")
+    rng = np.random.default_rng(1)
+    customers = np.arange(CITIES * EACH)
+    _write(folder, "customers", {"customer": customers, "city": [f"city {at % CITIES}" for at in customers]})
+    customer = rng.integers(0, len(customers), rows)
+    _write(folder, "orders", {"order": np.arange(rows), "customer": customer, "amount": rng.integers(1, 1_000, rows)})
+    pipeline = _run(folder, PLACED)
+    measured = side_by_side({"dd": Program(dd("why", pipeline, "by_city", "city=city 7", "-o", "json"))}, session.runs)
+    answer = json.loads(measured["dd"][0].stdout)
+    expected = int((customer % CITIES == 7).sum()) + EACH
+    if answer["read"] != expected:
+        raise AssertionError(f"dd why read {answer['read']} rows, not the {expected} of the group")
+    title = f"dd why, a group of {size(expected)} of {size(rows)} orders, through a join"
+    return [figure(title, measured, Asked(seconds=2), {}, full=session.full)]
+
+
+def bisect(session: Session) -> list[Figure]:
+    """Find four wrong rows in a year of hourly times."""
+    rows, folder = session.rows, session.place("bisect")
+    rng = np.random.default_rng(1)
+    hours, amounts = np.sort(rng.integers(0, HOURS, rows)), rng.integers(1, 100, rows)
+    regions = rng.integers(0, 5, rows)
+    wrong = np.flatnonzero(hours >= WRONG)[:4]
+    amounts[wrong], regions[wrong] = -100 * rows, 2
+    names = np.array(["north", "south", "east", "west", "middle"])
+    _write(folder, "orders", {"order": np.arange(rows), "region": names[regions], "amount": amounts}, hours)
+    pipeline = _run(folder, SALES)
+    query = "select sum(amount) from sales where region = 'east'"
+    measured = side_by_side({"dd": Program(dd("bisect", pipeline, query, "--good", "> 0", "-o", "json"))}, session.runs)
+    found = {each["record"]["order"] for each in json.loads(measured["dd"][0].stdout)["updates"]}
+    if not found or not found <= set(wrong.tolist()):
+        raise AssertionError(f"dd bisect found {found}, not some of {wrong}")
+    title = f"dd bisect, {size(rows)} rows of {size(HOURS)} hours"
+    return [figure(title, measured, Asked(seconds=5), {}, full=session.full)]
+
+
+def _write(folder: Path, name: str, columns: dict[str, object], times: np.ndarray | int = 0) -> None:
+    place = folder / "in" / name
+    place.mkdir(parents=True)
+    frame = pl.DataFrame(columns).with_columns(time=pl.lit(0) if isinstance(times, int) else pl.Series(times), diff=1)
+    frame.with_columns(pl.col("time", "diff").cast(pl.Int64)).write_parquet(place / "1.parquet")
+
+
+def _run(folder: Path, text: str) -> Path:
+    pipeline = folder / "pipeline.yaml"
+    pipeline.write_text(text, encoding="utf-8")
+    measure(dd("run", pipeline, "-q"))
+    return pipeline

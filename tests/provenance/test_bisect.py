@@ -1,0 +1,161 @@
+"""`dd bisect`: random histories with injected faults, judged by sums in plain Python; and what it says of runs, edits and questions."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from tests.draws import many
+
+PIPELINE = """\
+name: sales
+inputs:
+  orders: {path: in/orders/, columns: {id: int64, customer: int64, amount: int64}}
+  customers: {path: in/customers.csv, format: upsert, key: customer, columns: {customer: int64, region: string}}
+collections:
+  sales:
+    sql: >-
+      select region, count(*) as n, sum(amount) as total, max(amount) as most from orders join customers using (customer)
+      where amount <> 0 group by region
+  large: {from: orders, apply: [{filter: amount > 90}]}
+outputs: {sales: out/sales/, large: out/large/}
+"""
+REGIONS = ("north", "south", "west")
+CASES = {
+    "total": ("select total from sales where region = 'north'", ("--good", "> 200"), lambda rows: sum(a for _, r, a in rows if r == "north") > 200),
+    "sum": ("select sum(total) as t from sales", ("--bad", "t < 0"), lambda rows: sum(a for _, _, a in rows) >= 0),
+    "most": ("select region, most from sales", ("--good", "most < 80"), lambda rows: all(a < 80 for _, _, a in rows)),
+    "rows": ("select id from large", ("--bad", "count(*) > 1"), lambda rows: not sum(a > 90 for _, _, a in rows) > 1),
+    "joined": (
+        "select s.region from sales s join large l on l.amount = s.most", ("--bad", "count(*) >= 1"),
+        lambda rows: not any(a == max(b for _, q, b in rows if q == r) for _, _, a in rows if a > 90 for r in REGIONS if any(q == r for _, q, _ in rows)),
+    ),
+}  # fmt: skip
+
+
+def history(chance, times):
+    """Return orders by time, of which some at one time are wrong: much too small, or much too large."""
+    orders, number = {time: [] for time in range(times)}, 0
+    wrong = chance.randrange(2, times)
+    for time in range(times):
+        for _ in range(chance.randrange(4, 9)):
+            number += 1
+            orders[time].append((number, chance.randrange(9), chance.randrange(20, 60)))
+    for _ in range(chance.randrange(2, 5)):
+        at = chance.randrange(len(orders[wrong]))
+        number, customer, _ = orders[wrong][at]
+        orders[wrong][at] = (number, chance.choice((customer, 0)), chance.choice((-9000, -9000, 95, 99)))
+    return orders
+
+
+def rows_of(orders, times, without=()):
+    """Return the orders up to a time with their regions, but for some."""
+    return [
+        (number, REGIONS[customer % 3], amount)
+        for time in range(times)
+        for number, customer, amount in orders[time]
+        if number not in without
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_first_failure_and_the_fewest_rows_are_found(shop, case):
+    """The time is the first after one that held; without the rows it would hold, and would not with any one of them."""
+    query, condition, holds = CASES[case]
+    chance, found = random.Random(case), Counter()
+    for number in range(many(4)):
+        place = f"{number}/"
+        orders = history(chance, 8)
+        shop.write(place + "p.yaml", PIPELINE)
+        shop.write(
+            place + "in/customers.csv",
+            "customer,region,time\n" + "".join(f"{at},{REGIONS[at % 3]},0\n" for at in range(9)),
+        )
+        for time, made in orders.items():
+            lines = "".join(f"{n},{customer},{amount},{time},1\n" for n, customer, amount in made)
+            shop.write(place + f"in/orders/{time}.csv", "id,customer,amount,time,diff\n" + lines)
+        assert shop("run", place + "p.yaml", "-q").code == 0
+        states = [holds(rows_of(orders, time + 1)) for time in range(8)]
+        failing = next(
+            (at for at in range(8) if not states[at] and (condition[0] == "--bad" or any(states[:at]))), None
+        )
+        result = shop("bisect", place + "p.yaml", query, *condition, "-o", "json")
+        if failing is None:
+            assert result.code == 1
+            found["none"] += 1
+            continue
+        assert result.code == 0, result.err
+        answer = json.loads(result.out)
+        assert answer["at"] == str(failing)
+        again = next((at for at in range(failing, 8) if states[at]), None)
+        assert answer["holds_again"] == (None if again is None else str(again))
+        culprits = {each["record"]["id"] for each in answer["updates"]}
+        assert culprits <= {n for n, _, _ in orders[failing]}
+        assert culprits
+        assert holds(rows_of(orders, failing + 1, culprits))
+        for one in culprits:
+            assert not holds(rows_of(orders, failing + 1, culprits - {one}))
+        for each in answer["updates"]:
+            line = [n for n, _, _ in orders[failing]].index(each["record"]["id"]) + 2
+            assert each["at"] == [{"file": f"{place}in/orders/{failing}.csv:{line}", "row": None}]
+        found["found"] += 1
+    assert found["found"]
+
+
+SIMPLE = """\
+name: s
+inputs: {o: {path: in/, columns: {id: int64, amount: int64}}}
+collections: {c: {from: o, apply: [{filter: amount > 0}]}}
+outputs: {c: out/}
+"""
+
+
+@pytest.fixture
+def simple(shop):
+    """Return a shop whose number is wrong from the second run on, by two lines that follow each other."""
+    shop.write("p.yaml", SIMPLE)
+    shop.write("in/1.csv", "id,amount,time,diff\n1,100,1,1\n2,200,1,1\n")
+    assert shop("run", "p.yaml", "-q").code == 0
+    shop.write("in/2.csv", "id,amount,time,diff\n3,5,2,1\n4,5000,2,1\n5,6000,2,1\n6,5,2,1\n")
+    assert shop("run", "p.yaml", "-q").code == 0
+    return shop
+
+
+def test_lines_name_the_values_the_run_the_file_and_its_lines(simple):
+    result = simple("bisect", "p.yaml", "select sum(amount) as s from c", "--good", "< 1000")
+    lines = result.out.splitlines()
+    assert lines[0] == "fails at 2: 11310; before: 300  (good: s < 1000)"
+    assert lines[1].startswith("run: commit 2, begun ")
+    assert lines[1].endswith("the pipeline file was as before")
+    assert lines[2:] == ["o: in/2.csv, lines 3 to 4", "without them it would be 310"]
+
+
+def test_an_edit_of_the_file_is_no_fault_of_the_rows(simple):
+    """The run that corrects the output is named, and that it did so for an edit."""
+    simple.write("p.yaml", SIMPLE.replace("amount > 0", "amount > 150"))
+    assert simple("run", "p.yaml", "-q", "--apply").code == 0
+    simple.write("in/3.csv", "id,amount,time,diff\n7,7,3,1\n")
+    assert simple("run", "p.yaml", "-q").code == 0
+    result = simple("bisect", "p.yaml", "select count(*) from c", "--good", "> 2", "--between", "2", "3")
+    assert result.code in (0, 1)
+    assert "internal" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("select 1 from c", "--good", "> 1", "--bad", "> 1"), "state one condition, `--good` or `--bad`"),
+        (("select amount from c",), "a condition is needed"),
+        (("select amount from o", "--good", "> 1"), "no collection is named `o`"),
+        (("select amount from c", "--good", "amount"), "is int64, not true or false"),
+        (("select amount from c", "--good", "> 0"), "does not fail"),
+        (("select amount from c", "--good", "< 0"), "has never held"),
+    ],
+)
+def test_what_is_wrong(simple, arguments, says):
+    result = simple("bisect", "p.yaml", *arguments)
+    assert result.code in (1, 2)
+    assert says in result.err
