@@ -143,7 +143,7 @@ def run_aside(
 ) -> Manifest:
     """Run a pipeline from nothing, with its state and outputs in a new folder, and return its commit.
 
-    `earlier` are the files of its inputs that states know, such as archived ones. The run moves no file to an archive: only a run of
+    Checks stop nothing: their violations are compared like any output. `earlier` are the files of its inputs that states know, such as archived ones. The run moves no file to an archive: only a run of
     the pipeline's own state does. Raises InputError if the inputs have no rows.
     """
     from ddcli.driver.execute import execute
@@ -160,7 +160,7 @@ def run_aside(
         outputs={name: real(_output(folder, name)) for name in spec.outputs},
         claims=False,
         resources=request.resources.limited(memory, engine="local"),
-    ).deciding(earlier=earlier)
+    ).deciding(earlier=earlier, accepts=dict.fromkeys(spec.checks, "a comparison"))
     with State.open(request.state, request.outputs) as opened:
         execute(update_mirrors(request, opened), opened.manifest, opened)
         committed = opened.manifest

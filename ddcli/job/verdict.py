@@ -127,7 +127,7 @@ def verdicts_of(spec: Spec, manifest: Manifest, now: int) -> dict[str, Verdict]:
             violations=entry["violations"],
             new=None,
             problems=problems,
-            accepted=entry.get("accepted"),
+            accepted=None if check.kind == "fresh" else entry.get("accepted"),
         )
     return found
 

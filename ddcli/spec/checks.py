@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,8 @@ AGE = Words("a length of time", r"\d+ ?(" + "|".join(LENGTHS) + ")", "for exampl
 OF = Words("the name of an input, a collection or an output")
 AGGREGATE = Words("an aggregate")
 BOUND = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e\d+)?)(%?)")
+LONGEST = 120
+"""The bytes of a check's name, at most: the directory of its log has it."""
 REMOVED = "removed"
 """The measure of a `change` that counts the retractions that a commit writes to an output's log."""
 
@@ -203,6 +206,9 @@ def expanded(found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks
         try:
             title = each.name.value if each.name else _default_name(each)
             name = Text(_identifier(title), each.name.span if each.name else each.span)
+            if len(name.value.encode()) > LONGEST:
+                problem = f"its name has more than {LONGEST} bytes"
+                raise notes.refuse(each.place, problem, name.span, "a directory has this name: give it a shorter one")
             if not name.value or name.value in taken:
                 problem = (
                     f"its name, {name.value!r}, is taken, at {taken[name.value]}"
@@ -265,7 +271,10 @@ def _default_name(check: _Check) -> str:
         columns = [column.value for column, _ in check.argument]
     elif check.kind == "row":
         columns = [check.argument.value]
-    return "_".join([*([check.of.value] if check.of else []), check.kind, *columns])
+    name = "_".join([*([check.of.value] if check.of else []), check.kind, *columns])
+    if len(name.encode()) <= LONGEST:
+        return name
+    return f"{name[: LONGEST // 4]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _refuse_quarantine(check: _Check, inputs: set[str], notes: Notes) -> None:

@@ -36,7 +36,7 @@ def checked(shop):
 
     shop.checks, shop.order = write, order
     shop.write("people/1.csv", "pid,city\n1,Rome\n2,Oslo\n")
-    order("1", (1, 1, 10, "2026-01-01T00:00"), (2, 2, 20, "2026-01-01T01:00"))
+    order("1", (1, 1, 10, "2024-01-01T00:00"), (2, 2, 20, "2024-01-01T01:00"))
     return shop
 
 
@@ -126,7 +126,7 @@ def test_reports(checked):
     error = json.loads((checked.folder / "s.json").read_text())["error"]
     assert error["exit_code"] == 7
     assert [(each["title"], each["violations"], each["first"]) for each in error["checks"]] == [
-        ("orders_row_amount_20", 1, ["{id: 2, person: 2, amount: 20, at: 2026-01-01 01:00:00}"])
+        ("orders_row_amount_20", 1, ["{id: 2, person: 2, amount: 20, at: 2024-01-01 01:00:00}"])
     ]
     assert "orders_unique_id: no run has judged it" in checked("checks", "p.yaml").out
     summary = checked("run", "p.yaml", "--accept", "orders_row_amount_20", "--reason", "x", "-o", "json")
@@ -177,7 +177,7 @@ def test_other_columns_of_violations(checked):
         ["{row: amount < 20, of: orders, otherwise: warn}"], BASE.replace(", at:", ', at: "datetime[us]?", more:')
     )
     checked.write(
-        "orders/1.csv", HEAD.replace("at", "at,more") + "1,1,10,2026-01-01T00:00,\n2,2,20,2026-01-01T01:00,\n"
+        "orders/1.csv", HEAD.replace("at", "at,more") + "1,1,10,2024-01-01T00:00,\n2,2,20,2024-01-01T01:00,\n"
     )
     assert checked("run", "p.yaml", "--full-refresh", "all", "--rewrite", "orders").code == 0
     log = checked.folder / ".dd/p/logs/orders_row_amount_20"
@@ -207,10 +207,10 @@ def test_fresh_rows(checked):
     checked.checks(["{fresh: {max(at): 2h}, of: orders}", "{fresh: {max(at): 100 days}, of: people}"])
     assert "no column is named `at`" in checked("check", "p.yaml").err
     checked.checks(["{fresh: {max(at): 2h}, of: orders}"])
-    assert "max(at) is 3 hours old, more than 2h" in left_alone(checked, "--now", "2026-01-01T04:00")
-    assert checked("run", "p.yaml", "--now", "2026-01-01T03:00").code == 0
-    assert checked("run", "p.yaml", "--now", "2026-01-01T03:00:00.1").code == 7  # nothing is new, and it is too old
-    assert checked("checks", "p.yaml", "--now", "2026-01-01T03:00").code == 0
+    assert "max(at) is 3 hours old, more than 2h" in left_alone(checked, "--now", "2024-01-01T04:00")
+    assert checked("run", "p.yaml", "--now", "2024-01-01T03:00").code == 0
+    assert checked("run", "p.yaml", "--now", "2024-01-01T03:00:00.1").code == 7  # nothing is new, and it is too old
+    assert checked("checks", "p.yaml", "--now", "2024-01-01T03:00").code == 0
     assert "max(at) is" in checked("checks", "p.yaml").out
 
 
@@ -227,6 +227,28 @@ def test_commands_that_describe_a_state(checked):
     assert checked("why", "p.yaml", "orders_unique_id", "id=1").code == 1
     assert checked("reset", "p.yaml", "--outputs", "--yes").code == 0
     assert checked("run", "p.yaml").code == 0
+
+
+def test_versions_are_compared_by_their_violations(checked):
+    checked.checks(["{row: amount < 20, of: orders, name: small}"])
+    (checked.folder / "q.yaml").write_text(
+        (checked.folder / "p.yaml").read_text().replace("amount < 20", "amount < 10")
+    )
+    result = checked("diff", "p.yaml", "q.yaml")
+    assert result.code == 1, result.err
+    assert "small" in result.out
+
+
+def test_long_names(checked):
+    checked.checks(
+        [
+            f"{{row: {' and '.join(['amount < 20'] * 50)}, of: orders, otherwise: warn}}",
+            f"{{name: {'x' * 200}, unique: [id], of: orders}}",
+        ]
+    )
+    assert "its name has more than 120 bytes" in checked("check", "p.yaml").err
+    checked.checks([f"{{row: {' and '.join(['amount < 20'] * 50)}, of: orders, otherwise: warn}}"])
+    assert "1 violation" in checked("run", "p.yaml").err
 
 
 def test_removed_rows(shop):
