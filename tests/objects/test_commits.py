@@ -18,7 +18,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import write_progress
 from ddcli.store.scratch.attempt import Attempt
-from ddcli.store.state import batch_lists, manifest
+from ddcli.store.state import batch_lists, bundles, manifest
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, OutputEntry
@@ -157,6 +157,19 @@ def test_batches_of_a_bundle_are_read_together(place):
     path.unlink()
     with pytest.raises(StateError, match="can't be read"):
         read_all(state, made, OpenBundles())
+
+
+def test_what_is_left_in_a_bundle_is_moved_in_few_requests(place, monkeypatch):
+    monkeypatch.setattr(bundles, "SLACK", 0)
+    commit(place, 400, 0, elsewhere=True)
+    delayed = Delayed(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectPath, "_errors", delayed.errors())
+        made = commit(place, 400, 1, keep=range(0, 400, 4))
+    moved = [entry for _, entry in batch_files(place / "state", made) if entry.bundle]
+    assert (len(moved), len({entry.bundle for entry in moved})) == (100, 1)
+    assert delayed.requests < 400 + len(moved), "one for each new batch, and few more"
+    assert not list(verify_state(place / "state", made))
 
 
 def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch):

@@ -20,7 +20,7 @@ from ddcli.store.state.bundles import BUNDLES, Bundle, fits, inside
 from ddcli.store.state.contents import batch_directory, batch_path
 from ddcli.store.state.register import SEGMENTS, Segment
 from ddcli.store.state.transaction import StateFiles
-from ddcli.store.state.verify import read_checked
+from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,7 @@ class Attempt:
     _bundle: Bundle = field(default_factory=Bundle)
     _places: dict[tuple[str, int, str], tuple[str, int]] = field(default_factory=dict)
     """The bundle of each batch, and where it begins in it; none of one that has a file of its own."""
+    _opened: OpenBundles = field(default_factory=OpenBundles)
     _pending: PendingWrites = field(init=False)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,7 +94,7 @@ class Attempt:
 
     def move(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
         """Write a batch of an older bundle anew, under its name; return its entry, which `placed` completes."""
-        data = read_checked(batch_path(self.directory, arrangement, shard, file), file)
+        data = self._opened.read_checked(batch_path(self.directory, arrangement, shard, file), file)
         self._put(arrangement, shard, file.name, data)
         return file
 

@@ -30,7 +30,7 @@ from ddcli.store.state.contents import (
 from ddcli.store.state.locked_directory import try_to
 from ddcli.store.state.manifest import Manifest, manifest_path, remember
 from ddcli.store.state.register import SEGMENTS
-from ddcli.store.state.verify import read_checked
+from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,6 +90,7 @@ class Transaction:
         self._bundles: dict[str, int] = {}
         """The bundles of tasks, with their sizes."""
         self._indices: list[BatchList] = []
+        self._opened = OpenBundles()
         self._adding = threading.Lock()
         self._open = True
         self._elsewhere: tuple[Path, ...] | None = None
@@ -111,7 +112,7 @@ class Transaction:
         if not file.bundle:
             return file
         directory = self.state.directory
-        data = read_checked(batch_path(directory, arrangement, shard, file), file)
+        data = self._opened.read_checked(batch_path(directory, arrangement, shard, file), file)
         self._add_named(batch_directory(directory, arrangement, shard) / file.name, data)
         return alone(file)
 
@@ -129,7 +130,7 @@ class Transaction:
 
         def place(identity: str, shard: int, file: FileEntry) -> FileEntry:
             if file.bundle in emptied:
-                data = read_checked(batch_path(self.state.directory, identity, shard, file), file)
+                data = self._opened.read_checked(batch_path(self.state.directory, identity, shard, file), file)
             elif (identity, shard, file.name) in self._small:
                 data = self._small[identity, shard, file.name]
             else:
