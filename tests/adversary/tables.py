@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.tables.histories import DeltaHistory, properties_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.adversary.shop import Shop
 
@@ -135,9 +136,34 @@ def delta_logs(_shop: Shop) -> Sequence[Case]:
     return Numbered(make)
 
 
+def leading_to(files: dict[str, bytes], path: str, size: int) -> None:
+    """Have the last commit that adds a file add another one, of which all that is stated fits."""
+    for name in sorted((name for name in files if re.fullmatch(r"_delta_log/\d+\.json", name)), reverse=True):
+        actions = [json.loads(line) for line in files[name].splitlines() if line.strip()]
+        if added := [action["add"] for action in actions if "add" in action]:
+            added[0] |= {"path": path, "size": size}
+            for key in ("deletionVector", "stats"):
+                added[0].pop(key, None)
+            files[name] = "\n".join(map(json.dumps, actions)).encode()
+            return
+
+
+def write_table(shop: Shop, files: Mapping[str, bytes]) -> None:
+    """Write a table, and a pipeline that reads it."""
+    for name, data in files.items():
+        path = shop.folder / TABLE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    _write(shop, f"{{delta: {TABLE}}}")
+
+
 def _delta(number: int, seed: int, shop: Shop) -> None:
     chance, files = Random(seed), dict(delta_files()[number])
-    hidden = _hide(shop)
+    hidden = hide(shop)
+    if chance.random() < 0.2:
+        leading_to(files, chance.choice(PATHS).replace("HIDDEN", str(hidden)), hidden.stat().st_size)
+        write_table(shop, files)
+        return
     logs = [name for name in files if name.startswith("_delta_log/")]
     for _ in range(chance.choice([1, 1, 2])):
         name = chance.choice([name for name in logs if files.get(name) is delta_files()[number][name]])
@@ -165,11 +191,7 @@ def _delta(number: int, seed: int, shop: Shop) -> None:
             [{"version": 99}, {"version": 2**70, "size": 1}, {"version": 3, "parts": 9}, [], {"version": "../x"}]
         )
         files["_delta_log/_last_checkpoint"] = json.dumps(said).encode()
-    for name, data in files.items():
-        path = shop.folder / TABLE / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    _write(shop, f"{{delta: {TABLE}}}")
+    write_table(shop, files)
 
 
 def _checkpoint(data: bytes, chance: random.Random, hidden: Path) -> bytes:
@@ -199,7 +221,7 @@ def iceberg_metadata(_shop: Shop) -> Sequence[Case]:
 
 
 def _iceberg(seed: int, shop: Shop) -> None:
-    chance, hidden, folder = Random(seed), _hide(shop), shop.folder / "in"
+    chance, hidden, folder = Random(seed), hide(shop), shop.folder / "in"
     properties = properties_of(folder)
     catalog = load_catalog("default", **properties)
     catalog.create_namespace("s")
@@ -220,7 +242,7 @@ def _iceberg(seed: int, shop: Shop) -> None:
     _write(shop, f"{{iceberg: {{catalog: {{{listed}}}, table: s.t}}}}")
 
 
-def _hide(shop: Shop) -> Path:
+def hide(shop: Shop) -> Path:
     """Write a file beside the shop, with a text that no output may have."""
     path = shop.around / "hidden.parquet"
     columns = {"id": [1], "s": [HIDDEN], "k": [1], "v": [HIDDEN], "p": ["x"], "at": [None]}  # those of the tables
@@ -282,7 +304,7 @@ def database_urls(_shop: Shop) -> Sequence[Case]:
 
 
 def _url(place: str, uri: str, shop: Shop) -> None:
-    written = json.dumps(uri.replace("HIDDEN", str(_hide(shop))))
+    written = json.dumps(uri.replace("HIDDEN", str(hide(shop))))
     if place != "output":
         named = (
             f"{{database: {written}, table: t}}"

@@ -1,10 +1,13 @@
 """Whatever somebody does to the files that `dd` opens: it ends as documented, in time, and touches nothing else."""
 
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.adversary import files, names, pipelines, states
+from ddcli.store.tables import table_folder
+from tests.adversary import files, names, pipelines, states, tables
 from tests.adversary.attack import GENERATORS, attack
 from tests.adversary.canary import FILES
 from tests.adversary.case import SECONDS, Case, Numbered, judge
@@ -171,3 +174,27 @@ def test_what_does_harm_is_seen(begun):
     ):
         assert len(judge(case, Ending(**{**vars(fine), **change}), [])) == 1
     assert len(judge(case, fine, [".profile"])) == 1
+
+
+@pytest.mark.parametrize("path", ["../../../hidden.parquet", "HIDDEN", "file://HIDDEN"])
+def test_rows_of_a_file_elsewhere_would_be_seen(shop, monkeypatch, path):
+    """Without the gate for paths of tables such rows are in an output, so the judge of hostile tables can find them; with it they are refused."""
+    around = shop.folder / "around"
+    (around / "shop").mkdir(parents=True)
+    placed = SimpleNamespace(around=around, folder=around / "shop")
+    hidden = tables.hide(placed)
+    monkeypatch.chdir(placed.folder)
+    table_files = dict(tables.delta_files()[0])
+    tables.leading_to(table_files, path.replace("HIDDEN", str(hidden)), hidden.stat().st_size)
+    tables.write_table(placed, table_files)
+
+    def leaked():
+        return [each for each in Path("out").rglob("*.parquet") if tables.HIDDEN.encode() in each.read_bytes()]
+
+    found = shop("run", "hostile.yaml")
+    assert found.code == 3
+    assert "the table names a file outside of its folder" in found.err
+    assert not leaked()
+    monkeypatch.setattr(table_folder, "leads_out", lambda _name: False)
+    assert shop("run", "hostile.yaml").code == 0
+    assert leaked()
