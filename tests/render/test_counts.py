@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ddcli.driver.run import run
 from ddcli.engine.counts import ROUNDS, Counts, RowCounts
-from ddcli.engine.places import Place
+from ddcli.engine.places import OperatorSlot
 from ddcli.engine.progress import Progress
 from ddcli.engine.scope import Scope
 from ddcli.errors import BudgetError, EngineError, InputError
@@ -187,7 +187,7 @@ def test_rounds_of_a_loop(path):
 )
 def test_what_is_known_of_signs_is_so(case, shards):
     """Where rows are not looked at, as nothing but inserting rows went in, none that came out retracts."""
-    plain, seen = Place.counted, []
+    plain, seen = OperatorSlot.counted, []
 
     def checked(place, shard, given, found, seconds):
         before = place.count(shard).inserted
@@ -199,7 +199,7 @@ def test_what_is_known_of_signs_is_so(case, shards):
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Place, "counted", checked)
+        patch.setattr(OperatorSlot, "counted", checked)
         patch.setitem(Scope.__init__.__kwdefaults__, "counted", True)
         judge_in_memory(case, shards)
     event(f"known: {any(seen)}")

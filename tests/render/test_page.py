@@ -22,8 +22,8 @@ from ddcli.expressions.steps import Step
 from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import Type
 from ddcli.plan.groupings import Threshold
+from ddcli.plan.logical import SignedSum
 from ddcli.plan.node import Node
-from ddcli.plan.physical import SignedSum
 from ddcli.render.drawing import draw, svg
 from ddcli.render.glossary import BOUNDS, MEANINGS
 from ddcli.render.page import page, sparkline

@@ -7,7 +7,7 @@ import pytest
 
 from ddcli.plan import logical
 from ddcli.plan.groupings import Reduce
-from ddcli.plan.logical import Join
+from ddcli.plan.joins import Join
 from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import statement
