@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ddcli.commands.found_inputs import FoundInput, find
+from ddcli.commands.found_inputs import DATED, FoundInput, find
 from ddcli.errors import InputError, UsageError
 from ddcli.screen import visible
 from ddcli.store.mirrors.delta_commits import LOG
@@ -127,6 +127,8 @@ def _input(given: FoundInput) -> Iterator[str]:
     for key in KEYS:
         if key in given.given:
             yield _commented(f"    {key}: {_value(given.given[key])}", _doubt(given, key))
+    if given.given["format"] != "debezium" and all(DATED.fullmatch(path.name) for path in given.files):
+        yield "    changed: replace  # ? a file of a day that comes again with other rows replaces those that it had"
     if given.columns and _declares(given):
         yield "    columns:"
         for column, kind in given.columns.items():

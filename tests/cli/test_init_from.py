@@ -373,3 +373,17 @@ def test_days_and_months_that_may_be_exchanged_are_a_question(tmp_path):
         (tmp_path / f"data/{name}.csv").write_text("region,seen\nnorth,3\n")
     text = begin(tmp_path / "data", tmp_path)["data.yaml"]
     assert "# ? the dates in the files' names are read as %d-%m-%Y, and may also be %m-%d-%Y" in text
+
+
+def test_files_of_days_are_replaced_if_they_come_again(tmp_path):
+    for name in ("days/2024-01-01", "days/2024-01-02", "parts/1", "parts/2"):
+        path = tmp_path / f"data/{name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"n,place\n{name[-1]},x\n7{name[-1]},y\n")
+    begun(tmp_path, tmp_path / "data")
+    (tmp_path / "data/days/2024-01-01.csv").write_text("n,place\n1,z\n71,y\n")
+    run(tmp_path / "data.yaml")
+    assert {row[:2] for row in held(tmp_path, "days")} == {(1, "z"), (71, "y"), (2, "x"), (72, "y")}
+    (tmp_path / "data/parts/1.csv").write_text("n,place\n1,z\n7,y\n")
+    with pytest.raises(InputError, match="already read has changed"):
+        run(tmp_path / "data.yaml")
