@@ -3,7 +3,7 @@
 * absence: the reasons why a record is missing
 * bisection: the first failure of a condition on outputs, and its cause
 * changes: the reasons why a record changed at a time
-* contents: a collection at one time, searched by values
+* contents: a collection at one time and the updates of an input, searched by values
 * depth: recursion as deep as a loop has rounds
 * explanation: the answer to a question, each explanation checked
 * frames: the rows that a window function's value can depend on
@@ -14,6 +14,5 @@
 * sentences: operators and values in words
 * trace: from a record to the records that it is made of
 * trees: explanations as trees and plain values
-* updates: the updates of an input, found by record
 * worlds: the contents of each collection, in each round
 """

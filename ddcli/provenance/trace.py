@@ -24,12 +24,11 @@ from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
-from ddcli.provenance.contents import Contents, Record
+from ddcli.provenance.contents import Contents, Record, SourceRows
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.frames import in_reach
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
-from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import EvaluatedPlan, Place, Round, entered
 
 if TYPE_CHECKING:
