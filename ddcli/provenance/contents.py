@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
     from ddcli.expressions.steps import StageResult, Step
     from ddcli.expressions.types import Schema
-    from ddcli.plan import logical
-    from ddcli.provenance.worlds import EvaluatedPlan
 
 Record = tuple[Any, ...]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -134,11 +133,11 @@ class Contents:
 class SourceRows:
     """The updates of an input, found by their records; each is known by its row number in `matrix`."""
 
-    def __init__(self, source: logical.Source, world: EvaluatedPlan) -> None:
-        self.layout = Layout(source.schema)
-        self.matrix = world.fed[source.name]
-        self._contents = world.updates(source)
-        self._in_time = np.all(self.matrix[:, self.layout.width : -1] <= np.array(world.time), axis=1)
+    def __init__(self, schema: Schema, updates: Contents, time: Time) -> None:
+        self.layout = Layout(schema)
+        self.matrix = updates.matrix
+        self._contents = updates
+        self._in_time = np.all(self.matrix[:, self.layout.width : -1] <= np.array(time), axis=1)
         self._index: dict[bytes, list[int]] | None = None
 
     def where(self, values: Mapping[str, Any]) -> Numbers:

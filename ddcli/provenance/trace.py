@@ -392,7 +392,7 @@ class Tracer:
 
     def _source(self, node: logical.Source) -> SourceRows:
         if node.name not in self._rows:
-            self._rows[node.name] = SourceRows(node, self.world)
+            self._rows[node.name] = SourceRows(node.schema, self.world.updates(node), self.world.time)
         return self._rows[node.name]
 
 

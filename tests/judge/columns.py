@@ -134,7 +134,7 @@ FORMS = {
         lambda part: f"({part('struct')} is not distinct from {part('struct')})",
     ),
     "date": (
-        lambda part: f"({part()} + interval '1' day)",
+        lambda part: f"cast({part()} + interval '1' day as date)",  # the sum is a timestamp
         lambda part: f"coalesce({part()}, {part()})",
     ),
     "struct": (
