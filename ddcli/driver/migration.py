@@ -91,7 +91,9 @@ def rebuild(
     if request.decided.withdrawn or request.decided.reopened is not None or request.decided.forgetting is not None:
         refuse_taking_back(request, manifest, changes)
     else:
-        refuse_rewriting(request, manifest, changes)
+        refuse_rewriting(
+            request, manifest, changes, lambda applied: rebuild(applied, manifest, None, planning, time, placement)[1]
+        )
     found = find_inputs(request, manifest, anew=not changes.known.inputs)
     refuse_changed(found)
     if request.decided.reopened is not None:

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier
-from ddcli.errors import ChangedError, StateError
+from ddcli.errors import ChangedError, DdError, StateError
 from ddcli.job.clock import is_due, run_time
 from ddcli.job.functions import functions_of
 from ddcli.job.idle_check import is_changed
@@ -21,11 +21,17 @@ from ddcli.store.state.outputs import same_outputs
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from ddcli.expressions.types import Schema
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
+    from ddcli.job.summary import OutputSummary
     from ddcli.plan.generations import Plan
     from ddcli.store.state.manifest import Manifest
+
+COUNTED = 16 << 20
+"""Bytes of inputs up to which a refused run computes how many rows would change."""
 
 
 def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
@@ -83,21 +89,49 @@ def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> b
     return bool(changes.rewritten) and (beside or manifest.pipeline != request.digest)
 
 
-def refuse_rewriting(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
-    """Raise StateError if outputs would change and neither `--apply` nor `--full-refresh` allows it."""
+def refuse_rewriting(
+    request: Request,
+    manifest: Manifest,
+    changes: PlanChanges,
+    computed: Callable[[Request], Mapping[str, OutputSummary]],
+) -> None:
+    """Raise StateError if outputs would change and neither `--apply` nor `--full-refresh` allows it.
+
+    `computed` returns the changes of outputs that a request makes, without committing them. Over small inputs the error has them.
+    """
     if request.decided.apply or not needs_apply(request, manifest, changes):
         return
     reasons = dict.fromkeys(reason for name in changes.rewritten for reason in changes.why(name))
     edited = {edit.name: edit for name in changes.rewritten for edit in changes.edits_of(name)}
     outputs = f"{plural(len(changes.rewritten), 'output')} {present(changes.rewritten)}"
     file = request.spec.path
+    counts = _counts(request, manifest, computed)
+    written = f"`{shell('dd', 'run', file, '--apply')}` writes these changes to the outputs"
+    counted = (
+        f"`{shell('dd', 'run', file, '--apply', '--dry-run')}` counts the changes, without `--dry-run` it writes "
+        "them to the outputs"
+    )
     raise ChangedError(
         f"the pipeline has changed since its state was made, and the {outputs} would change: {'; '.join(reasons) or 'changed'}",
-        shown(edited.values()),
+        [*shown(edited.values()), *counts],
         place=str(file),
-        hint=f"`{shell('dd', 'run', file, '--apply', '--dry-run')}` counts the changes, without `--dry-run` it writes "
-        f"them to the outputs; see also `{shell('dd', 'plan', file)}`; or put the file back",
+        hint=f"{written if counts else counted}; see also `{shell('dd', 'plan', file)}`; or put the file back",
     )
+
+
+def _counts(
+    request: Request, manifest: Manifest, computed: Callable[[Request], Mapping[str, OutputSummary]]
+) -> list[str]:
+    """Return a line for each output that would change; none where computing that might take long, or fails."""
+    size = sum(file.size for entry in manifest.inputs.values() for file in entry.files)
+    imported = any(entry.is_imported for entry in manifest.inputs.values())
+    if size > COUNTED or imported or request.resources.engine == "spark":
+        return []
+    try:
+        found = computed(request.deciding(apply=True))
+    except DdError:
+        return []  # the run that applies the change reports it
+    return [f"{name}: {made.words}" for name, made in found.items()]
 
 
 def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChanges) -> None:

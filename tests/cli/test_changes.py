@@ -6,6 +6,7 @@ import re
 import polars as pl
 import pytest
 
+from ddcli.driver import requested_changes
 from ddcli.store.state.manifest import WHOLE, manifest_path, read_newest
 from tests.harness import ORDER_COLUMNS, contents, files
 from tests.store.test_manifest import rewrite
@@ -136,7 +137,9 @@ def test_an_edited_query_is_shown_as_its_person_wrote_it(orders):
         "  + select lower(region) as region, sum(amount) + 0 as amount\n"
         "  - group by upper(region)\n"
         "  + group by lower(region)\n"
-        "hint: `dd run orders.yaml --apply --dry-run` counts the changes, without `--dry-run` it writes them to the outputs; "
+        "  daily: 4 updates (+2 -2)\n"
+        "  large: 4 updates (+2 -2)\n"
+        "hint: `dd run orders.yaml --apply` writes these changes to the outputs; "
         "see also `dd plan orders.yaml`; or put the file back\n"
     )
     shown = orders("plan", "--counts").out
@@ -151,6 +154,22 @@ def test_an_edited_query_is_shown_as_its_person_wrote_it(orders):
         result = orders(command)
         assert "#" not in result.out + result.err
     assert "would change: reduce changed" in orders("run").err
+
+
+def test_a_refusal_counts_nothing_over_large_inputs_or_where_it_fails(orders, monkeypatch):
+    orders("run", "orders.yaml")
+    edit(orders, ("sum(amount)", "max(10 / (amount - 5))"))
+    kept = files(*orders.kept)
+    refused = orders("run", "orders.yaml")
+    assert (refused.code, "totals: " in refused.err) == (4, False)
+    assert "--apply --dry-run` counts the changes" in refused.err
+    edit(orders, ("max(10 / (amount - 5))", "sum(amount * 2)"))
+    counted = orders("run", "orders.yaml")
+    assert (counted.code, "  totals: 4 updates (+2 -2)\n" in counted.err) == (4, True), counted.err
+    monkeypatch.setattr(requested_changes, "COUNTED", 1)
+    refused = orders("run", "orders.yaml")
+    assert (refused.code, "updates" in refused.err) == (4, False)
+    assert files(*orders.kept) == kept
 
 
 def test_a_run_keeps_the_present_text_of_a_collection(orders):
