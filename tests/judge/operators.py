@@ -109,7 +109,7 @@ def _rename(draw, columns, sketch):
 @st.composite
 def failing(draw, columns):
     """Give an operator whose expression fails on some records: as a condition, a value, or what to group by."""
-    failing = f"({draw(expressions(columns, 'int', 1))} / {draw(expressions(columns, 'int', 0))})"
+    failing = f"({draw(expressions(columns, 'int', 1))} // {draw(expressions(columns, 'int', 0))})"
     if draw(st.booleans()):
         failing = f"cast({draw(expressions(columns, 'string', 1))} as int64)"
     extended = {"extend": {"z": failing}}, replace(columns, kinds=columns.kinds | {"z": "int"})
