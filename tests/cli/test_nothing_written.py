@@ -20,6 +20,7 @@ READS = {
         "bisect base.yaml 'select 1 from plain' --good true -o json",
     ],
     "check": ["check shop.yaml", "check base.yaml shop.yaml -o json", "check shop.yaml --budget work=change"],
+    "checks": ["checks shop.yaml", "checks base.yaml -o json"],
     "completion": ["completion bash"],
     "diff": [
         "diff out/log out/log",
@@ -47,6 +48,7 @@ READS = {
     "state show": ["state show base.yaml -a 'plain by id'", "state show shop.yaml -a 1"],
     "state verify": ["state verify shop.yaml", "state verify base.yaml"],
     "test": ["test base.yaml"],
+    "wait": ["wait out/log --newer-than 1d --timeout 0"],
     "why": ["why shop.yaml sums id=1", "why shop.yaml sums id=77", "why base.yaml plain id=1"],
 }
 """Calls of commands that never write."""
