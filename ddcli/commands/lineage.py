@@ -1,4 +1,4 @@
-"""Column lineage across pipelines, for `dd lineage`: from columns of outputs to those of inputs, and back.
+"""Column lineage across pipelines, for `dd lineage`: from outputs' columns to inputs' columns, and back.
 
 An input that is another pipeline's output continues in that pipeline, if it is one of those that were named.
 """

@@ -195,7 +195,7 @@ def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, d
 
 
 def _with_columns(side: Side, other: Side) -> Side:
-    """Return a side with its columns; an empty log takes those of the other side."""
+    """Return a side with its columns; an empty log takes the other side's columns."""
     if side.columns is not None:
         return side
     columns = other.columns or {"record": pl.Null()}

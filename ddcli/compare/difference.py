@@ -43,7 +43,7 @@ class ChangedRows:
             self._held, self._size = [], 0
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Yield all changes, those of one key together."""
+        """Yield all changes, grouped by key."""
         yield from self._held
         for path in self._written:
             yield pl.read_ipc(path)
@@ -175,7 +175,7 @@ class Difference:
 
     @property
     def order(self) -> list[str]:
-        """The columns by which changes are sorted."""
+        """The columns that changes are sorted by."""
         values = [prefix + name for name in self.compared.values for prefix in (OLD, NEW)]
         return [*(KEY + name for name in self.compared.key), CHANGE, *values]
 

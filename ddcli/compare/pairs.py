@@ -79,7 +79,7 @@ class RecordMatcher:
         return [KEY + name for name in self.compared.key]
 
     def _different(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the records of which A has more, and those of which B has more, each with the surplus."""
+        """Return the multiset differences A - B and B - A: records with their surplus."""
         weight = self._weight
         rows = [*(frame.with_columns(weight * -1) for frame in a), *(frame.with_columns(weight) for frame in b)]
         summed = pl.concat(rows).group_by(self.compared.names).agg(pl.col(WEIGHT).sum())

@@ -330,7 +330,7 @@ def _text(paths: Sequence[Path], kind: str, dialect: Dialect) -> pl.LazyFrame:
 
 
 def _check_alike(path: Path, found: Mapping[str, pl.DataType], first: Mapping[str, pl.DataType]) -> None:
-    """Refuse a file whose columns differ from those of the first one."""
+    """Refuse a file whose columns differ from the first file's."""
     for name in dict.fromkeys([*first, *found]):
         one, other = (type_name(side[name]) if name in side else None for side in (found, first))
         if one != other:

@@ -160,7 +160,7 @@ def total(steps: Iterator[dict[str, Matrix]]) -> dict[str, Matrix]:
 
 
 def closing_up_to(time: Time, times: Sequence[Time]) -> Frontier:
-    """Return a frontier that closes those of the ordered `times` up to `time` and none of the others."""
+    """Return a frontier that closes the ordered `times` up to `time`, and no later ones."""
     done = times[: times.index(time) + 1]
     upper = Frontier([(LEAST,) * len(time)])
     for each in done:

@@ -117,7 +117,7 @@ def named_files(text: Text, dialect: Dialect | None = None) -> NamedFiles:
 
 
 def _dialect(paths: Sequence[Path], stated: Dialect | None) -> tuple[Dialect | None, dict[str, Any]]:
-    """Return the dialect of CSV files, None for other files, and those of its options that the first file shows."""
+    """Return the dialect of CSV files, None for other files, and the options that the first file shows."""
     path = next((path for path in paths if name_of_kind(path) == CSV), None)
     if path is None:
         return None, {}

@@ -97,7 +97,7 @@ class Lookup:
 
     @property
     def keys(self) -> list[tuple[str, ...]]:
-        """The keys by which records can be found. See `answers`."""
+        """The columns that records can be looked up with. See `answers`."""
         return self._ways.keys(self._node)
 
     def answers(self, key: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The columns by which a collection can be looked up, and the arrangements that answer; derived from the plan, without data."""
+"""The columns that a collection can be looked up with, and the arrangements that answer; derived from the plan, without data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Way:
     present: frozenset[str] = frozenset()
 
     def prefix(self, known: Mapping[str, bool], *, whole: bool = False) -> Names | None:
-        """Return the first of its own columns that are known, by which it can be searched; None if it can't be searched.
+        """Return the known columns at the start of its key, which can be searched; None if it can't be searched.
 
         `known` maps a column to True for a value, False for null. If it may be read `whole`, no column has to be known.
         """
@@ -69,7 +69,7 @@ class Ways:
         return {node.fingerprint: node for node in nodes if node.fingerprint in self.held}
 
     def to(self, node: Node) -> list[Way]:
-        """Return the arrangements with the collection of a node: its own, and those by which other operators read it."""
+        """Return the arrangements with the collection of a node: its own, and the ones through which other operators read it."""
         found = []
         own = self._kept.get(node.fingerprint)
         if own is not None:
@@ -117,7 +117,7 @@ class Ways:
         return max(able, key=lambda at: set(keys[at]) <= set(sides[at]), default=None)
 
     def keys(self, node: Node) -> list[Names]:
-        """Return the keys by which a node's records can be found, in the names of its own columns."""
+        """Return the keys that a node's records can be looked up with, in the names of its own columns."""
         keys = (tuple(dict.fromkeys(key)) for key in self._keys(node))
         found = [key for key in dict.fromkeys(keys) if self.answers(node, dict.fromkeys(key, True))]
         return [key for key in found if not any(other != key and key[: len(other)] == other for other in found)]

@@ -1,4 +1,4 @@
-"""The order of a view's operators in text: each right after the last operator that it reads, those of a loop together."""
+"""The order of a view's operators in text: each right after the last operator that it reads, a loop's operators together."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def view_of(
     manifest: Manifest | None,
     runs: Iterable[RunRecord],
 ) -> View:
-    """Return the view of a plan. `names` are the logical fingerprints of collections and inputs by name; `paths` are those of outputs."""
+    """Return the view of a plan. `names` are the logical fingerprints of collections and inputs by name; `paths` are the outputs' paths."""
     graph = plan.graph
     times = next((scan.nt for scan in graph.scans().values()), 1)
     called = _names_by_node(plan, names)
