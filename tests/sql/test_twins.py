@@ -21,6 +21,8 @@ TWINS = {
     "consolidate": ("consolidate", "select * from t"),
     "join": ("join: {with: u, on: [k]}", f"{JOINED} join u using (k)"),
     "left join": ("join: {with: u, on: [k], how: left}", f"{JOINED} left join u using (k)"),
+    "right join": ("join: {with: u, on: [k], how: right}", "select k, t.s, t.n, u.w from t right join u using (k)"),
+    "full join": ("join: {with: u, on: [k], how: full}", "select k, t.s, t.n, u.w from t full join u using (k)"),
     "semijoin": ("semijoin: {with: u, on: [k]}", "select * from t where exists (from u where u.k = t.k)"),
     "antijoin": ("antijoin: {with: u, on: [k]}", "select * from t where not exists (from u where u.k = t.k)"),
     "reduce": (
