@@ -35,6 +35,45 @@ def test_what_is_mapped_is_what_is_imported(root):
     assert "dd-libraries" not in threads, "there is nothing to map any more"
 
 
+ALTERED = """
+import atexit, os, sys
+from threading import Thread
+begun, altered, start = [], [], Thread.start
+def begin(thread):
+    begun.append(thread.name)
+    start(thread)
+def hear(event, args):
+    if begun and (event == "os.unsetenv" or event == "os.putenv" and args[0] not in os.environb):
+        altered.append(args[0].decode())
+Thread.start = begin
+sys.addaudithook(hear)
+for name in ("OPENBLAS_MAIN_FREE", "GOTOBLAS_MAIN_FREE", "_RJEM_MALLOC_CONF"):
+    os.environ.pop(name, None)
+atexit.register(lambda: print("begun:", *begun, "altered:", *altered))
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "from ddcli.cli.main import main; main(['run', 'p.yaml'])",
+        "from ddcli.driver.libraries import map_ahead; map_ahead(); import numpy, polars",
+    ],
+    ids=["run", "imports"],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="only there are they mapped ahead")
+def test_no_variable_comes_or_goes_once_libraries_are_mapped(shop, start):
+    """A library that is mapped reads the environment, and a change by another thread could crash the process."""
+    shop.write("in/1.csv", "n\n1\n")
+    shop.write("p.yaml", "inputs: {a: {path: in/, format: append, columns: {n: int64}}}\noutputs: {a: out/}\n")
+    done = subprocess.run(
+        [sys.executable, "-c", ALTERED + start], cwd=shop.folder, check=True, capture_output=True, text=True
+    )
+    begun, _, altered = done.stdout.partition("begun: ")[2].partition("altered:")
+    assert "dd-libraries" in begun.split()
+    assert not altered.split()
+
+
 UNUSED = """
 import sys
 from ddcli.cli.main import main
