@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     """The name of a metric, its labels beside the pipeline's, and its value."""
 
 LASTING = "dd_run_success_timestamp_seconds"
+VIOLATIONS = "dd_check_violations"
 METRICS = {
     "dd_run_timestamp_seconds": "End of the last run, in seconds since 1970.",
     LASTING: "End of the last run that succeeded.",
@@ -37,7 +38,7 @@ METRICS = {
     "dd_state_bytes": "Bytes of the state.",
     "dd_closed_until": "The time up to which outputs are complete: seconds since 1970 for dates and timestamps, else the number.",
     "dd_failed_records": "Records on which an expression failed and that were put aside.",
-    "dd_check_violations": "Violations of a check at the last run.",
+    VIOLATIONS: "Violations of a check at the last run that tested it.",
 }
 """Every metric with its help. Each is a gauge and has the label `pipeline`, the file as it was named."""
 
@@ -58,7 +59,7 @@ def with_metrics(
 def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Path], Mapping[str, float]]) -> None:
     """Replace the file by the metrics of runs, which have the `records` of `--summary`, in one step.
 
-    A run that failed or was skipped has no counts: those of the run before stay. `newest` returns the time of the newest file of each input
+    A run that failed or was skipped has no counts, and one with nothing new tests few checks: those of the run before stay. `newest` returns the time of the newest file of each input
     of a pipeline.
     """
     from ddcli.store.files.access import real
@@ -70,9 +71,10 @@ def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Pat
     samples: dict[str, dict[tuple[tuple[str, str], ...], float]] = {name: {} for name in METRICS}
     for record in records:
         found = list(_samples(record, newest))
-        if record["summary"] is None:
-            new = {name for name, _, _ in found}
-            found += [each for each in before.get(record["pipeline"], []) if each[0] not in new]
+        new = [each[:2] for each in found]
+        found += [
+            each for each in before.get(record["pipeline"], []) if each[:2] not in new and _lasts(each[0], record)
+        ]
         for name, labels, value in found:
             samples[name][tuple(sorted({"pipeline": record["pipeline"], **labels}.items()))] = value
     for name, values in samples.items():
@@ -83,6 +85,12 @@ def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Pat
                 gauge.labels(**dict(key)).set(value)
     file = real(path.parent) / path.name
     Files().create(file, prometheus.generate_latest(registry), file.with_name(f".{file.name}.tmp"))
+
+
+def _lasts(name: str, record: Mapping[str, Any]) -> bool:
+    """Return whether the samples of a metric that a run has not made are those of the run before."""
+    summary = record["summary"]
+    return summary is None or (name == VIOLATIONS and not summary["changed"])
 
 
 def newest_inputs(pipeline: Path, state: Path | None) -> dict[str, float]:
@@ -109,7 +117,7 @@ def _samples(record: Mapping[str, Any], newest: Callable[[Path], Mapping[str, fl
     summary = record["summary"]
     checks = (summary or record["error"] or {}).get("checks") or {}
     for verdict in checks.values() if isinstance(checks, dict) else checks:
-        yield "dd_check_violations", {"check": verdict["title"]}, verdict["violations"]
+        yield VIOLATIONS, {"check": verdict["title"]}, verdict["violations"]
     if summary is None:
         return
     yield LASTING, {}, ended

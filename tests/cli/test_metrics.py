@@ -83,6 +83,18 @@ def test_a_run_that_fails_keeps_what_the_last_one_had(sales):
     assert {key: found[key] for key in before.keys() - run} == {key: before[key] for key in before.keys() - run}
 
 
+def test_a_check_keeps_its_violations_while_no_run_tests_it(sales):
+    checks = "checks:\n  - {row: amount < 7, of: orders, name: small, otherwise: warn}\n  - {row: amount < 20, of: orders, name: big}\n"
+    sales.write("sales.yaml", SALES + checks)
+    for code, violations in ((0, 0), (0, 0), (7, 1)):
+        assert sales("run", "sales.yaml", "--metrics", "dd.prom").code == code
+        found = metrics(sales)
+        assert found["check_violations", "small", "sales.yaml"] == 1
+        assert found["check_violations", "big", "sales.yaml"] == violations
+        if found["run_changed", "sales.yaml"] == 0:
+            sales.write("in/2.csv", "region,amount,day\nnorth,30,2024-01-05\n")
+
+
 def test_a_check_has_its_violations_whether_it_fails_or_warns(sales):
     checks = "checks:\n  - {row: amount < 7, of: orders, name: small, otherwise: OTHERWISE}\n"
     for otherwise, code in (("fail", 7), ("warn", 0)):

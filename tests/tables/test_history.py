@@ -132,6 +132,13 @@ def test_two_records_of_a_key(tmp_path):
         run(tmp_path / "p.yaml")
 
 
+def test_a_retraction_of_what_is_not_there(tmp_path):
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(track="", place=PLACES["parquet"]))
+    write_log(tmp_path / "in/0.parquet", [(1, "x", "Rome", 0, 1), (1, "x", "Rome", 2, -2)], SCHEMA)
+    with pytest.raises(EngineError, match=r"a record with a negative multiplicity at 2, and a history .*: id = 1"):
+        run(tmp_path / "p.yaml")
+
+
 WRONG = {
     "{from: a, as: history, parquet: h.parquet}": "the key 'key' is missing",
     "{from: a, as: history, key: [id], path: out/}": "the table has no place",

@@ -34,18 +34,18 @@ def history_columns(record: Schema, time: Schema) -> Schema:
 
 
 class Overlap(Exception):
-    """Two records of one key hold at one time: the key, and when."""
+    """Two records of one key hold at one time, or one has a negative multiplicity: the key, and when."""
 
-    def __init__(self, key: dict[str, object], at: object) -> None:
+    def __init__(self, key: dict[str, object], at: object, *, negative: bool = False) -> None:
         super().__init__()
-        self.key, self.at = key, at
+        self.key, self.at, self.negative = key, at, negative
 
 
 def intervals(updates: pl.DataFrame, time: str, key: Sequence[str], track: Sequence[str] = ()) -> pl.DataFrame:
     """Return the intervals of the records of a log's updates, which have all times of their keys.
 
     Consecutive intervals of a key whose records have the same values in the columns `track` are one, with the last of these records. Raises
-    Overlap where a key has several records at one time.
+    Overlap where a key has several records at one time, or fewer than none.
     """
     record = [name for name in updates.columns if name not in (time, DIFF)]
     net = updates.group_by([*record, time], maintain_order=True).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
@@ -53,7 +53,7 @@ def intervals(updates: pl.DataFrame, time: str, key: Sequence[str], track: Seque
         pl.col(DIFF).cum_sum().over(record).alias("there"), pl.col(time).shift(-1).over(record).alias(TO)
     )
     if (wrong := net.filter(~pl.col("there").is_in([0, 1]))).height:
-        raise Overlap(wrong.select(key).row(0, named=True), wrong[time][0])
+        raise Overlap(wrong.select(key).row(0, named=True), wrong[time][0], negative=wrong["there"][0] < 0)
     found = net.filter(pl.col("there") == 1).rename({time: FROM}).select(*record, FROM, TO)
     found = found.sort(FROM, maintain_order=True).with_columns(
         pl.col(FROM).shift(-1).over(key).alias("next"), pl.col(TO).shift(1).over(key).alias("before")
@@ -110,6 +110,11 @@ class HistoryChange(Change):
             found = intervals(updates, time, self.key, self.track)
         except Overlap as overlap:
             key = ", ".join(f"{name} = {value}" for name, value in overlap.key.items())
+            if overlap.negative:
+                raise EngineError(
+                    f"output '{self.output}' has a record with a negative multiplicity at {overlap.at}, and a history can't hold it: {key}",
+                    hint="the run is committed, and the table stays as it was; withdraw the file with the retraction: `dd retract PIPELINE FILE`, then `dd state reopen`",
+                ) from None
             raise EngineError(
                 f"output '{self.output}' has two records of one key at {overlap.at}, and a history has one: {key}",
                 hint="the run is committed, and the table stays as it was; name more columns in `key`, or keep one record of a key: `- top_k: {k: 1, ...}`",
