@@ -48,7 +48,7 @@ def command(
 
     \b
     Examples:
-      dd bisect pipelines/airborne.yaml "select sum(flights) from airborne" --good "< 400"
+      dd bisect pipelines/airborne.yaml "select sum(flights) from airborne" --good "< 100"
       dd bisect pipelines/airborne.yaml "select * from airborne" --bad "count(*) > 12" --between 0 900
     """
     from ddcli.engine.progress import SILENT

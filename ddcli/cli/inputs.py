@@ -35,7 +35,7 @@ def command(pipeline: Path, state: str | None, select: tuple[str, ...], output: 
     \b
     Examples:
       dd inputs pipelines/airborne.yaml
-      dd inputs sales.yaml --select changed --select missing -o json
+      dd inputs pipelines/airborne.yaml --select changed --select missing -o json
     """
     from ddcli.job.summary import plural, size_of
     from ddcli.store.files.objects import locate

@@ -7,7 +7,8 @@ from datetime import UTC, date, datetime
 import polars as pl
 import pytest
 
-from ddcli.store.mirrors import cancellation, file_order, partition, row_pairs
+from ddcli.store.mirrors import cancellation, file_order, row_pairs
+from ddcli.store.scratch import buckets
 from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
 from ddcli.store.mirrors.file_order import FileRows, RowGroupRange, in_order, pieces_of
 from ddcli.store.mirrors.row_pairs import different
@@ -85,7 +86,7 @@ def piece(given):
 @pytest.mark.parametrize("seed", range(many(60)))
 def test_what_is_left_adds_up_to_the_difference(monkeypatch, seed):
     draw = chance("cancellation", seed)
-    monkeypatch.setattr(partition, "HELD", draw.choice([1, 2000, 1 << 28]))
+    monkeypatch.setattr(buckets, "HELD", draw.choice([1, 2000, 1 << 28]))
     monkeypatch.setattr(cancellation, "FEWEST", draw.choice([0, 9, 1 << 17]))
     monkeypatch.setattr(row_pairs, "SAMPLE", draw.choice([1, 256]))
     monkeypatch.setattr(row_pairs, "NEAR", draw.choice([0, 4]))
@@ -156,7 +157,7 @@ def test_rows_of_one_hash_are_compared(monkeypatch):
 
 def test_files_that_were_rewritten_meet(monkeypatch):
     """Of 30 files that lie in another order each is compared with what it was rewritten to: few rows are held."""
-    monkeypatch.setattr(partition, "HELD", 2000)
+    monkeypatch.setattr(buckets, "HELD", 2000)
     draw = chance("meet")
     gone = [[(at * 10 + row, None, "a", None) for row in range(10)] for at in range(30)]
     new = [[(key, None, "b" if key % 10 == 5 else "a", None) for key, *_ in part] for part in gone]
@@ -167,7 +168,7 @@ def test_files_that_were_rewritten_meet(monkeypatch):
 
 def test_rows_that_were_moved_between_files_meet(monkeypatch):
     """Who rewrites 30 files to ten mixes the rows of three in each, which begin with a row of one of the others: few are yielded, and few held."""
-    monkeypatch.setattr(partition, "HELD", 20_000)
+    monkeypatch.setattr(buckets, "HELD", 20_000)
     monkeypatch.setattr(cancellation, "FEWEST", 16)
     draw = random.Random("0 moved")  # how many meet depends on the order: the same one each time
     gone = [[(at * 10 + row, None, "a", None) for row in range(10)] for at in range(30)]
@@ -184,7 +185,7 @@ def test_rows_that_were_moved_between_files_meet(monkeypatch):
 @pytest.mark.parametrize(("kept", "size"), [(10, 117), (2, 30), (1, 7)])
 def test_files_that_become_others_meet(monkeypatch, kept, size):
     """Who writes 100 files as others keeps most of their order, if not all rows: both sides go on together, whichever has more rows in a file."""
-    monkeypatch.setattr(partition, "HELD", 18_000)
+    monkeypatch.setattr(buckets, "HELD", 18_000)
     monkeypatch.setattr(cancellation, "FEWEST", 16)
     draw = chance("others", kept)
     gone = [[(at * 10 + row, None, "a", None) for row in range(10)] for at in range(100)]

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from ddcli.store.mirrors import cancellation, column_chunks, file_order, partition
+from ddcli.store.mirrors import cancellation, column_chunks, file_order
+from ddcli.store.scratch import buckets
 from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
 from ddcli.store.mirrors.column_chunks import PieceColumns, equal_columns, partners
 from ddcli.store.mirrors.file_order import FileRows, pieces_of
@@ -112,7 +113,7 @@ def test_what_is_left_of_rewritten_files_adds_up_to_the_difference(tmp_path, mon
     monkeypatch.setattr(column_chunks, "LEAST", 1)
     monkeypatch.setattr(column_chunks, "WINDOW", draw.choice([7, 1 << 20]))
     monkeypatch.setattr(file_order, "PIECE", draw.choice([1, 30, 1 << 18]))
-    monkeypatch.setattr(partition, "HELD", draw.choice([2000, 1 << 28]))
+    monkeypatch.setattr(buckets, "HELD", draw.choice([2000, 1 << 28]))
     monkeypatch.setattr(cancellation, "FEWEST", draw.choice([0, 1 << 17]))
     names = ["k", *draw.sample([*KINDS], draw.randrange(1, len(KINDS) + 1))]
     how = options(draw)
