@@ -172,13 +172,12 @@ def _rebuild(
     """Bring the state to a changed plan, if that is wanted; return its manifest and the summary of this alone."""
     from ddcli.driver.migration import rebuild
 
-    rebuilt, wrote, counts, spark, verdicts = rebuild(request, manifest, state, planning, time, placement)
+    rebuilt, wrote, counts, spark, verdicts, left = rebuild(request, manifest, state, planning, time, placement)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
     withdrawn, replaced = dict[str, list[str]](), dict[str, list[str]]()
     for name, keys in request.decided.withdrawn.items():
-        here = {file.key for file in rebuilt.inputs[name].files if not file.withdrawn}
-        for named, chosen in ((withdrawn, keys - here), (replaced, keys & here)):
+        for named, chosen in ((withdrawn, keys - left[name]), (replaced, keys & left[name])):
             if paths := _paths(manifest, name, chosen):
                 named[name] = paths
     return rebuilt, RunSummary(

@@ -76,13 +76,16 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
     from ddcli.store.tables.listing import Listing
 
-    Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None, dict[str, Verdict]]
+    Rebuilt = tuple[
+        Manifest, dict[str, OutputSummary], Counts, SparkSummary | None, dict[str, Verdict], dict[str, frozenset[str]]
+    ]
 
 
 def rebuild(
     request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, placement: Placement
 ) -> Rebuilt:
-    """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, Spark's share, and the verdicts of checks.
+    """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, Spark's share, the verdicts of checks,
+    and of each input from which files are withdrawn the files that remain or replace them.
 
     Without a state, in a dry run, nothing is committed. Raises StateError where outputs would be rewritten and the request doesn't ask for it.
     """
@@ -141,10 +144,15 @@ class _Migration(DataflowRun):
     _known: frozenset[str] = frozenset()
 
     def run(self) -> Rebuilt:
-        """Compute and commit; return the manifest, the changes of outputs, the counts, Spark's share, and the verdicts of checks."""
+        """Compute and commit; return what `rebuild` does."""
         done = self.compute()
         assert done.manifest is not None, "a rebuild has a state"
-        return done.manifest, done.writer.output_summaries(), done.counts, done.spark, done.verdicts
+        # In a dry run the manifest is the one from before: it does not tell which files are left.
+        left = {
+            name: frozenset(file.key for file in self._listings[name].files)
+            for name in self.rebuild.request.decided.withdrawn
+        }
+        return done.manifest, done.writer.output_summaries(), done.counts, done.spark, done.verdicts, left
 
     def begin(self) -> StepInput:
         rebuild, forgetting = self.rebuild, self.rebuild.request.decided.forgetting

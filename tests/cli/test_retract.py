@@ -181,7 +181,9 @@ def test_commands_in_hints_can_be_pasted_whatever_the_names_are(upsert):
 
 def test_a_dry_run_and_what_is_refused_change_nothing(upsert):
     before = files(upsert.folder)
-    assert "dry run" in ran(upsert, "retract", "in/2.csv", "--dry-run").err
+    err = ran(upsert, "retract", "in/2.csv", "--dry-run").err
+    assert "dry run" in err
+    assert "  withdrew 2.csv from a\n" in err
     assert "no run has read this file" in ran(upsert, "retract", "in/8.csv", "in/9.csv", code=3).err
     assert "is before" in ran(upsert, "retract", "in/2.csv", "--now", "2000-01-01", code=2).err
     assert files(upsert.folder) == before
