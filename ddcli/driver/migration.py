@@ -144,7 +144,7 @@ class _Migration(DataflowRun):
     _known: frozenset[str] = frozenset()
 
     def run(self) -> Rebuilt:
-        """Compute and commit; return what `rebuild` does."""
+        """Compute and commit; return the results of `rebuild`."""
         done = self.compute()
         assert done.manifest is not None, "a rebuild has a state"
         # In a dry run the manifest is the one from before: it does not tell which files are left.

@@ -132,6 +132,9 @@ class Lowering(Checks):
             for at, arg in enumerate(expression.args)
             if not (listed and at and isinstance(arg, Literal))
         ]
+        if name == "round" and expression.type.is_float and not isinstance(expression.args[0], Column):
+            # Rounding to places names its argument dozens of times: nested, that would double with each level.
+            args[0] = self._bound(args[0])
         if any(_is_null(arg) for arg in expression.args) and _is_strict(name):
             return literal(None, expression.type)  # not all of polars' functions take a constant null
         lower = lowering_of(name)

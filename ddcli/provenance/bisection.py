@@ -98,8 +98,14 @@ class Bisection:
 
     @property
     def rebuilt(self) -> dict[str, Any]:
-        """Return the collections that the run computed anew, as the pipeline file had been edited before it."""
+        """Return the collections that the run computed anew, as the pipeline file had been edited before it, or files of inputs."""
         return dict(self.run.summary.get("rebuilt") or {}) if self.run is not None else {}
+
+    @property
+    def corrected(self) -> list[str]:
+        """Return the files that the run replaced or withdrew."""
+        parts = [self.run.summary.get(part) or {} for part in ("replaced", "withdrawn")] if self.run is not None else []
+        return [file for part in parts for files in part.values() for file in files]
 
 
 def bisect(
@@ -314,7 +320,9 @@ class _Search:
             return (
                 (),
                 None,
-                ["no rows of the inputs at that time make the difference: the pipeline file, or time alone, does"],
+                [
+                    "no rows of the inputs as they are make the difference: files that were replaced or withdrawn do, the pipeline file, or time alone"
+                ],
             )
         least = tries.least(rows, lambda some: self._holds_with(without(some)))
         notes = [] if tries.left else [f"there may be fewer: only {MOST_TRIALS:,} sets of rows were tried"]

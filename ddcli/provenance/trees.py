@@ -278,7 +278,9 @@ def bisection_lines(found: Bisection) -> Iterator[str]:
         yield "run: its record is gone; a state keeps those of the last runs"
     else:
         edited = "the pipeline file was as before"
-        if found.rebuilt:
+        if found.corrected:
+            edited = f"it replaced or withdrew files: {', '.join(found.corrected)}"
+        elif found.rebuilt:
             edited = f"the pipeline file had been edited, so it computed anew: {', '.join(found.rebuilt)}"
         yield f"run: commit {found.run.number}, begun {found.run.began}; {edited}"
     for name, lines in _spans(found.culprits):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ddcli.errors import InputError, SpecError
@@ -102,7 +104,9 @@ def test_a_list_of_many() -> None:
 )
 def test_nesting(before: str, inside: str, after: str, wanted: object) -> None:
     """A hundred levels work, and take no time that doubles with each; more are refused where they begin."""
+    began = time.process_time()
     assert run(before * 100 + inside + after * 100) == wanted
+    assert time.process_time() - began < 20
     for levels in (101, 4_000):
         with pytest.raises(SpecError, match="nested more than 100 deep") as caught:
             scalar(before * levels + inside + after * levels, COLUMNS)

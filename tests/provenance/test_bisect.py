@@ -144,6 +144,28 @@ def test_an_edit_of_the_file_is_no_fault_of_the_rows(simple):
     assert "internal" not in result.err
 
 
+def test_a_replaced_file_is_named_and_not_taken_for_an_edit(shop):
+    shop.write(
+        "p.yaml",
+        """\
+dd: 1
+name: p
+clock: arrival
+inputs: {w: {path: in/, format: append, columns: {id: int64, v: int64}, changed: replace}}
+collections: {g: {from: w, apply: [{reduce: {m: max(v)}}]}}
+outputs: {g: out/g/}
+""",
+    )
+    shop.write("in/1.csv", "id,v\n1,5\n")
+    assert shop("run", "p.yaml", "-q").code == 0
+    shop.write("in/1.csv", "id,v\n1,50\n")
+    assert shop("run", "p.yaml", "-q").code == 0
+    result = shop("bisect", "p.yaml", "select * from g", "--bad", "m > 40")
+    assert result.code == 0, result.err
+    assert "it replaced or withdrew files: 1.csv" in result.out
+    assert "edited" not in result.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from ddcli.store.mirrors import cancellation, file_order, row_pairs
-from ddcli.store.scratch import buckets
 from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
 from ddcli.store.mirrors.file_order import FileRows, RowGroupRange, in_order, pieces_of
 from ddcli.store.mirrors.row_pairs import different
+from ddcli.store.scratch import buckets
 from tests.draws import chance, many
 
 SCHEMA = {"a": pl.Int64, "f": pl.Float64, "t": pl.String, "l": pl.List(pl.Float64)}

@@ -10,10 +10,10 @@ import pytest
 from pyarrow import parquet
 
 from ddcli.store.mirrors import cancellation, column_chunks, file_order
-from ddcli.store.scratch import buckets
 from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
 from ddcli.store.mirrors.column_chunks import PieceColumns, equal_columns, partners
 from ddcli.store.mirrors.file_order import FileRows, pieces_of
+from ddcli.store.scratch import buckets
 from tests.draws import chance, many
 
 FLOATS = [0.0, -0.0, float("nan"), None, 1.5]
