@@ -51,6 +51,10 @@ class Checks:
         self.reached = 0
         """The number of the mask: equal numbers are equal masks."""
 
+    def bound(self, value: pl.Expr, level: int = 1) -> pl.Expr:
+        """Return an expression of the same value that can be used many times."""
+        return value
+
     def never_negative(self, expression: Expression) -> bool:
         """Return whether an integer expression is known to be zero or more."""
         found = bounds(expression, self.ranges)

@@ -77,9 +77,9 @@ class Lowering(Checks):
         value = self._value(expression)
         depth = self._depths.get(id(expression), 0)
         is_bound = depth and not depth % STEP and expression.columns()
-        return self._bound(value, depth // STEP) if is_bound else value
+        return self.bound(value, depth // STEP) if is_bound else value
 
-    def _bound(self, value: pl.Expr, level: int = 1) -> pl.Expr:
+    def bound(self, value: pl.Expr, level: int = 1) -> pl.Expr:
         """Return a column that holds a value and is computed before the rest: expressions may use it many times, and stay flat.
 
         It is computed in the step `level`, or in a later one: after the columns that it names.
@@ -132,9 +132,6 @@ class Lowering(Checks):
             for at, arg in enumerate(expression.args)
             if not (listed and at and isinstance(arg, Literal))
         ]
-        if name == "round" and expression.type.is_float and not isinstance(expression.args[0], Column):
-            # Rounding to places names its argument dozens of times: nested, that would double with each level.
-            args[0] = self._bound(args[0])
         if any(_is_null(arg) for arg in expression.args) and _is_strict(name):
             return literal(None, expression.type)  # not all of polars' functions take a constant null
         lower = lowering_of(name)
@@ -156,13 +153,13 @@ class Lowering(Checks):
             values.append((when, self._guarded(value, taken, self.after(number, condition.text()))))
             passed = ~when.fill_null(value=False) if condition.type.nullable else ~when
             before = passed if before is None else before & passed
-            before = before if at % LONG or not varies else self._bound(before)
+            before = before if at % LONG or not varies else self.bound(before)
             number = self.after(number, f"not {condition.text()}")
         assert before is not None, "a case has a branch"
         result = self._guarded(case.default, before, number)
         for at, (when, then) in enumerate(reversed(values), start=1):
             result = pl.when(when).then(then).otherwise(result)
-            result = result if at % LONG or not varies else self._bound(result)
+            result = result if at % LONG or not varies else self.bound(result)
         return result
 
     def _logic(self, call: Call) -> pl.Expr:
@@ -179,14 +176,14 @@ class Lowering(Checks):
         varies = bool(call.columns())
         for at, (previous, arg) in enumerate(pairwise(call.args), start=1):
             missing = missing & values[-1].is_null()
-            missing = missing if at % LONG or not varies else self._bound(missing)
+            missing = missing if at % LONG or not varies else self.bound(missing)
             number = self.after(number, f"{previous.text()} is null")
             values.append(self._guarded(arg, missing, number))
         # Not pl.coalesce: given a constant first it forgets the frame's height.
         result = values[-1]
         for at, value in enumerate(reversed(values[:-1]), start=1):
             result = pl.when(value.is_not_null()).then(value).otherwise(result)
-            result = result if at % LONG or not varies else self._bound(result)
+            result = result if at % LONG or not varies else self.bound(result)
         return result
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import polars as pl
 
 from ddcli.expressions.coerce import integer_range
-from ddcli.expressions.tree import Call, Literal
+from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
 
 if TYPE_CHECKING:
@@ -235,6 +235,8 @@ def _places(call: Call) -> int:
 def _rounding(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     places, source, value = _places(call), call.args[0].type, args[0]
     if call.type.is_float:
+        if call.function == "round" and places > 0 and not isinstance(call.args[0], Column):
+            value = low.bound(value)  # it is named dozens of times below: nested, these would multiply
         return _round_float(call.function, value, places, call.type.to_polars())
     if call.type.is_integer:
         if places >= 0 or call.function in ("floor", "ceil"):
