@@ -75,6 +75,18 @@ NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*)),')
     metavar="REV",
     help="Compare the pipeline file A with itself in this revision of its git repository, on the inputs as they are now.",
 )
+@click.option(
+    "--against",
+    metavar="STATE",
+    help="Compare the outputs of the pipeline file A as this state has them, a directory or s3://BUCKET/PREFIX, with those that A would make of the same rows. Nothing is written.",
+)
+@click.option(
+    "--without",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="With --against: leave out the rows of this input file, as `dd retract` would; repeatable.",
+)
 @click.option("--plain", is_flag=True, help="Compare the rows of files as they are, also the updates of a log.")
 @click.option(
     "--select",
@@ -114,6 +126,8 @@ def command(
     diff: str,
     csv: str | None,
     base: str | None,
+    against: str | None,
+    without: tuple[Path, ...],
     plain: bool,
     select: tuple[str, ...],
     no_code: bool,
@@ -127,6 +141,9 @@ def command(
     NDJSON; a directory, a file or a glob. One log is compared at two times: `--from T --to T`. Two pipeline files are compared
     output by output, over the inputs as they are now; they run in scratch states, so no state and no output changes. With
     `--base REV` one file is enough: A is the file in that revision, with its includes and Python modules, B the present one.
+    With `--against STATE` it costs what the edit costs: A is what the state has committed, B what the file would make of the
+    rows that the state has read. Only what lies above the edit is computed, and the state, of a pipeline that runs elsewhere
+    for example, is only read.
 
     A different type is a difference, and so is a column on one side only. Text (CSV, NDJSON) is read in the types of
     the other side, else in types that fit its values.
@@ -152,20 +169,20 @@ def command(
         if b is not None or not a.endswith(ENDINGS):
             raise UsageError("--base is for one pipeline file", hint="for example `dd diff --base main orders.yaml`")
         b = a
-    pipelines = [side is not None and side.endswith(ENDINGS) for side in (a, b)]
+    pipelines = _are_pipelines(a, b, against)
+    timed = from_time is not None or to_time is not None
     if output == "parquet" and sys.stdout.isatty():
         raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > changes.parquet`")
-    if as_of is not None and (from_time is not None or to_time is not None):
-        raise UsageError("--as-of is one time for both sides", hint="leave it out, or --from and --to")
-    if b is None and from_time is None and to_time is None:
+    if as_of is not None and (timed or against is not None):
+        other = "--from and --to" if timed else "--against, which compares what the state has committed last"
+        raise UsageError("--as-of is one time for both sides", hint=f"leave it out, or {other}")
+    if without and against is None:
+        raise UsageError("--without is for --against", hint="name the state: --against .dd/orders")
+    if b is None and against is None and not timed:
         raise UsageError("there is nothing to compare A with", hint="name B; or, of a log, two times: --from T --to T")
-    if any(pipelines) and not all(pipelines):
-        raise UsageError(
-            "a pipeline file can only be compared with another one", hint="run it, and name its output's directory"
-        )
-    if select and not all(pipelines):
+    if select and not pipelines:
         raise UsageError("--select is for pipelines, and the sides are data")
-    if all(pipelines) and (from_time or to_time or time or plain or csv):
+    if pipelines and (timed or time or plain or csv):
         raise UsageError("--from, --to, --time, --csv and --plain are for data, and the sides are pipelines")
     if memory is None:
         keep_freed_memory()
@@ -179,13 +196,27 @@ def command(
 
     tolerances = parse_tolerances(tolerance)
     allowed = None if max_changed is None else parse_max_changed(max_changed)
-    keys = parse_keys(key, of_outputs=all(pipelines))
+    keys = parse_keys(key, of_outputs=pipelines)
 
     def settings(name: str | None) -> Settings:
         return Settings(keys.get(name, keys[None]), frozenset(ignore), ignore_types, tolerances, allowed)
 
     found: Difference | Differences
-    if b is not None and all(pipelines):
+    if against is not None:
+        from ddcli.compare.against import compare_against
+        from ddcli.store.files.objects import locate
+
+        found = compare_against(
+            Path(a),
+            locate(Path.cwd(), against),
+            settings,
+            without=without,
+            select=select,
+            memory=memory,
+            no_code=no_code,
+            say=partial(say, err=True),
+        )
+    elif b is not None and pipelines:
         import tempfile
 
         from ddcli.compare.pipelines import compare_pipelines
@@ -213,6 +244,22 @@ def command(
     show(found, output, limit if limit is not None or output in ALL_SHOWN else SHOWN, sys.stdout.buffer)
     if not found.ok:
         raise click.exceptions.Exit(DIFFERENT)
+
+
+def _are_pipelines(a: str, b: str | None, against: str | None) -> bool:
+    """Return whether pipelines are compared, not data. Raises UsageError for sides of both kinds, and for two sides against a state."""
+    if against is not None:
+        if b is not None or not a.endswith(ENDINGS):
+            raise UsageError(
+                "--against is for one pipeline file", hint="for example `dd diff --against .dd/orders orders.yaml`"
+            )
+        return True
+    pipelines = [side is not None and side.endswith(ENDINGS) for side in (a, b)]
+    if any(pipelines) and not all(pipelines):
+        raise UsageError(
+            "a pipeline file can only be compared with another one", hint="run it, and name its output's directory"
+        )
+    return all(pipelines)
 
 
 def parse_keys(texts: Sequence[str], *, of_outputs: bool) -> dict[str | None, tuple[str, ...] | None]:

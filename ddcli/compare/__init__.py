@@ -19,6 +19,7 @@ NaN equals NaN, -0.0 equals 0.0, null equals null.
 * output: a comparison in the chosen format
 * page: a comparison as one HTML page
 * pairs: the definition of a difference, on frames
+* against: a pipeline file and a state: the effect of an edit, computed above what the state keeps
 * pipelines: two pipeline files compared by their outputs
 * plain_values: a comparison as JSON
 * revision: the pipeline file of a git revision

@@ -53,6 +53,7 @@ def _pieces(
             "outputs": {name: to_json(one, limit) for name, one in found.outputs.items()},
             "only_a": list(found.only_a),
             "only_b": list(found.only_b),
+            "failing_checks": list(found.failing),
             "notes": list(found.notes),
         }
     else:

@@ -44,6 +44,8 @@ class Differences:
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()
+    """The checks that would stop a run of B, with their violations."""
 
     @property
     def same(self) -> bool:
@@ -52,17 +54,18 @@ class Differences:
 
     @property
     def ok(self) -> bool:
-        """Return whether there is no difference, or none larger than allowed for its output."""
-        return not (self.only_a or self.only_b) and all(found.ok for found in self.outputs.values())
+        """Return whether there is no difference, or none larger than allowed for its output, and no check fails."""
+        return not (self.only_a or self.only_b or self.failing) and all(found.ok for found in self.outputs.values())
 
     def lines(self) -> list[str]:
-        """Return the notes, and the outputs that only one side has."""
+        """Return the notes, the outputs that only one side has, and the checks that fail."""
         lines = [
             f"output {name}: only in {side}"
             for side, names in (("A", self.only_a), ("B", self.only_b))
             for name in names
         ]
-        return [*(f"note: {line}" for line in self.notes), *lines]
+        fails = (f"check {line}" for line in self.failing)
+        return [*(f"note: {line}" for line in self.notes), *lines, *fails]
 
 
 def compare_pipelines(
@@ -95,7 +98,7 @@ def compare_pipelines(
         _earlier(request, [*zip(requests, manifests, strict=True)][::way])
         for request, way in zip(requests, (1, -1), strict=True)
     ]
-    chosen = _chosen([*dict.fromkeys([*left.outputs, *right.outputs])], select)
+    chosen = chosen_outputs([*dict.fromkeys([*left.outputs, *right.outputs])], select)
     both = [name for name in chosen if name in left.outputs and name in right.outputs]
     wanted = {name: settings(name) for name in both}
     _check_columns(requests, wanted)
@@ -110,7 +113,7 @@ def compare_pipelines(
         for version, known, folder, name in zip((a, b), earlier, folders, ("A", "B"), strict=True):
             say(f"running {name}: {version.label}")
             committed.append(run_aside(version, folder, memory, known))
-        found.notes += _regressions(committed[0], requests[1], committed[1])
+        found.notes += regressions(committed[0], requests[1], committed[1], "in A")
         for name in both:
             given = [
                 named_side(str(_output(folder, name)), SideReader(_times(left), as_of=as_of), name)
@@ -171,14 +174,14 @@ def run_aside(
         return committed
 
 
-def _regressions(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
+def regressions(a: Manifest, request: Request, b: Manifest, where: str) -> tuple[str, ...]:
     """Return a line for each collection of B whose operators may do more work for a change than those of A."""
     from ddcli.driver.prepare import bind_remembered
     from ddcli.plan.places import work_regressions
 
     bound = bind_remembered(request, b)
     found = work_regressions(a.cache["plan"]["work"], bound, bound.plan(b.cache["plan"]))
-    return tuple(f"{place.span}: {place.words}: work: {own}, but {before} in A" for place, before, own in found)
+    return tuple(f"{place.span}: {place.words}: work: {own}, but {before} {where}" for place, before, own in found)
 
 
 def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]) -> dict[str, list[InputFile]]:
@@ -221,12 +224,13 @@ def _times(spec: Spec) -> tuple[str, ...]:
     return names if len(names) > 1 else ("time",)
 
 
-def _chosen(names: Sequence[str], select: Iterable[str]) -> list[str]:
+def chosen_outputs(names: Sequence[str], select: Iterable[str]) -> list[str]:
+    """Return the names that are selected, all of them without a selection. Raises UsageError for one that there is not."""
     for name in select:
         if name not in names:
             near = did_you_mean(name, names)
             hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(names)}"
-            raise UsageError(f"neither pipeline has an output '{name}'", hint=hint)
+            raise UsageError(f"neither side has an output '{name}'", hint=hint)
     return [name for name in names if not select or name in set(select)]
 
 

@@ -28,7 +28,7 @@ from ddcli.driver.requested_changes import (
     refuse_other_frontiers,
     refuse_rewriting,
     refuse_taking_back,
-    with_new_check_logs,
+    with_new_columns,
 )
 from ddcli.driver.step import pools_for
 from ddcli.engine.rounds import Interval
@@ -89,7 +89,7 @@ def rebuild(
 
     Without a state, in a dry run, nothing is committed. Raises StateError where outputs would be rewritten and the request doesn't ask for it.
     """
-    request = with_new_check_logs(request, manifest, planning.plan)
+    request = with_new_columns(request, manifest, planning.plan)
     changes = find_changes(request, manifest, planning.plan)
     if request.decided.withdrawn or request.decided.reopened is not None or request.decided.forgetting is not None:
         refuse_taking_back(request, manifest, changes)

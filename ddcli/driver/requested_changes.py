@@ -66,12 +66,13 @@ def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
     return gone | found
 
 
-def with_new_check_logs(request: Request, manifest: Manifest, plan: Plan) -> Request:
-    """Return the request with a rewrite of each check that has other columns than its log: no one chose these columns."""
+def with_new_columns(request: Request, manifest: Manifest, plan: Plan) -> Request:
+    """Return the request with a rewrite of each check that has other columns than its log: no one chose these columns. So of outputs, if their updates are only received."""
     found: set[str] = set()
     for name, before in renamed(request, manifest).items():
         node = plan.graph.outputs.get(name)
-        if name in request.spec.checks and before in manifest.outputs and node is not None:
+        free = name in request.spec.checks or request.receives is not None
+        if free and before in manifest.outputs and node is not None:
             wanted = {column: str(kind) for column, kind in node.schema.items()}
             if list(manifest.outputs[before].schema.items()) != list(wanted.items()):
                 found.add(name)

@@ -106,7 +106,7 @@ def run(path: Path | str, options: RunOptions) -> RunSummary:
     check_aside(request.aside)
     map_ahead()
     if options.dry_run:
-        summary = read_settled(request, lambda: _dry_run(request, manifest, options.if_locked, checked.found))
+        summary = read_settled(request, lambda: dry_run(request, manifest, options.if_locked, checked.found))
         summary = replace(summary, seconds=clock.perf_counter() - started)
     else:
         # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
@@ -198,8 +198,11 @@ def _look_for_work(request: Request, manifest: Manifest, reopen: str | None, *, 
     return read_settled(request, look)
 
 
-def _dry_run(
-    request: Request, manifest: Manifest | None, if_locked: IfLocked, found: dict[str, InputFiles] | None
+def dry_run(
+    request: Request,
+    manifest: Manifest | None,
+    if_locked: IfLocked = "fail",
+    found: dict[str, InputFiles] | None = None,
 ) -> RunSummary:
     """Return the summary of the run that would happen; commit nothing."""
     from ddcli.driver.execute import execute

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from polars import DataFrame
+
     from ddcli.engine.times import Frontier
     from ddcli.job.budget import RunBudget
     from ddcli.job.forgotten_rows import ErasureRequest
@@ -95,6 +97,8 @@ class Request:
     """The memory of a watch from the last round, and for the next."""
     claims: bool = True
     """True: states whose logs the run reads keep the updates that it lacks. False for a state that is removed at the end of its command."""
+    receives: Callable[[str, DataFrame], None] | None = None
+    """The receiver of the updates of each output in a dry run, as logs would have them."""
     budget: RunBudget | None = None
     """The bounds on the run's cost, if there are any."""
     noted: set[str] = field(default_factory=set)

@@ -73,7 +73,7 @@ class Piece:
 
 @dataclass
 class OutputWriter:
-    """The updates that a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, they are only counted.
+    """The updates that a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, they are counted, and given to the request's receiver, if there is one.
 
     Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files; without it
     the number of the state's `reopenings`.
@@ -132,6 +132,8 @@ class OutputWriter:
             else:
                 self.noted[name].skip(rows, int(updates[:, -1].sum()))
         if self.transaction is None:
+            if self.request.receives is not None:
+                self.request.receives(name, output_frame(updates, layout, pool, self.time))
             return
         if alone:
             self._write(name, output_bytes(updates, layout, pool, self.time))

@@ -25,6 +25,8 @@ READS = {
     "diff": [
         "diff out/log out/log",
         "diff shop.yaml shop.yaml --select log",
+        "diff --against .dd/shop shop.yaml",
+        "diff --against .dd/base base.yaml --without in/plain/1.csv",
         "diff base.yaml base.yaml",
         "diff lake/both.parquet in/plain/1.csv --plain --key id",
     ],

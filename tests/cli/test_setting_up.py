@@ -51,7 +51,9 @@ def test_what_init_makes_is_checked_run_and_kept_up_to_date(shop):
 def test_the_commands_of_the_workflow_that_init_makes_pass(shop):
     assert shop("init").code == 0
     workflow = yaml.safe_load((shop.folder / ".github/workflows/dd.yml").read_text())
-    commands = [step["run"].split() for step in workflow["jobs"]["check"]["steps"] if "run" in step]
+    commands = [
+        step["run"].split() for step in workflow["jobs"]["check"]["steps"] if "run" in step and "if" not in step
+    ]
     assert commands.pop(0)[:2] == ["pip", "install"]
     for program, *arguments in commands:
         assert program == "ddcli"

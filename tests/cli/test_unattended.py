@@ -177,12 +177,13 @@ def cache():
 
 
 def test_the_workflow_that_init_makes_runs(installed):
-    """Each step as Actions runs it: by `bash -e`, in the repository's root; all but the installation from PyPI."""
+    """Each step as Actions runs it: by `bash -e`, in the repository's root; all but the installation from PyPI. A pull request gets the effect as a comment."""
     assert installed("init", "repository").code == 0
     root = installed.folder / "repository"
     steps = yaml.safe_load((root / ".github/workflows/dd.yml").read_text())["jobs"]["check"]["steps"]
+    installed.write("bin/gh", '#!/bin/sh\necho "$@" > comment.txt\n').chmod(0o755)
     env = {
-        "PATH": f"{installed.folder}/.venv/bin:{os.environ['PATH']}", "HOME": str(Path.home()), "GITHUB_ACTIONS": "true",
+        "PATH": f"{installed.folder}/.venv/bin:{installed.folder}/bin:{os.environ['PATH']}", "PR": "7", "STATE": ".dd/sales", "HOME": str(Path.home()), "GITHUB_ACTIONS": "true",
         "GITHUB_WORKSPACE": str(root), "GITHUB_STEP_SUMMARY": str(root / "page.md"),
     }  # fmt: skip
     ran = []
@@ -199,5 +200,7 @@ def test_the_workflow_that_init_makes_runs(installed):
             )
             assert done.returncode == 0, done.stderr
             ran.append(step["run"].split()[1])
-    assert ran[-1] == "run"
+    assert ran == ["check", "test", "run", "diff"]
+    assert (root / "comment.txt").read_text() == "pr comment 7 --body-file diff.md --edit-last --create-if-none\n"
+    assert (root / "diff.md").read_text().startswith("### ✅ <code>sales</code>")
     assert (root / "page.md").read_text().startswith("### sales: at 20")

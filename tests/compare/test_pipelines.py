@@ -62,7 +62,7 @@ def test_an_output_may_be_chosen(pipelines):
     )  # at the end all are the same
     wrong = pipelines("diff", "before.yaml", "after.yaml", "--select", "total")
     assert (wrong.code, wrong.out) == (2, "")
-    assert "neither pipeline has an output 'total'" in wrong.err
+    assert "neither side has an output 'total'" in wrong.err
     assert "did you mean 'totals'?" in wrong.err
 
 

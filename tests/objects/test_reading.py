@@ -7,9 +7,12 @@ import pytest
 
 import ddcli
 from ddcli.commands.convert import convert_input
+from ddcli.compare.against import compare_against
+from ddcli.compare.settings import Settings
 from ddcli.driver.watch import WatchLoop
 from ddcli.errors import UsageError
 from ddcli.query import Lookup
+from ddcli.store.files.objects import ObjectPath
 from tests.crash.shop import Shop
 from tests.objects.shop import Remote
 
@@ -97,3 +100,17 @@ def test_inputs_are_watched_by_looking(there, monkeypatch):
     standing.run()
     watchdog.cancel()
     assert [summary.inputs["sales"].files for summary in summaries if summary.changed] == [1, 1]
+
+
+def test_the_effect_of_an_edit_is_read_from_a_state_in_a_bucket(tmp_path, there, monkeypatch):
+    """With credentials that can only read: any other request would fail."""
+    kept = {str(path): path.read_bytes() for path, _ in there.bucket.below()}
+    here = tmp_path / "checkout" / "shop.yaml"
+    here.parent.mkdir()
+    here.write_text((there.local.folder / "shop.yaml").read_text().replace("sum(amount)", "max(amount)"))
+    for name in ("put", "appender", "replace", "copy_apart", "unlink"):
+        monkeypatch.setattr(ObjectPath, name, None)
+    found = compare_against(here, there.state, lambda _name: Settings(("city",), frozenset(), False, {}, None))
+    assert found.outputs["spent"].changed.height
+    assert found.outputs["known"].same
+    assert {str(path): path.read_bytes() for path, _ in there.bucket.below()} == kept

@@ -1,0 +1,240 @@
+"""The comparison of a pipeline file with a state: the effect that an edit, or a file less, would have on its outputs.
+
+The state is opened read-only at its newest commit: without a lock, and nothing is written to it, to its inputs or its outputs. A dry run
+builds what lies above the edit from the arrangements that the state keeps, as `dd run --apply` does, and the updates that it would add to
+the outputs are the difference. Inputs are as the state has read them, so rows that are new since then make none.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from dataclasses import field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.compare.diff import compare
+from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
+from ddcli.compare.side import WEIGHT, Side
+from ddcli.dataclass import dataclass
+from ddcli.errors import BudgetError, DdError, StateError
+from ddcli.expressions.types import parse_type
+from ddcli.job.budget import run_budget
+from ddcli.job.corrections import with_withdrawn_files
+from ddcli.job.functions import refuse_code
+from ddcli.job.request import read_request
+from ddcli.job.verdict import KEPT
+from ddcli.screen import near
+from ddcli.sinks.violations import DIFF
+from ddcli.store.files.access import is_there
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import output_paths, same_outputs
+from ddcli.store.state.pipeline_file import file_of
+from ddcli.store.tables.files import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ddcli.compare.difference import Difference
+    from ddcli.compare.settings import Settings
+    from ddcli.job.request import Request
+    from ddcli.job.summary import RunSummary
+    from ddcli.store.state.manifest import Manifest
+
+ATTEMPTS = 2
+"""Attempts at a state whose files a run may sweep meanwhile: the second is on the commit of that run."""
+
+
+@dataclass
+class ReceivedUpdates:
+    """The updates that a dry run would add to outputs, in scratch files. Threads may add at once."""
+
+    scratch: Path
+    files: dict[str, list[Path]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, name: str, updates: pl.DataFrame) -> None:
+        """Add updates of an output, as its log would have them."""
+        with self._lock:
+            files = self.files.setdefault(name, [])
+            path = self.scratch / f"{len(self.files)}-{len(files)}.arrow"
+            files.append(path)
+        updates.write_ipc(path)
+
+    def scan(self, name: str, columns: Sequence[str]) -> Iterator[pl.LazyFrame]:
+        """Yield the updates of an output in these columns, with their diffs as weights."""
+        for path in self.files.get(name, ()):
+            yield pl.scan_ipc(path).select(*columns, pl.col(DIFF).alias(WEIGHT))
+
+
+def compare_against(
+    path: Path,
+    state: Path,
+    settings: Callable[[str], Settings],
+    *,
+    without: Sequence[Path] = (),
+    select: Sequence[str] = (),
+    memory: int | None = None,
+    no_code: bool = False,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Differences:
+    """Compare the outputs as a state has committed them (A) with those that the pipeline file at `path` would make of the rows that the state has read (B).
+
+    `without` are files of inputs that B lacks; the pipeline file must be the state's then. `settings` returns the settings of an output.
+    Raises StateError if there is no state, or if it is another pipeline's, and the errors of a run.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        manifest = _manifest(state)
+        try:
+            return _compare(path, state, manifest, settings, without, select, memory, say, no_code=no_code)
+        except DdError:
+            newest = read_newest(state)
+            if not left or newest is None or newest.number == manifest.number:
+                raise
+            say("the state was committed meanwhile: the comparison begins again on its newest commit")
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _manifest(state: Path) -> Manifest:
+    manifest = read_newest(state)
+    if manifest is None:
+        raise StateError(
+            "there is no state to compare with",
+            place=str(state),
+            hint="name a state's directory, or s3://BUCKET/PREFIX: `dd state ls` shows where a pipeline keeps its state",
+        )
+    return manifest
+
+
+def _compare(
+    path: Path,
+    state: Path,
+    manifest: Manifest,
+    settings: Callable[[str], Settings],
+    without: Sequence[Path],
+    select: Sequence[str],
+    memory: int | None,
+    say: Callable[[str], None],
+    *,
+    no_code: bool,
+) -> Differences:
+    request = _request(path, state, manifest, memory, say)
+    refuse_code(request.spec, no_code=no_code)
+    known = _names_in_state(request, manifest)
+    checks = {*request.spec.checks, *manifest.cache.get(KEPT, ())}
+    gone = [name for name in manifest.outputs if name not in known.values() and name not in checks]
+    present = [name for name in request.outputs if name not in checks]
+    chosen = chosen_outputs([*dict.fromkeys([*gone, *present])], select)
+    if without:
+        request = with_withdrawn_files(request, manifest, without, strict=True)
+    request = request.deciding(closes=False, apply=True, accepts=dict.fromkeys(request.spec.checks, "a comparison"))
+    found = Differences(
+        only_a=tuple(name for name in chosen if name not in request.outputs),
+        only_b=tuple(name for name in chosen if name in request.outputs and name not in known),
+        notes=regressions(manifest, request, manifest, "in the state")
+        if request.spec.inputs.keys() <= manifest.inputs.keys()
+        else (),
+    )
+    with tempfile.TemporaryDirectory(prefix="dd-against-", ignore_cleanup_errors=True) as scratch:
+        received = ReceivedUpdates(Path(scratch))
+        summary, exceeded = _effect(replace(request, receives=received.add), manifest)
+        found.notes += exceeded
+        found.failing = tuple(
+            f"{one.title}: {one.words}" for one in summary.checks.values() if not one.passed and one.otherwise == "fail"
+        )
+        for name in chosen:
+            if name in known and name in request.outputs:
+                found.outputs[name] = _difference(
+                    request, manifest, name, known[name], received, settings(name), memory
+                )
+    return found
+
+
+def _request(path: Path, state: Path, manifest: Manifest, memory: int | None, say: Callable[[str], None]) -> Request:
+    """Return the request of the file over the state, with the inputs and the outputs where the state has them."""
+    own = file_of(state, manifest)
+    base = own.parent if own is not None and is_there(own.parent) else None
+    request = read_request(path, state, say=say, base=base)
+    if request.spec.name.value != manifest.name:
+        raise StateError(
+            f"the state is of the pipeline '{manifest.name}', and the file is '{request.spec.name.value}'",
+            place=str(state),
+            hint="name the state of this pipeline",
+        )
+    there = output_paths(state, manifest)
+    outputs = {name: there.get(name, place) for name, place in request.outputs.items()}
+    resources = request.resources.limited(memory, engine="local")
+    return replace(request, outputs=outputs, claims=False, resources=resources)
+
+
+def _names_in_state(request: Request, manifest: Manifest) -> Mapping[str, str]:
+    """Return the name in the state of each output that it has, by its present name."""
+    return same_outputs(request.state, manifest, request.outputs)
+
+
+def _effect(request: Request, manifest: Manifest) -> tuple[RunSummary, tuple[str, ...]]:
+    """Run the request dry, and return its summary, with a note if that exceeds the budget of the file."""
+    from ddcli.driver.run import dry_run
+
+    budget = run_budget(request.spec.budget, {})
+    try:
+        return dry_run(replace(request, budget=budget), manifest), ()
+    except BudgetError as error:
+        return dry_run(request, manifest), (f"budget: {error.problem}",)
+
+
+def _difference(
+    request: Request,
+    manifest: Manifest,
+    name: str,
+    before: str,
+    received: ReceivedUpdates,
+    settings: Settings,
+    memory: int | None,
+) -> Difference:
+    """Return the difference of an output: of its updates alone, or, where its columns change, of all that the log has and would have."""
+    known = {
+        column: kind.to_polars()
+        for column, text in manifest.outputs[before].schema.items()
+        if (kind := parse_type(text))
+    }
+    labels = [f"{near(str(side))}: {name}" for side in (request.state, request.spec.path)]
+    made = received.files.get(name)
+    now = dict(pl.scan_ipc(made[0]).collect_schema()) if made else known
+    columns = (
+        {column: kind for column, kind in now.items() if column not in {DIFF, *_times(manifest)}} if made else known
+    )
+    log = list(_scan_log(request, manifest, name, before))
+    if columns != known:
+        a = [each.select(*known, WEIGHT) for each in log]
+        b = list(received.scan(name, list(columns)))
+        return compare(_side(labels[0], known, a), _side(labels[1], columns, b), settings, memory)
+    weight = pl.col(WEIGHT)
+    updates = list(received.scan(name, list(columns)))
+    a = [each.filter(weight < 0).with_columns(-weight) for each in updates]
+    b = [each.filter(weight > 0) for each in updates]
+    found = compare(_side(labels[0], columns, a), _side(labels[1], columns, b), settings, memory)
+    total = sum(int(each.select(weight.sum()).collect(engine="streaming").item()) for each in log)
+    net = found.b.rows - found.a.rows
+    found.a.rows, found.b.rows = total, total + net
+    return found
+
+
+def _side(label: str, columns: Mapping[str, pl.DataType], scans: Sequence[pl.LazyFrame]) -> Side:
+    none = pl.LazyFrame(schema={**columns, WEIGHT: pl.Int64()})
+    return Side(label, "change log", columns, [none, *scans], sliced=True, is_log=True)
+
+
+def _times(manifest: Manifest) -> Mapping[str, str]:
+    times: Mapping[str, str] = manifest.cache["time"]
+    return times
+
+
+def _scan_log(request: Request, manifest: Manifest, name: str, before: str) -> Iterator[pl.LazyFrame]:
+    """Yield the rows of a log's files as of the commit: its newest file may have grown since."""
+    tables = Tables(None, {})
+    for entry in manifest.outputs[before].files:
+        scan = tables.scan([request.outputs[name] / entry.name], [*manifest.outputs[before].schema, DIFF])
+        yield scan.head(entry.rows).with_columns(pl.col(DIFF).alias(WEIGHT))

@@ -1,0 +1,138 @@
+"""A pipeline file against a state: what an edit, or a file less, would change, read from a checkout elsewhere."""
+
+import json
+
+import pytest
+
+from tests.harness import ORDER_COLUMNS, ORDERS, files
+
+LARGE = "  large:\n    from: orders\n    apply: [filter: amount > 6]\noutputs:\n"
+TEXT = ORDERS.replace("outputs:\n", LARGE) + "  large: out/large/\n"
+
+
+@pytest.fixture
+def shop(orders):
+    """Return a folder with a state in `prod`, and a checkout of its file, without data, in `co`."""
+    orders.write("prod/orders.yaml", TEXT)
+    orders.log("prod/orders/1.parquet", [("north", 5, 0, 1), ("south", 7, 0, 1), ("north", 10, 1, 1)], **ORDER_COLUMNS)
+    orders.write("co/orders.yaml", TEXT)
+    assert orders("run", "prod/orders.yaml").code == 0
+    return orders
+
+
+def against(shop, *options, state="prod/.dd/orders"):
+    """Compare the checkout with the state; return the exit code and the JSON."""
+    kept = files(shop.folder)
+    result = shop("diff", "--against", state, "co/orders.yaml", "-o", "json", *options)
+    assert files(shop.folder) == kept
+    return result.code, json.loads(result.out)
+
+
+def test_a_file_that_is_the_same_changes_nothing(shop):
+    code, tree = against(shop)
+    assert (code, tree["same"], tree["only_a"], tree["only_b"]) == (0, True, [], [])
+    assert tree["outputs"]["totals"]["rows"] == {"same": 2, "removed": 0, "changed": 0, "added": 0}
+
+
+def test_the_effect_of_an_edit(shop):
+    """On the rows that the state has read: one that came since is another run's."""
+    shop.log("prod/orders/2.parquet", [("west", 9, 2, 1)], **ORDER_COLUMNS)
+    shop.write("co/orders.yaml", TEXT.replace("sum(amount)", "max(amount)"))
+    code, tree = against(shop, "--key", "totals=region")
+    assert (code, tree["outputs"]["large"]["same"]) == (1, True)
+    totals = tree["outputs"]["totals"]
+    assert totals["rows"] == {"same": 1, "removed": 0, "changed": 1, "added": 0}
+    assert totals["changes"] == [
+        {"change": "changed", "count": 1, "key": {"region": "north"}, "cells": {"amount": {"old": 15, "new": 10}}}
+    ]
+    assert (totals["a"]["rows"], totals["b"]["rows"]) == (2, 2)
+    assert tree["notes"] == [
+        "co/orders.yaml:9:9: reduce of collections.totals.apply[0].reduce: work: groups, but change in the state"
+    ]
+
+
+def test_outputs_that_come_and_go_and_that_get_other_columns(shop):
+    text = TEXT.replace("  large: out/large/", "  more: {from: large, path: out/more/}")
+    shop.write("co/orders.yaml", text.replace("sum(amount)}", "sum(amount), n: count(*)}"))
+    code, tree = against(shop, "--key", "totals=region")
+    assert (code, tree["only_a"], tree["only_b"]) == (1, ["large"], ["more"])
+    totals = tree["outputs"]["totals"]
+    assert [(each["column"], each["change"]) for each in totals["columns"]] == [("n", "only_b")]
+    assert totals["rows"] == {"same": 2, "removed": 0, "changed": 0, "added": 0}
+
+
+def test_a_check_that_would_fail_is_named_and_is_a_difference(shop):
+    checks = (
+        "checks:\n  - row: amount < 12\n    of: totals\n  - row: amount < 11\n    of: totals\n    otherwise: warn\n"
+    )
+    shop.write("co/orders.yaml", TEXT + checks)
+    code, tree = against(shop)
+    assert (code, tree["same"], tree["ok"]) == (1, True, False)
+    assert tree["failing_checks"] == ["totals_row_amount_12: 1 violation: 1 new"]
+
+
+def test_files_that_are_left_out(shop):
+    shop.log("prod/orders/2.parquet", [("west", 9, 2, 1), ("north", 1, 2, 1)], **ORDER_COLUMNS)
+    assert shop("run", "prod/orders.yaml").code == 0
+    code, tree = against(shop, "--without", "prod/orders/2.parquet", "--key", "totals=region", "--select", "totals")
+    assert code == 1
+    assert tree["outputs"]["totals"]["changes"] == [
+        {
+            "change": "changed",
+            "count": 1,
+            "key": {"region": "north"},
+            "cells": {"orders": {"old": 3, "new": 2}, "amount": {"old": 16, "new": 15}},
+        },
+        {"change": "removed", "count": 1, "key": {"region": "west"}, "row": {"orders": 1, "amount": 9}},
+    ]
+    unknown = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--without", "prod/orders/3.parquet")
+    assert (unknown.code, "no run has read this file" in unknown.err) == (3, True)
+
+
+def test_a_state_of_another_pipeline_and_none(shop):
+    shop.write("co/orders.yaml", TEXT.replace("name: orders", "name: others"))
+    other = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml")
+    assert (other.code, "the state is of the pipeline 'orders', and the file is 'others'" in other.err) == (4, True)
+    none = shop("diff", "--against", "prod/.dd/nothing", "co/orders.yaml")
+    assert (none.code, "there is no state to compare with" in none.err) == (4, True)
+
+
+def test_a_run_that_commits_meanwhile(shop, monkeypatch):
+    """The files of the older commit may be gone: the comparison is made on the newer one."""
+    from ddcli.compare import against as module
+    from ddcli.driver.run import run
+
+    shop.write("co/orders.yaml", TEXT.replace("sum(amount)", "max(amount)"))
+    first = module.read_newest
+    reads = []
+
+    def read(state):
+        reads.append(state)
+        manifest = first(state)
+        if len(reads) == 1:
+            shop.log("prod/orders/2.parquet", [("west", 9, 2, 1)], **ORDER_COLUMNS)
+            run("prod/orders.yaml", rewrite=frozenset(["totals", "large"]), apply=True)
+        return manifest
+
+    monkeypatch.setattr(module, "read_newest", read)
+    result = shop(
+        "diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--key", "totals=region", "--select", "totals"
+    )
+    assert result.code == 1, result.err
+    assert "the comparison begins again on its newest commit" in result.err
+    assert "3 rows" in result.out
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--against", "x", "a.yaml", "b.yaml"], "--against is for one pipeline file"),
+        (["--against", "x", "out/"], "--against is for one pipeline file"),
+        (["--against", "x", "a.yaml", "--as-of", "1"], "--as-of is one time for both sides"),
+        (["--against", "x", "a.yaml", "--from", "1"], "are for data, and the sides are pipelines"),
+        (["a.yaml", "b.yaml", "--without", "1.csv"], "--without is for --against"),
+    ],
+)
+def test_options_that_do_not_fit(shop, options, problem):
+    result = shop("diff", *options)
+    assert (result.code, problem in result.err) == (2, True)
