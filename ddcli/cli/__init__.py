@@ -39,6 +39,7 @@
 * state_arguments: the arguments of commands on a state
 * state_changes: the commands on a state that change it
 * test: `dd test`
+* verify: `dd verify`
 * wait: `dd wait`
 * why: `dd why`
 """

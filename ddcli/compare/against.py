@@ -29,10 +29,10 @@ from ddcli.job.verdict import KEPT
 from ddcli.screen import near
 from ddcli.sinks.violations import DIFF
 from ddcli.store.files.access import is_there
+from ddcli.store.log.scan import scan_entries
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths, same_outputs
 from ddcli.store.state.pipeline_file import file_of
-from ddcli.store.tables.files import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -195,18 +195,16 @@ def _difference(
     memory: int | None,
 ) -> Difference:
     """Return the difference of an output: of its updates alone, or, where its columns change, of all that the log has and would have."""
-    known = {
-        column: kind.to_polars()
-        for column, text in manifest.outputs[before].schema.items()
-        if (kind := parse_type(text))
-    }
+    entry = manifest.outputs[before]
+    known = {column: kind.to_polars() for column, text in entry.schema.items() if (kind := parse_type(text))}
     labels = [f"{near(str(side))}: {name}" for side in (request.state, request.spec.path)]
     made = received.files.get(name)
     now = dict(pl.scan_ipc(made[0]).collect_schema()) if made else known
     columns = (
         {column: kind for column, kind in now.items() if column not in {DIFF, *_times(manifest)}} if made else known
     )
-    log = list(_scan_log(request, manifest, name, before))
+    files = scan_entries(request.outputs[name], entry.files, [*entry.schema, DIFF])
+    log = [each.rename({DIFF: WEIGHT}) for each in files]
     if columns != known:
         a = [each.select(*known, WEIGHT) for each in log]
         b = list(received.scan(name, list(columns)))
@@ -230,11 +228,3 @@ def _side(label: str, columns: Mapping[str, pl.DataType], scans: Sequence[pl.Laz
 def _times(manifest: Manifest) -> Mapping[str, str]:
     times: Mapping[str, str] = manifest.cache["time"]
     return times
-
-
-def _scan_log(request: Request, manifest: Manifest, name: str, before: str) -> Iterator[pl.LazyFrame]:
-    """Yield the rows of a log's files as of the commit: its newest file may have grown since."""
-    tables = Tables(None, {})
-    for entry in manifest.outputs[before].files:
-        scan = tables.scan([request.outputs[name] / entry.name], [*manifest.outputs[before].schema, DIFF])
-        yield scan.head(entry.rows).with_columns(pl.col(DIFF).alias(WEIGHT))

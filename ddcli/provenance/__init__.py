@@ -14,5 +14,6 @@
 * sentences: operators and values in words
 * trace: from a record to the records that it is made of
 * trees: explanations as trees and plain values
+* verification: outputs as they are committed against what their inputs say
 * worlds: the contents of each collection, in each round
 """

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddcli.provenance.explanation import Answer
     from ddcli.provenance.question import Explained
     from ddcli.provenance.reasons import Reason
+    from ddcli.provenance.verification import Verification
 
 SCOPES = {
     "witness": "checked: {} alone {} it",
@@ -354,4 +355,50 @@ def bisection_json(found: Bisection) -> dict[str, Any]:
         ],
         "holds_again": found.holds_again,
         "notes": found.notes,
+    }
+
+
+def verification_lines(found: Verification, limit: int) -> Iterator[str]:
+    """Yield the lines of a verification, with at most `limit` records of each output that differ."""
+    what = found.slice.words if found.slice else "all of it"
+    yield f"{found.pipeline}: {what}" + (f", at {found.at}" if found.at else "") + f", {found.seconds:.2f} s"
+    for proof in found.proofs:
+        of = "" if proof.column is None else f"{proof.values:,} {plural(proof.values, 'value')} of {proof.column}, "
+        count = f"{of}{proof.rows:,} {plural(proof.rows, 'record' if found.slice else 'update')}"
+        verdict = (
+            "right" if proof.same else f"{proof.differing.height:,} {plural(proof.differing.height, 'record')} differ"
+        )
+        yield f"  {proof.name}: {count}: {verdict}"
+        for record, diff in proof.first(limit):
+            where = "by the inputs, not in the log" if diff > 0 else "in the log, not by the inputs"
+            times = f" ({abs(diff):,} times)" if abs(diff) > 1 else ""
+            yield f"    {'+' if diff > 0 else '-'} {shown(record)}{times}: {where}"
+        if proof.differing.height > limit:
+            yield f"    {proof.differing.height - limit:,} more not shown: see --limit"
+    for name, why in found.unproven.items():
+        yield f"  {name}: not verified: {why}; `--all` verifies it"
+
+
+def verification_json(found: Verification, limit: int) -> dict[str, Any]:
+    """Return a verification as JSON, with at most `limit` records of each output that differ."""
+    return {
+        "pipeline": found.pipeline,
+        "at": found.at,
+        "same": found.same,
+        "slice": found.slice and {"number": found.slice.number + 1, "parts": found.slice.parts},
+        "outputs": {
+            proof.name: {
+                "column": proof.column,
+                "values": proof.values,
+                "records": proof.rows,
+                "differ": proof.differing.height,
+                "first": [
+                    {"diff": diff, "record": {name: json_value(value) for name, value in record.items()}}
+                    for record, diff in proof.first(limit)
+                ],
+            }
+            for proof in found.proofs
+        },
+        "unproven": found.unproven,
+        "seconds": found.seconds,
     }

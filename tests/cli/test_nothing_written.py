@@ -50,6 +50,7 @@ READS = {
     "state show": ["state show base.yaml -a 'plain by id'", "state show shop.yaml -a 1"],
     "state verify": ["state verify shop.yaml", "state verify base.yaml"],
     "test": ["test base.yaml"],
+    "verify": ["verify shop.yaml --slice 1/1", "verify base.yaml --all", "verify shop.yaml --all -o json"],
     "wait": ["wait out/log --newer-than 1d --timeout 0"],
     "why": ["why shop.yaml sums id=1", "why shop.yaml sums id=77", "why base.yaml plain id=1"],
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.store.log.schema import INT64
-from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, damaged
+from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.errors import InputError
     from ddcli.store.log.schema import LogSchema
-    from ddcli.store.tables.files import Tables
+    from ddcli.store.state.entries import FileEntry
 
 DIFF = "diff"
 
@@ -93,3 +93,10 @@ def find_damaged(tables: Tables, paths: Sequence[Path]) -> InputError | None:
         except (OSError, *READ_ERRORS) as error:
             return damaged(tables.kind(path), path, error)
     return None
+
+
+def scan_entries(directory: Path, files: Iterable[FileEntry], columns: Sequence[str]) -> Iterator[pl.LazyFrame]:
+    """Yield these columns of an output's files as of the commit that names them: the newest may have grown since."""
+    tables = Tables(None, {})
+    for entry in files:
+        yield tables.scan([directory / entry.name], columns).head(entry.rows)

@@ -1,0 +1,119 @@
+"""`dd verify`: proof that outputs follow from their inputs."""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, VAR, MemorySize, formats
+from ddcli.cli.diff import DIFFERENT, LEAST_MEMORY
+from ddcli.errors import UsageError
+from ddcli.screen import json_text, say
+
+SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
+NUMBERED = re.compile(r"(\d+)/(\d+)")
+
+
+@click.command("verify", short_help="Prove that outputs are what their inputs say.")
+@click.argument("pipeline", type=PIPELINE)
+@click.option(
+    "--slice",
+    "part",
+    metavar="P%|K/N",
+    default="1%",
+    show_default=True,
+    help="Verify this share of each output's values, taken at random, or the K-th of N disjoint slices.",
+)
+@click.option(
+    "--all", "whole", is_flag=True, help="Verify all: compute it anew from the files that the state has read."
+)
+@click.option("--select", metavar="OUTPUT", multiple=True, help="Verify this output; repeatable. [default: all]")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="Show at most N records of each output that differ.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    type=MemorySize(LEAST_MEMORY),
+    help="With --all: limit the memory of the process: 2GiB, 500MB. [default: three quarters of the machine's]",
+)
+@STATE
+@NO_CODE
+@formats("text", "json", about="Format: lines, or JSON.")
+@VAR
+def command(
+    pipeline: Path,
+    part: str,
+    whole: bool,
+    select: tuple[str, ...],
+    limit: int,
+    memory: int | None,
+    state: str | None,
+    no_code: bool,
+    output: str,
+) -> None:
+    """Compare the outputs of PIPELINE, as they are committed, with their collections by the input files. Exits with 1 if they differ.
+
+    A slice is computed by another way than a run takes: of one column of an output, the values whose hash falls into the slice
+    are chosen; of the inputs, the rows that records with these values can depend on are read; and the pipeline runs over
+    them in memory, without its state. So a slice takes seconds, and N disjoint slices prove all. An output none of
+    whose columns decides which rows matter, such as a total, is named: only --all verifies it.
+
+    --all computes everything anew as a run does, also beyond the memory, from the files that the state has read, without anything that the state keeps.
+
+    `dd state verify` proves that the files of the state and the outputs are as they were written; this proves that what was written is right. Writes nothing, takes no lock.
+
+    \b
+    JSON: {"pipeline", "at", "same", "slice": {"number", "parts"}|null, "outputs": {NAME: {"column", "values", "records", "differ",
+           "first": [{"diff", "record"}]}}, "unproven": {NAME: reason}, "seconds"}
+
+    \b
+    Examples:
+      dd verify pipelines/airborne.yaml --slice 50%
+      dd verify pipelines/airborne.yaml --slice 3/7 -o json
+      dd verify pipelines/airborne.yaml --all
+    """
+    from ddcli.provenance.trees import verification_json, verification_lines
+    from ddcli.provenance.verification import verify
+    from ddcli.store.files.objects import locate
+
+    found = verify(
+        pipeline,
+        None if whole else _slice(part),
+        state=None if state is None else locate(Path.cwd(), state),
+        select=select,
+        memory=memory,
+        no_code=no_code,
+        say=partial(say, err=True),
+    )
+    if output == "json":
+        say(json_text(verification_json(found, limit)))
+    else:
+        for line in verification_lines(found, limit):
+            say(line)
+    if not found.same:
+        raise click.exceptions.Exit(DIFFERENT)
+
+
+def _slice(text: str) -> tuple[int, int]:
+    """Return the number of a slice, from 0, and how many there are; for a share one at random.
+
+    >>> _slice("3/10"), _slice("100%")
+    ((2, 10), (0, 1))
+    """
+    numbered, share = NUMBERED.fullmatch(text), SHARE.fullmatch(text)
+    if numbered and 1 <= int(numbered[1]) <= int(numbered[2]):
+        return int(numbered[1]) - 1, int(numbered[2])
+    if share and 0 < float(share[1]) <= 100:
+        parts = max(1, round(100 / float(share[1])))
+        return random.randrange(parts), parts  # noqa: S311 - a sample, no secret
+    raise UsageError(f"--slice {text}: there is no such slice", hint="write a share, 0.1%, or a number, 3/100")

@@ -1,0 +1,332 @@
+"""`dd verify`: outputs as they are committed against the same by their inputs, computed in another way than by a run.
+
+A *slice* is a part of the values of one column of an output, by their hash. The rows of the inputs on which records with these values can depend are
+read from the files, the pipeline is run over them alone in memory, without the state, and the records are compared with those in the output's log. So
+a slice costs what its rows cost, and disjoint slices together prove all records. Values that only the inputs have count too: a record may be missing.
+
+All of a pipeline is verified by computing it anew from the files that the state has read, without what the state keeps, in a dry run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.run import dry_run
+from ddcli.driver.whole_inputs import TOGETHER, before
+from ddcli.engine.times import BEYOND, Frontier
+from ddcli.errors import StateError, UsageError, did_you_mean
+from ddcli.job.functions import refuse_code
+from ddcli.job.request import newest_of, read_request
+from ddcli.plan import logical
+from ddcli.plan.test_steps import collection_named
+from ddcli.provenance.inputs import Inputs
+from ddcli.provenance.question import Question
+from ddcli.provenance.restriction import EXACT, KeySet, Restrictions
+from ddcli.screen import shell
+from ddcli.sinks.violations import DIFF
+from ddcli.sources.arrangement_input import SharedReader
+from ddcli.store.log.scan import not_after, scan_entries
+from ddcli.store.state.outputs import same_outputs
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.engine.times import Time
+    from ddcli.job.request import Request
+    from ddcli.plan.node import Node
+    from ddcli.store.state.entries import OutputEntry
+    from ddcli.store.state.manifest import Manifest
+
+MOST = 1_000_000
+"""The most updates that differ of which the records are kept; of more only the number is known."""
+COUNT = "\0count"
+"""The column with the multiplicity by the inputs less the multiplicity in the log."""
+SEED = 0
+"""The seed of the hashes of values. With it the slices of one number are the same in each call."""
+
+
+@frozen
+class SliceNumber:
+    """The `number`-th, from 0, of `parts` disjoint slices."""
+
+    number: int
+    parts: int
+
+    def of(self, values: pl.Series) -> pl.Series:
+        """Return those of some values that are in the slice."""
+        return values.filter(values.hash(SEED) % self.parts == self.number)
+
+    @property
+    def words(self) -> str:
+        return f"slice {self.number + 1:,} of {self.parts:,}"
+
+
+@dataclass
+class OutputProof:
+    """An output's records that were verified, and those that differ.
+
+    `differing` are records with the column COUNT: the multiplicity by the inputs less that in the log.
+    """
+
+    name: str
+    column: str | None
+    """The column whose values are sliced; None: all records were verified."""
+    values: int
+    rows: int
+    """The number of verified records, in the log or by the inputs."""
+    differing: pl.DataFrame
+
+    @property
+    def same(self) -> bool:
+        """Return whether the log is right by the inputs."""
+        return not self.differing.height
+
+    def first(self, limit: int) -> list[tuple[dict[str, Any], int]]:
+        """Return the first records that differ, each with its multiplicity by the inputs less that in the log."""
+        rows = self.differing.head(limit).iter_rows(named=True)
+        return [({name: value for name, value in row.items() if name != COUNT}, row[COUNT]) for row in rows]
+
+
+@dataclass
+class Verification:
+    """The proofs of a pipeline's outputs as of the last closed time `at`, and the reasons why others can't be verified by slices."""
+
+    pipeline: str
+    at: str | None
+    slice: SliceNumber | None
+    proofs: list[OutputProof] = field(default_factory=list)
+    unproven: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def same(self) -> bool:
+        """Return whether all that was verified is right."""
+        return all(proof.same for proof in self.proofs)
+
+
+def verify(
+    path: Path,
+    part: tuple[int, int] | None,
+    *,
+    state: Path | None = None,
+    select: Sequence[str] = (),
+    memory: int | None = None,
+    no_code: bool = False,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Verification:
+    """Verify the slice `part` of each output of the pipeline file at `path`, (number from 0, how many), or without one all of them. Writes nothing, takes no lock.
+
+    Raises StateError if there is no state, or if the file has changed since the state was made: the state can't be right by another file.
+    """
+    began = clock.perf_counter()
+    request = read_request(path, state, say=say)
+    refuse_code(request.spec, no_code=no_code)
+    manifest = newest_of(request)
+    if manifest is None:
+        raise StateError(
+            "there is no state to verify", place=str(request.state), hint=f"run it first: `{shell('dd', 'run', path)}`"
+        )
+    if manifest.pipeline != request.digest:
+        raise StateError(
+            "the pipeline has changed since its state was made, so its outputs are those of another file",
+            place=str(path),
+            hint=f"run it first; `{shell('dd', 'diff', '--against', request.state, path)}` shows what the change would do",
+        )
+    outputs = _chosen(request, manifest, select)
+    found = (
+        _verify_all(replace(request, resources=request.resources.limited(memory, engine="local")), manifest, outputs)
+        if part is None
+        else _verify_slice(request, manifest, outputs, SliceNumber(*part))
+    )
+    found.seconds = clock.perf_counter() - began
+    return found
+
+
+def _chosen(request: Request, manifest: Manifest, select: Sequence[str]) -> dict[str, OutputEntry]:
+    """Return the state's entries of the chosen outputs, without those of checks. Raises UsageError for an output that there is not."""
+    known = same_outputs(request.state, manifest, request.outputs)
+    outputs = {
+        name: manifest.outputs[known[name]]
+        for name in request.outputs
+        if name in known and name not in request.spec.checks
+    }
+    for name in select:
+        if name not in outputs:
+            near = did_you_mean(name, outputs)
+            hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(outputs)}"
+            raise UsageError(f"there is no output '{name}'", place=str(request.spec.path), hint=hint)
+    return {name: entry for name, entry in outputs.items() if not select or name in select}
+
+
+# --- slices ------------------------------------------------------------------------------------------------------------
+
+
+def _verify_slice(
+    request: Request, manifest: Manifest, outputs: Mapping[str, OutputEntry], part: SliceNumber
+) -> Verification:
+    inputs = Inputs.of(request, taken=True)
+    at = _last_closed(inputs, manifest)
+    found = Verification(request.spec.name.value, None if at is None else format_time(at, inputs.kinds), part)
+    for name, entry in outputs.items():
+        if at is None:
+            found.unproven[name] = "no time is closed in it"
+            continue
+        node = inputs.relations[collection_named(request.spec, name)].node
+        column = _slicing_column(node)
+        if column is None:
+            found.unproven[name] = "no column's values decide which rows of the inputs matter to it"
+            continue
+        found.proofs.append(_proof(inputs, name, entry, node, column, part, at))
+    return found
+
+
+def _last_closed(inputs: Inputs, manifest: Manifest) -> Time | None:
+    """Return the last closed time, or one of them; of a pipeline that has closed all times, the last in the inputs."""
+    if not manifest.upper:
+        return inputs.latest()
+    corner = next(iter(Frontier(manifest.upper).corners()), None)
+    if corner is None:  # no time is closed
+        return None
+    latest = inputs.latest()
+    if BEYOND not in corner:
+        return tuple(value - 1 for value in corner)
+    if latest is None:
+        return None
+    return tuple(last if value == BEYOND else value - 1 for value, last in zip(corner, latest, strict=True))
+
+
+def _slicing_column(node: Node) -> str | None:
+    """Return the column whose values restrict the most inputs; None if none restricts any. A column whose values are not compared exactly is not taken."""
+    best, most = None, 0
+    for name, kind in node.schema.items():
+        if str(kind.required()) not in EXACT:
+            continue
+        given = KeySet(pl.Series(name, [], dtype=kind.to_polars()))
+        restricted = Restrictions(node, {name: given})
+        count = sum(restricted.alternatives(source) is not None for source in restricted.sources)
+        if count > most and _origins(node, name) is not None:
+            best, most = name, count
+    return best
+
+
+def _origins(node: Node, column: str) -> list[tuple[logical.Source, str]] | None:
+    """Return the columns of inputs among whose values are all that the column has but null; None if they aren't known."""
+    if isinstance(node, logical.Source):
+        return [(node, column)]
+    if isinstance(node, logical.SignedSum):
+        below = [(child, column) for child in node.inputs]
+    elif isinstance(node, logical.Upsert | logical.Snapshots):
+        below = [(node.inputs[0], column)]
+    else:
+        below = [(node.inputs[which], own) for which, own in node.column_origins().get(column, [])[:1]]
+    found = []
+    for child, own in below:
+        origins = _origins(child, own) if child.schema[own].required() == node.schema[column].required() else None
+        if origins is None:
+            return None
+        found += origins
+    return found or None
+
+
+def _proof(
+    inputs: Inputs, name: str, entry: OutputEntry, node: Node, column: str, part: SliceNumber, at: Time
+) -> OutputProof:
+    log = _contents(inputs, name, entry, at)
+    kind = node.schema[column]
+    values = pl.concat([_values(inputs, node, column, part, at), part.of(log[column].drop_nulls().unique())]).unique()
+    wanted: list[Mapping[str, Any]] = [{column: KeySet(values)}]
+    chosen = pl.col(column).is_in(values.implode())
+    if kind.nullable and part.number == 0:
+        wanted.append({column: None})
+        chosen |= pl.col(column).is_null()
+    said = []
+    for each in wanted:
+        question = Question(inputs, node, each, at, 0)
+        contents = question.contents_in(question.fed, question.facts)
+        said.append(contents.frame().with_columns(pl.Series(COUNT, contents.counts(), pl.Int64)).filter(chosen))
+    columns = list(node.schema)
+    logged = log.filter(chosen).select(*columns, -pl.col(COUNT))
+    both = pl.concat([*(frame.select(*columns, COUNT) for frame in said), logged], how="vertical_relaxed")
+    summed = both.group_by(columns).agg(pl.col(COUNT).sum().alias(COUNT), pl.len().alias("\0rows"))
+    differing = summed.filter(pl.col(COUNT) != 0).drop("\0rows").sort(column, *columns, nulls_last=True)
+    return OutputProof(name, column, values.len() + len(wanted) - 1, summed.height, differing)
+
+
+def _contents(inputs: Inputs, name: str, entry: OutputEntry, at: Time) -> pl.DataFrame:
+    """Return the records of an output's log as of a time, with their multiplicities."""
+    columns, times = list(entry.schema), list(inputs.time)
+    files = [
+        each.filter(not_after(times, at)).select(*columns, DIFF)
+        for each in scan_entries(inputs.request.outputs[name], entry.files, [*columns, *times, DIFF])
+    ]
+    if not files:
+        return pl.DataFrame(schema={**_types(inputs, name), COUNT: pl.Int64()})
+    summed = pl.concat(files).group_by(columns).agg(pl.col(DIFF).sum().alias(COUNT)).filter(pl.col(COUNT) != 0)
+    return summed.collect(engine="streaming")
+
+
+def _types(inputs: Inputs, name: str) -> dict[str, pl.DataType]:
+    node = inputs.relations[collection_named(inputs.request.spec, name)].node
+    return {column: kind.to_polars() for column, kind in node.schema.items()}
+
+
+def _values(inputs: Inputs, node: Node, column: str, part: SliceNumber, at: Time) -> pl.Series:
+    """Return the values in a slice that the column may have by the inputs."""
+    kind = node.schema[column].to_polars()
+    found = [pl.Series(column, [], dtype=kind)]
+    for source, own in _origins(node, column) or ():
+        reader = inputs.readers[source.name]
+        if isinstance(reader, SharedReader):
+            continue
+        for piece in reader.take([own], None, before(at).elements, TOGETHER).slices:
+            values = piece.read().frame[own].drop_nulls().unique()
+            found.append(part.of(values).cast(kind).alias(column))
+    return pl.concat(found).unique()
+
+
+# --- everything --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Corrections:
+    """The updates that would correct outputs. Threads may add at once."""
+
+    frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    rows: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, name: str, updates: pl.DataFrame) -> None:
+        with self._lock:
+            self.rows += updates.height
+            if self.rows <= MOST:
+                self.frames.setdefault(name, []).append(updates)
+
+    def of(self, name: str, entry: OutputEntry) -> Iterator[pl.DataFrame]:
+        """Yield the corrections of an output, in the columns of its records and COUNT."""
+        for frame in self.frames.get(name, ()):
+            yield frame.select(*entry.schema, pl.col(DIFF).alias(COUNT))
+
+
+def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, OutputEntry]) -> Verification:
+    """Compute all from the files that the state has read, without its arrangements: the difference to an output's log is its fault."""
+    received = _Corrections()
+    upper = Frontier(manifest.upper)
+    anew = replace(request, receives=received.add, claims=False)
+    dry_run(anew.deciding(reopened=upper, closes=False, apply=True), manifest)
+    found = Verification(request.spec.name.value, None, None)
+    for name, entry in outputs.items():
+        columns = list(entry.schema)
+        none = pl.DataFrame(schema={**dict.fromkeys(columns, pl.Null()), COUNT: pl.Int64()})
+        frames = [*received.of(name, entry)]
+        summed = pl.concat(frames).group_by(columns).agg(pl.col(COUNT).sum()) if frames else none
+        differing = summed.filter(pl.col(COUNT) != 0).sort(columns, nulls_last=True)
+        found.proofs.append(OutputProof(name, None, 0, sum(file.rows for file in entry.files), differing))
+    return found
