@@ -10,6 +10,7 @@ from itertools import count
 
 import pytest
 
+from ddcli.store.files import objects
 from ddcli.store.files.objects import ObjectPath
 from tests.harness import await_answer, same_environment
 
@@ -64,6 +65,23 @@ def endpoint(tmp_path_factory):
             os.environ |= found
             yield found["AWS_ENDPOINT_URL"]
         server.terminate()
+
+
+@pytest.fixture
+def no_large_copies(monkeypatch):
+    """Have the store refuse to copy objects of more than 100 bytes by itself, as others refuse those of more than 5 GiB."""
+    import obstore
+    from obstore.exceptions import GenericError
+
+    copy = obstore.copy
+
+    def refusing(store, source, target):
+        if obstore.head(store, source)["size"] > objects.COPIED:
+            raise GenericError("InvalidRequest: the copy source is larger than the maximum allowable size")
+        copy(store, source, target)
+
+    monkeypatch.setattr(objects, "COPIED", 100)
+    monkeypatch.setattr(obstore, "copy", refusing)
 
 
 @pytest.fixture

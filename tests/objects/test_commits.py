@@ -14,12 +14,14 @@ import ddcli.store.files.objects
 from ddcli.errors import EngineError, StateError
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.store.files import gate
-from ddcli.store.files.gate import Files
+from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.log.progress import PROGRESS
 from ddcli.store.log.writer import write_progress
+from ddcli.store.scratch import attempt
 from ddcli.store.scratch.attempt import Attempt
-from ddcli.store.state import batch_lists, bundles, manifest
-from ddcli.store.state.contents import batch_files
+from ddcli.store.state import batch_lists, bundles, contents, manifest
+from ddcli.store.state.contents import batch_files, unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, OutputEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
@@ -72,7 +74,7 @@ class Delayed:
 
 
 def commit(place, batches, step, files=None, *, keep=(), elsewhere=False):
-    """Commit `batches` new batches, one for each shard, beside the files of the shards to `keep`, and a file of each of two outputs."""
+    """Commit `batches` new batches, one for each of the first shards, beside the files of the shards to `keep`, and a file of each of two outputs."""
     outputs = {name: place / "out" / name for name in ("a", "b")}
     with State.open(place / "state", outputs, files=files or Files()) as state, state.begin() as transaction:
         before = state.manifest
@@ -83,14 +85,19 @@ def commit(place, batches, step, files=None, *, keep=(), elsewhere=False):
             transaction.expect(outputs.values())
         bounds = ((step,),), ((step + 1,),)
         shards = []
-        for shard in range(batches):
+        for shard in range(max([batches, *(at + 1 for at in keep)])):
+            old = before.arrangements["people"].shards[shard] if before and shard in keep else ()
+            if shard >= batches:
+                shards.append(old)
+                continue
             name, written = adding.add_batch("people", shard, b"batch %d %d" % (shard, step))
             entry = FileEntry(name, 1, written.size, written.checksum, *bounds, ((0,),), run=step)
-            old = before.arrangements["people"].shards[shard] if before and shard in keep else ()
             shards.append((*old, entry))
         if elsewhere:
-            shards = [(*files[:-1], adding.placed("people", at, files[-1])) for at, files in enumerate(shards)]
-            transaction.adopt(adding.finish([("people", at, files[-1]) for at, files in enumerate(shards)]))
+            made = shards[:batches]
+            shards[:batches] = [(*files[:-1], adding.placed("people", at, files[-1])) for at, files in enumerate(made)]
+            made = shards[:batches]
+            transaction.adopt(adding.finish([("people", at, files[-1]) for at, files in enumerate(made)]))
         found = {}
         for name, path in outputs.items():
             file = path / f"updates-{step}-{step + 1}.parquet"
@@ -194,6 +201,70 @@ def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch):
     assert [error.place for error in verify_state(place / "state", read_newest(place / "state"))] == [
         *map(str, damaged)
     ]
+
+
+def test_attempts_that_failed_cost_what_tasks_have_written_to_find(place):
+    """However large the state is: after its first commit no listing has the files of earlier ones."""
+    commit(place, 3000, 0)
+    state, left = place / "state", []
+
+    class Failing(Files):
+        """Has another attempt at the task leave files of all kinds before the commit."""
+
+        def do(self, operation, path, action):
+            if operation == "create" and not left:
+                beside = ["bundles/000000002-abcdef01-7-b0.tar", "registers/000000002-abcdef01-7-0001.json"]
+                beside.append("arrangements/people/2/000000002-abcdef01-7-0002.parquet")
+                left.extend(state / name for name in beside)
+                left.append(place / "out/a/.000000002-abcdef01-7-0003.parquet.000000002.dd-tmp")
+                for each in left:
+                    each.put(b"of an attempt")
+            return super().do(operation, path, action)
+
+    listed, below = [], ObjectPath.below
+
+    def noted(path):
+        listed.extend([path] if left else [])
+        return below(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempt, "ALONE", 4)
+        patch.setattr(contents, "PAGE", 100)  # a listing of all of them would take more requests
+        patch.setattr(ObjectPath, "below", noted)
+        commit(place, 3, 1, Failing(), keep=range(3000), elsewhere=True)
+    assert len(left) == 4
+    assert not [path for path in left if path.is_file()]
+    assert not listed
+    there = {path for path, _ in (state / "arrangements").below()}
+    assert there == set(paths(state))
+
+
+def test_no_file_of_an_output_is_asked_for_by_the_name_that_it_had(place, monkeypatch):
+    """After a commit that was published, only the progress of each output, which comes last; after one that wasn't, each file gets its name."""
+    commit(place, 4, 0)
+    asked, head = [], ObjectPath.head
+
+    def noted(path):
+        asked.append(path)
+        return head(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectPath, "head", noted)
+        commit(place, 4, 1)
+    waiting = [path.name for path in asked if path.name.endswith(TEMPORARY)]
+    assert [name.partition(".json.")[0] for name in waiting] == ["._progress"] * 2
+
+    class Dying(Files):
+        def do(self, operation, path, action):
+            if operation == "rename" and "progress" in path.name and "/b/" in str(path):
+                raise Dead
+            return super().do(operation, path, action)
+
+    with pytest.raises(Dead):
+        commit(place, 4, 2, Dying())
+    assert [target.name for _, target in unpublished(place / "state", read_newest(place / "state"))] == [PROGRESS]
+    commit(place, 4, 3)
+    assert not list(verify_state(place / "state", read_newest(place / "state")))
 
 
 def test_an_error_of_one_request_is_reported_with_its_path_when_the_others_are_done(place):
@@ -382,9 +453,9 @@ def test_a_task_that_outlives_its_run_does_no_harm(place):
     assert {path for path, _ in (state / "arrangements").below()} == set(paths(state))
 
 
+@pytest.mark.usefixtures("no_large_copies")
 def test_a_large_object_is_written_in_few_parts(bucket, monkeypatch):
     """A store takes 10 000 parts of an object."""
-    monkeypatch.setattr(ddcli.store.files.objects, "COPIED", 100)
     monkeypatch.setattr(ddcli.store.files.objects, "PART", 5 << 20)
     monkeypatch.setattr(ddcli.store.files.objects, "PARTS", 2)
     data = bytes(range(251)) * (13 << 12)

@@ -223,9 +223,9 @@ def test_a_commit_is_one_object_of_an_output(tmp_path, bucket, monkeypatch):
     assert not list(verify_state(there.state, read_newest(there.state)))
 
 
-def test_a_large_object_is_copied_in_blocks(bucket, monkeypatch):
+@pytest.mark.usefixtures("no_large_copies")
+def test_a_large_object_is_copied_in_blocks(bucket):
     """A store copies no object of more than 5 GB by itself."""
-    monkeypatch.setattr(ddcli.store.files.objects, "COPIED", 100)
     data = bytes(range(256)) * 1000
     (bucket / "from").put(data)
     (bucket / "from").replace(bucket / "to")

@@ -134,6 +134,16 @@ class ObjectPath(PosixPath):
                 for entry in some:
                     yield self._sibling(entry["path"]), entry
 
+    def beginning(self, name: str) -> Iterator[ObjectPath]:
+        """Yield the objects below this key whose paths from there on begin with a text. A store lists them in the order of their names."""
+        start = f"{self.key}/{name}"
+        with self._errors():
+            for some in _obstore().list(self.store, self.key, offset=start, chunk_size=1000):
+                for entry in some:
+                    if not entry["path"].startswith(start):
+                        return
+                    yield self._sibling(entry["path"])
+
     def head(self) -> dict[str, Any]:
         """Return the store's report of the object: `size`, `last_modified`, `e_tag`."""
         with self._errors():
@@ -207,11 +217,13 @@ class ObjectPath(PosixPath):
 
     def replace(self, target: Any) -> ObjectPath:
         """Copy the object to its new name and remove it. In between there are both; done again, it ends the same."""
-        if self.head()["size"] > COPIED:
-            self._copy_through(target)
-        else:
+        try:
             with self._errors():
                 _obstore().copy(self.store, self.key, target.key)
+        except EngineError:
+            if self.head()["size"] <= COPIED:
+                raise
+            self._copy_through(target)
         self.unlink()
         return ObjectPath(target)
 

@@ -43,6 +43,8 @@ TABLES_OUT = "tables_out"
 """The directory of a state with how far tables follow the logs of its outputs."""
 LOGS = "logs"
 """The directory of a state in which the logs of outputs are that name no place of their own, one of each."""
+PAGE = 1000
+"""Objects that a store lists with a request."""
 UPDATES = "updates-"
 """The prefix of an output log's files."""
 
@@ -93,6 +95,40 @@ def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
         yield directory / BUNDLES / name
     for name in {*before.segments()} - {*now.segments()}:
         yield directory / SEGMENTS / name
+
+
+def left_by_attempts(
+    directory: Path, manifest: Manifest, made: Iterable[Path], outputs: Iterable[Path]
+) -> Iterator[Path]:
+    """Yield the files that failed attempts at tasks of a commit have left: in the directories of the files that others have `made`, and in those of outputs.
+
+    All have the commit's number in their names. In an object store such names follow each other, so that a request finds those of a directory.
+    """
+    number = f"{manifest.number:09d}-"
+    kept = {path for path, _ in batch_files(directory, manifest)} | {
+        directory / SEGMENTS / name for name in manifest.segments()
+    }
+    places = [directory / BUNDLES, directory / SEGMENTS, *{path.parent for path in made if BATCH.fullmatch(path.name)}]
+    found: dict[Path, list[Path]] = {}
+    if isinstance(directory, ObjectPath) and len(places) * PAGE > len(manifest.files):
+        places = places[:2]
+        found[directory] = [path for path in _batches_in(directory, ()) if path.name.startswith(number)]
+
+    def look(place: Path) -> None:
+        found[place] = named_from(place, number, BATCH, BUNDLE, SEGMENT)
+
+    one_by_one(look, places)
+    for paths in found.values():
+        yield from (path for path in paths if path not in kept)
+    for output in set(outputs):
+        yield from named_from(output, f".{number}", WAITING)
+
+
+def named_from(directory: Path, beginning: str, *forms: re.Pattern[str]) -> list[Path]:
+    """Return the files in a directory that have a name of ours with this beginning."""
+    if isinstance(directory, ObjectPath):
+        return [path for path in directory.beginning(beginning) if any(form.fullmatch(path.name) for form in forms)]
+    return [path for path in ours(directory, *forms) if path.name.startswith(beginning)]
 
 
 def ours(directory: Path, *forms: re.Pattern[str], directories: bool = False) -> list[Path]:
@@ -173,9 +209,9 @@ def clear_scratch(directory: Path, files: Files) -> None:
         files.remove_directory(directory)
 
 
-def publish(files: Files, directory: Path, manifest: Manifest) -> None:
-    """Give the outputs of a commit their final names. Done again, it does nothing: a renamed file has no temporary name left."""
-    waiting = dict(unpublished(directory, manifest))
+def publish(files: Files, renamings: Iterable[tuple[Path, Path]]) -> None:
+    """Give the outputs of a commit their final names: those of all `renamings`, or, where it was begun before, of the `unpublished` ones."""
+    waiting = dict(renamings)
     for _, sources in groupby(waiting, lambda source: _phase(source, waiting[source])):
         one_by_one(lambda source: files.rename(source, waiting[source]), list(sources))
     for parent in sorted({target.parent for target in waiting.values()}):
@@ -187,9 +223,9 @@ def _phase(source: Path, target: Path) -> tuple[bool, bool]:
     return TEMPORARY in source.name, target.name == PROGRESS
 
 
-def check_renamings(directory: Path, manifest: Manifest, written: Collection[Path]) -> None:
-    """Refuse a manifest that would rename a file elsewhere than in the state, or in a directory that is `written` to (StateError)."""
-    for source, target in unpublished(directory, manifest):
+def check_renamings(directory: Path, renamings: Iterable[tuple[Path, Path]], written: Collection[Path]) -> None:
+    """Refuse renamings of a manifest elsewhere than in the state, or in a directory that is `written` to (StateError)."""
+    for source, target in renamings:
         if target.parent not in written and not target.is_relative_to(directory):
             raise StateError(
                 "the state's last commit would give a file its name in a directory that none of the pipeline's outputs has",
@@ -199,11 +235,28 @@ def check_renamings(directory: Path, manifest: Manifest, written: Collection[Pat
 
 
 def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
-    """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
-    pairs = [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
+    """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new.
+
+    The progress of outputs gets its name last. So an object store is asked for it first, and, if none waits, for nothing else.
+    """
+    pairs = renamings(directory, manifest)
+    last = [source for source, target in pairs if target.name == PROGRESS]
     there: dict[Path, bool] = {}
-    one_by_one(lambda path: there.update({path: _is_waiting(path)}), [source for source, _ in pairs])
+
+    def look(sources: Sequence[Path]) -> None:
+        one_by_one(lambda path: there.update({path: _is_waiting(path)}), sources)
+
+    if last and all(isinstance(source, ObjectPath) for source in last):
+        look(last)
+        if not any(there.values()):
+            return []
+    look([source for source, _ in pairs if source not in there])
     return [(source, target) for source, target in pairs if there[source]]
+
+
+def renamings(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
+    """Return all renames of a commit, those that are done among them."""
+    return [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
 
 
 def _is_waiting(path: Path) -> bool:

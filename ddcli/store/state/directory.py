@@ -72,7 +72,7 @@ class State(LockedDirectory):
             check_directory(directory)
         try:
             check_unlocked(
-                directory, before, outputs, anew, published=before is None or not unpublished(directory, before)
+                directory, before, outputs, anew, published=lambda: before is None or not unpublished(directory, before)
             )
         except StateError:
             newest = read_newest(directory)
@@ -89,8 +89,9 @@ class State(LockedDirectory):
             if state.manifest is not None and state.manifest.identity:
                 state.identity = state.manifest.identity
             if state.manifest is not None:
-                check_renamings(directory, state.manifest, allowed)
-                publish(state.files, directory, state.manifest)
+                waiting = unpublished(directory, state.manifest)
+                check_renamings(directory, waiting, allowed)
+                publish(state.files, waiting)
             # Before anything is swept away: put back, a lost manifest finds its files again, and outputs may be another state's.
             check_outputs(directory, state.manifest, outputs, anew)
             known = state.manifest is not None and state.manifest.number == clean

@@ -10,12 +10,12 @@ from ddcli.errors import EngineError
 from ddcli.store.files.access import is_directory
 from ddcli.store.files.gate import Files, side_by_side
 from ddcli.store.files.lock import Lock, take_lock
-from ddcli.store.state.contents import gone, remove_unnamed
+from ddcli.store.state.contents import gone, left_by_attempts, remove_unnamed
 from ddcli.store.state.holds import holding, read_claims
 from ddcli.store.state.manifest import Manifest, manifest_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
     from types import TracebackType
 
@@ -68,15 +68,19 @@ class LockedDirectory:
     ) -> None:
         self.close()
 
-    def drop(self, before: Manifest | None) -> None:
-        """Remove files that the commit `before` named and the one in force doesn't; search for other unnamed files only if there may be some."""
+    def drop(self, before: Manifest | None, of_tasks: Collection[Path] = ()) -> None:
+        """Remove files that the commit `before` named and the one in force doesn't; search for other unnamed files only if there may be some.
+
+        Attempts at tasks that have failed leave files where others have written the files `of_tasks`.
+        """
         now = self.manifest
         assert now is not None, "something was committed"
         if before is None or _shape(before) != _shape(now) or is_directory(self.directory / "holds"):
             self.sweep()
             return
         self.files.remove(manifest_path(self.directory, before.number))
-        side_by_side(self.files.remove, list(gone(self.directory, before, now)))
+        left = left_by_attempts(self.directory, now, of_tasks, self.written) if of_tasks else ()
+        side_by_side(self.files.remove, [*gone(self.directory, before, now), *left])
 
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
         """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.

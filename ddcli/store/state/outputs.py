@@ -25,7 +25,7 @@ from ddcli.store.state.register import keys_of, pick
 from ddcli.store.tables.input_path import taken_from_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import FileEntry, Times
@@ -87,7 +87,7 @@ def check_unlocked(
     outputs: Mapping[str, Path],
     anew: Collection[str] = (),
     *,
-    published: bool = True,
+    published: Callable[[], bool] = lambda: True,
 ) -> None:
     """Refuse outputs as `check_outputs` does, as far as that is safe while a run of this state may be at work.
 
@@ -96,7 +96,7 @@ def check_unlocked(
     """
     for name, path in outputs.items():
         _, owner = _check_owner(name, directory, path, manifest)
-        if owner is None and published and not isinstance(path, ObjectPath) and not is_there(path / OF_OUTPUT):
+        if owner is None and not isinstance(path, ObjectPath) and not is_there(path / OF_OUTPUT) and published():
             check_outputs(directory, manifest, {name: path}, anew)
 
 

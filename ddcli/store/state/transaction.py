@@ -235,11 +235,11 @@ class Transaction:
         before, self.state.manifest = self.state.manifest, manifest
         try:
             self._files.sync_directory(final.parent)
-            publish(self._files, directory, manifest)
-            if self._elsewhere is None and not self._retired:
-                self.state.drop(before)
-            else:
+            publish(self._files, renamings)
+            if self._retired:
                 self.state.sweep()
+            else:
+                self.state.drop(before, self._batches if self._elsewhere is not None else ())
         except EngineError as error:
             error.hint = COMMITTED
             raise
