@@ -70,11 +70,13 @@ def command(
 
     --all computes everything anew as a run does, also beyond the memory, from the files that the state has read, without anything that the state keeps.
 
+    Tables that follow outputs, such as a Delta table or one in a database, are compared with the outputs' logs, whole.
+
     `dd state verify` proves that the files of the state and the outputs are as they were written; this proves that what was written is right. Writes nothing, takes no lock.
 
     \b
     JSON: {"pipeline", "at", "same", "slice": {"number", "parts"}|null, "outputs": {NAME: {"column", "values", "records", "differ",
-           "first": [{"diff", "record"}]}}, "unproven": {NAME: reason}, "seconds"}
+           "first": [{"diff", "record"}]}}, "tables": {NAME: {"place", "differ", "first"}}, "not_compared": {NAME: reason}, "unproven": {NAME: reason}, "seconds"}
 
     \b
     Examples:

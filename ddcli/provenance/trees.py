@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.provenance.explanation import Answer
     from ddcli.provenance.question import Explained
     from ddcli.provenance.reasons import Reason
-    from ddcli.provenance.verification import Verification
+    from ddcli.provenance.verification import OutputProof, TableProof, Verification
 
 SCOPES = {
     "witness": "checked: {} alone {} it",
@@ -369,14 +369,27 @@ def verification_lines(found: Verification, limit: int) -> Iterator[str]:
             "right" if proof.same else f"{proof.differing.height:,} {plural(proof.differing.height, 'record')} differ"
         )
         yield f"  {proof.name}: {count}: {verdict}"
-        for record, diff in proof.first(limit):
-            where = "by the inputs, not in the log" if diff > 0 else "in the log, not by the inputs"
-            times = f" ({abs(diff):,} times)" if abs(diff) > 1 else ""
-            yield f"    {'+' if diff > 0 else '-'} {shown(record)}{times}: {where}"
-        if proof.differing.height > limit:
-            yield f"    {proof.differing.height - limit:,} more not shown: see --limit"
+        yield from _differing(proof, limit, "by the inputs, not in the log", "in the log, not by the inputs")
+    for name, table in found.tables.items():
+        wrong = table.differing.height + table.others
+        verdict = "right" if table.same else f"{wrong:,} {plural(wrong, 'record')} differ"
+        yield f"  {name} in {table.place}: {verdict}"
+        yield from _differing(table, limit, "in the log, not in the table", "in the table, not in the log")
+        if table.others:
+            yield f"    - {table.others:,} {plural(table.others, 'row')} in the table that are like no record of the log"
     for name, why in found.unproven.items():
         yield f"  {name}: not verified: {why}; `--all` verifies it"
+    for name, why in found.lagging.items():
+        yield f"  {name}: its table is not compared: {why}"
+
+
+def _differing(proof: OutputProof | TableProof, limit: int, lacking: str, added: str) -> Iterator[str]:
+    """Yield lines for the first records that differ: those that are `lacking`, and those that are `added`."""
+    for record, diff in proof.first(limit):
+        times = f" ({abs(diff):,} times)" if abs(diff) > 1 else ""
+        yield f"    {'+' if diff > 0 else '-'} {shown(record)}{times}: {lacking if diff > 0 else added}"
+    if proof.differing.height > limit:
+        yield f"    {proof.differing.height - limit:,} more not shown: see --limit"
 
 
 def verification_json(found: Verification, limit: int) -> dict[str, Any]:
@@ -392,13 +405,26 @@ def verification_json(found: Verification, limit: int) -> dict[str, Any]:
                 "values": proof.values,
                 "records": proof.rows,
                 "differ": proof.differing.height,
-                "first": [
-                    {"diff": diff, "record": {name: json_value(value) for name, value in record.items()}}
-                    for record, diff in proof.first(limit)
-                ],
+                "first": _first(proof, limit),
             }
             for proof in found.proofs
         },
+        "tables": {
+            name: {
+                "place": table.place,
+                "differ": table.differing.height + table.others,
+                "first": _first(table, limit),
+            }
+            for name, table in found.tables.items()
+        },
+        "not_compared": found.lagging,
         "unproven": found.unproven,
         "seconds": found.seconds,
     }
+
+
+def _first(proof: OutputProof | TableProof, limit: int) -> list[dict[str, Any]]:
+    return [
+        {"diff": diff, "record": {name: json_value(value) for name, value in record.items()}}
+        for record, diff in proof.first(limit)
+    ]

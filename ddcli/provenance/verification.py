@@ -20,7 +20,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.run import dry_run
 from ddcli.driver.whole_inputs import TOGETHER, before
 from ddcli.engine.times import BEYOND, Frontier
-from ddcli.errors import StateError, UsageError, did_you_mean
+from ddcli.errors import DdError, StateError, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan import logical
@@ -29,6 +29,7 @@ from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Question
 from ddcli.provenance.restriction import EXACT, KeySet, Restrictions
 from ddcli.screen import shell
+from ddcli.sinks.followers import compare_table
 from ddcli.sinks.violations import DIFF
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.log.scan import not_after, scan_entries
@@ -91,8 +92,27 @@ class OutputProof:
 
     def first(self, limit: int) -> list[tuple[dict[str, Any], int]]:
         """Return the first records that differ, each with its multiplicity by the inputs less that in the log."""
-        rows = self.differing.head(limit).iter_rows(named=True)
-        return [({name: value for name, value in row.items() if name != COUNT}, row[COUNT]) for row in rows]
+        return _records(self.differing, limit)
+
+
+@frozen
+class TableProof:
+    """The table that follows an output, compared with the output's whole log."""
+
+    place: str
+    differing: pl.DataFrame
+    """Records with the column COUNT: the multiplicity by the log less that in the table."""
+    others: int
+    """The number of further rows of the table that are like no record of the log."""
+
+    @property
+    def same(self) -> bool:
+        """Return whether the table has the contents of the log."""
+        return not self.differing.height and not self.others
+
+    def first(self, limit: int) -> list[tuple[dict[str, Any], int]]:
+        """Return the first records that differ, each with its multiplicity by the log less that in the table."""
+        return _records(self.differing, limit)
 
 
 @dataclass
@@ -104,12 +124,16 @@ class Verification:
     slice: SliceNumber | None
     proofs: list[OutputProof] = field(default_factory=list)
     unproven: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, TableProof] = field(default_factory=dict)
+    """The tables that follow outputs, by output."""
+    lagging: dict[str, str] = field(default_factory=dict)
+    """The reasons why a table can't be compared with its output's log."""
     seconds: float = 0.0
 
     @property
     def same(self) -> bool:
         """Return whether all that was verified is right."""
-        return all(proof.same for proof in self.proofs)
+        return all(proof.same for proof in self.proofs) and all(table.same for table in self.tables.values())
 
 
 def verify(
@@ -146,6 +170,14 @@ def verify(
         if part is None
         else _verify_slice(request, manifest, outputs, SliceNumber(*part))
     )
+    for name in outputs:
+        try:
+            table = compare_table(request, manifest, name)
+        except DdError as error:
+            found.lagging[name] = error.problem
+            continue
+        if table is not None:
+            found.tables[name] = TableProof(table.place, table.rows.rename({DIFF: COUNT}), table.others)
     found.seconds = clock.perf_counter() - began
     return found
 
@@ -164,6 +196,11 @@ def _chosen(request: Request, manifest: Manifest, select: Sequence[str]) -> dict
             hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(outputs)}"
             raise UsageError(f"there is no output '{name}'", place=str(request.spec.path), hint=hint)
     return {name: entry for name, entry in outputs.items() if not select or name in select}
+
+
+def _records(differing: pl.DataFrame, limit: int) -> list[tuple[dict[str, Any], int]]:
+    rows = differing.head(limit).iter_rows(named=True)
+    return [({name: value for name, value in row.items() if name != COUNT}, row[COUNT]) for row in rows]
 
 
 # --- slices ------------------------------------------------------------------------------------------------------------

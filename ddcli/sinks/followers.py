@@ -11,16 +11,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.errors import DdError
+import polars as pl
+
+from ddcli.dataclass import frozen
+from ddcli.engine.lanes import decode
+from ddcli.errors import DdError, StateError
 from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.expressions.zones import in_utc
 from ddcli.job.output_tables import is_followed, place_in, place_of
 from ddcli.job.passwords import check_catalog
 from ddcli.spec.model import DATABASE, catalog_of
-from ddcli.store.files.gate import INVISIBLE
+from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.outputs import output_paths
+from ddcli.store.targets.change import DIFF
 from ddcli.store.targets.mark import CommitRecord, FollowerCommits, directory_of, number_after, read_marks, write_marks
 from ddcli.store.targets.target import CommitKey
 
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.request import Request
     from ddcli.spec.model import TargetSpec
-    from ddcli.store.files.gate import Files
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
@@ -61,6 +65,38 @@ def follow(request: Request, state: State) -> dict[str, str]:
     if errors:
         raise errors[0]
     return done
+
+
+@frozen
+class TableDifference:
+    """The difference between a table and the output that it follows.
+
+    `rows` are the output's columns and DIFF: the multiplicity by the output less that in the table. `others` counts rows of the table that are like none of the output.
+    """
+
+    place: str
+    rows: pl.DataFrame
+    others: int
+
+
+def compare_table(request: Request, manifest: Manifest, name: str) -> TableDifference | None:
+    """Return the difference of an output's table with contents to its log; None where there is no such table. Changes nothing.
+
+    Raises StateError for a table that is not up to its log, and errors of the table.
+    """
+    output, log = request.spec.outputs[name], manifest.outputs[name]
+    spec = output.target
+    if spec is None or not spec.table:
+        return None
+    done = read_marks(directory_of(request.state, name)).done
+    if done is None or (done.log, done.upto) != place_in(log, spec):
+        raise StateError("the table lacks the last commit: the next run completes it", place=spec.place.value)
+    path = output_paths(request.state, manifest)[name]
+    change = _change(name, path, spec, log, manifest, list(log.files), 0, whole=True)
+    with _opened(spec, request, CommitKey(manifest.identity, name), Files(), None) as target:
+        rows, others = target.difference(change)
+    frame = decode(rows, change.layout, change.pool).with_columns(pl.Series(DIFF, rows[:, -1]))
+    return TableDifference(spec.place.value, frame, others)
 
 
 def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:

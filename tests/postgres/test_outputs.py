@@ -123,6 +123,10 @@ def test_a_table_that_was_altered(make, execute):
     assert "the table's columns or rules are others than the output's" in refused.value.hint
 
 
+def test_verification_finds_what_others_have_changed(make):
+    judges.judge_verified(make(0))
+
+
 def test_a_table_that_was_dropped(make):
     judges.judge_removal(make(0))
 

@@ -12,6 +12,7 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import DdError, EngineError, StateError
+from ddcli.provenance.verification import verify
 from ddcli.store.targets.database_table import DatabaseTable
 from tests.draws import chance, many
 from tests.harness import contents, write_log
@@ -373,3 +374,35 @@ def judge_swaps(each):
     supply({"a": 9, "b": 8})
     each.run()
     assert each.read() == Counter({("a", 9): 1, ("b", 8): 1})
+
+
+def judge_verified(each):
+    """Verification finds each row that another program changes, adds or removes, and nothing in a table that none has touched."""
+    draw = chance("verified")
+    for _ in range(2):
+        each.supply(draw, rows=12)
+        each.run()
+    write_log(each.folder / "in/more.parquet", [("c", 1, 9, 1), ("c", 2, 9, 2)], COLUMNS)
+    each.run()
+    path = each.folder / "shop.yaml"
+    assert verify(path, (0, 1)).same
+    column, table = "total" if each.keyed else "amount", each.table
+    statements = (
+        f"update {table} set {column} = 77 where city = 'c'",
+        f"delete from {table} where city = 'c'",
+        f"insert into {table} (city, {column}) values ('x', 5)",
+    )
+    for at, statement in enumerate(statements):
+        each.execute(statement)
+        found = verify(path, (0, 1))
+        assert not found.same
+        assert [proof.same for proof in found.proofs] == [True]
+        table_proof = found.tables["t"]
+        assert not table_proof.same
+        if statement.startswith("insert"):
+            assert (table_proof.differing.height, table_proof.others) == (0, 1)
+        each.execute(f"drop table {table}")
+        assert not verify(path, (0, 1)).same
+        write_log(each.folder / f"in/more{at}.parquet", [("d", at, 10 + at, 1)], COLUMNS)
+        each.run()
+        assert verify(path, (0, 1)).same

@@ -103,6 +103,10 @@ def test_a_table_that_was_altered(make):
     judges.judge_an_altered_table(make(0))
 
 
+def test_verification_finds_what_others_have_changed(make):
+    judges.judge_verified(make(0))
+
+
 def test_a_table_that_was_dropped(make):
     judges.judge_removal(make(0))
 

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
 from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.provenance.verification import verify
 from ddcli.store.log import lineage
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import read_runs
@@ -321,3 +322,28 @@ def test_a_negative_multiplicity_is_reported_until_it_is_gone(follower):
     pl.DataFrame([("z", 1, 901, 3)], ["city", "amount", "time", "diff"], orient="row").write_parquet(log)
     follower.run()
     follower.check()
+
+
+def test_verification_finds_what_others_have_changed(follower):
+    """A row more, and a value that is another in a file of the table."""
+    draw = chance("verified")
+    for _ in range(3):
+        follower.supply(draw)
+        follower.run()
+    path = follower.folder / "shop.yaml"
+    found = verify(path, (0, 1))
+    assert found.same
+    assert [*found.tables] == (["t"] if follower.form == "table" else [])
+    if follower.form == "log":
+        return
+    files = [*follower.path.rglob("*.parquet")] if follower.path.is_dir() else [follower.path]
+    for file in files:
+        frame = pl.read_parquet(file)
+        frame.with_columns(city=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("z")).otherwise("city")).write_parquet(
+            file
+        )
+    table = verify(path, (0, 1)).tables["t"]
+    assert ("z", -1) in [(record["city"], diff) for record, diff in table.first(100)]
+    follower.remove()
+    missing = verify(path, (0, 1)).tables.get("t")
+    assert missing is None or missing.differing["\0count"].sum() == follower.meant().total()

@@ -39,6 +39,8 @@ class Database(ABC):
     """The join of a table with that of the changes, which makes the database scan the changes."""
     types: Mapping[str, str] = {}
     """The names of types that have no parameters."""
+    scratches = True
+    """True: a transaction that only reads may make temporary tables."""
     fleeting = ""
     """The clause that drops a temporary table with its transaction, where the connection may be another's then."""
     errors: tuple[type[Exception], ...]

@@ -113,6 +113,28 @@ class DatabaseTable:
                     self._exchange(connection, change)
                 self._check_written(connection, rows, change)
 
+    def difference(self, change: Change) -> tuple[Lanes, int]:
+        rows = change.updates()
+        if not self._database.is_there():
+            return rows, 0
+        # Only temporary tables are written, which end with the connection.
+        with self._transaction(write=not self._database.scratches) as connection:
+            if not self._find_table(connection):
+                return rows, 0
+            self._check_columns(connection, change.columns)
+            return self._unlike(connection, rows, change)
+
+    def _unlike(self, connection: Any, rows: Lanes, change: Change) -> tuple[Lanes, int]:
+        """Return the rows that are not as often in the table, each with the difference, and the number of rows of the table that are none of these."""
+        self._load(connection, rows, change)
+        same = f"{self._led(change)} and {self._database.same(change.columns)}"
+        counted = f"select c.{AT}, (select count(*) from {self._table} t where {same}) as found from {CHANGES} c where c.{TIMES} > 0"
+        found = np.array(connection.execute(counted).fetchall(), np.int64).reshape(-1, 2)
+        others = self._counted(connection) - int(found[:, 1].sum())
+        rows = rows.copy()
+        rows[found[:, 0], -1] -= found[:, 1]
+        return rows[rows[:, -1] != 0], others
+
     def left(self) -> dict[str, Any]:
         return self._stated
 

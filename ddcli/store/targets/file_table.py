@@ -96,6 +96,15 @@ class FileTable(ABC):
             self.write(piece.name, rows_of())
         self.commit(number, [piece for piece, _ in new], gone)
 
+    def difference(self, change: Change) -> tuple[Lanes, int]:
+        """Return the difference of the table to the contents of a whole log; see `Target`."""
+        matrix = change.updates()
+        for name in sorted(self.names()):
+            frame = self.read(name)
+            rows = change.encoded(frame, np.full(frame.height, -1, np.int64))
+            matrix = kernels.consolidate(kernels.concat([matrix, rows]))
+        return matrix, 0
+
     def _contents(self, number: int, change: Change, known: CommitRecord | None) -> tuple[Sequence[TableFile], Frames]:
         """Return the files that stay, and the new ones."""
 

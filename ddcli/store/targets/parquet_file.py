@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ddcli.engine.columns import Lanes
     from ddcli.store.files.gate import Files
     from ddcli.store.targets.change import Change
     from ddcli.store.targets.mark import CommitRecord, TableFile
@@ -68,6 +69,15 @@ class ParquetTarget:
         announce(())
         self._files.make_directory(self._path.parent)
         self._files.put(self._path, data.getvalue())
+
+    def difference(self, change: Change) -> tuple[Lanes, int]:
+        rows = change.updates()
+        if not is_there(self._path):
+            return rows, 0
+        with reading(self._path) as file:
+            frame = pl.read_parquet(file)
+        there = change.encoded(frame, np.full(frame.height, -1, np.int64))
+        return kernels.consolidate(kernels.concat([rows, there])), 0
 
     def left(self) -> dict[str, Any]:
         return size_and_time(self._path)

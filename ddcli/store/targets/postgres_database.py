@@ -44,7 +44,7 @@ class PostgresDatabase(Database):
 
     name = "Postgres"
     types = TYPES
-    row, mark, fleeting = "ctid", "%s", " on commit drop"
+    row, mark, fleeting, scratches = "ctid", "%s", " on commit drop", False
 
     def __init__(self, uri: str) -> None:
         check_package("psycopg")

@@ -10,6 +10,7 @@ from ddcli.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ddcli.engine.columns import Lanes
     from ddcli.store.targets.change import Change
     from ddcli.store.targets.mark import CommitRecord, TableFile
 
@@ -39,6 +40,12 @@ class Target(Protocol):
         """Commit a change under a number, all or nothing.
 
         `announce` is called once before, with the files that the table then has: the table must not be changed before it returns.
+        """
+
+    def difference(self, change: Change) -> tuple[Lanes, int]:
+        """Return the difference of the table to the contents of a whole log, for which `change` stands, and change nothing.
+
+        The rows are `[data | diff]`: the multiplicity by the log less that in the table. The number is that of further rows of the table that are like no record of the log.
         """
 
     def left(self) -> dict[str, Any]:
