@@ -26,7 +26,7 @@ import yaml
 
 from ddcli.cli.coreutils import meant_for_coreutils
 from ddcli.errors import DdError, SpecErrors
-from ddcli.spec import parse_spec
+from ddcli.plan.pipeline_file import parse_spec
 from tests.harness import PROGRAMS, ROOT, copy_root, parse, run
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

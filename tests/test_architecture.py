@@ -108,8 +108,9 @@ def test_a_list_has_every_file_of_the_code_that_names_its_example(example):
 
 
 def naming(example, flags=0):
-    """Return the pattern of an example's name, or of its class's."""
-    return re.compile(rf"\b({example}|{example.title().replace('_', '')})\b", flags)
+    """Return the pattern of an example's name, of its class's, or of the word for that in a file."""
+    word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", example).lower()
+    return re.compile(rf"\b({example}|{example.title().replace('_', '')})\b|\"{word}\"", flags)
 
 
 def test_it_is_read_in_ten_minutes():

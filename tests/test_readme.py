@@ -18,10 +18,10 @@ from ddcli.expressions import definition, module_text, modules, syntax_checks
 from ddcli.expressions.execute import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
+from ddcli.plan.operators.table import OPERATORS
 from ddcli.provenance.trace import MOST
 from ddcli.spec import tree, values
 from ddcli.spec.model import GUARD
-from ddcli.spec.operators import OPERATORS
 from ddcli.store.files.access import LARGEST, SMALL
 from ddcli.store.files.objects import PART, PARTS
 from ddcli.store.state.runs import KEPT

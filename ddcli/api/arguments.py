@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 HERE = Span("<python>", 1, 1)
 
 
-def place(name: str) -> dict[str, Any]:
-    """Return the place and name of an operator, as fields of its model."""
-    return {"span": HERE, "place": name}
-
-
 def text(value: str) -> Text:
     """Return a name or an expression with a place."""
     return Text(value, HERE)

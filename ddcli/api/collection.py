@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddcli.api.arguments import assign, expressions_of, keys, needed, orders, pairs, parameter_name, place, text, texts
+from ddcli.api.arguments import HERE, assign, expressions_of, keys, needed, orders, pairs, parameter_name, text, texts
 from ddcli.api.functions import filtering, flat_mapping, joining, mapping, reducing
 from ddcli.api.outputs import Probe
 from ddcli.api.traces import TraceHandle
-from ddcli.errors import Text, UsageError
+from ddcli.errors import UsageError
 from ddcli.expressions.zones import in_zone
 from ddcli.plan import logical
-from ddcli.plan.operators import apply_operators
-from ddcli.spec import model, operator_model
+from ddcli.plan.error_path import placing
+from ddcli.plan.operators.row import Operands
+from ddcli.plan.operators.table import applied
+from ddcli.spec import model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ddcli.api.traces import KeptTraces
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
+    from ddcli.spec.operator_model import Direction, How
 
 
 class Collection:
@@ -66,35 +69,31 @@ class Collection:
         """
         if to is not None and not isinstance(to, Mapping):
             given = mapping(to, self.schema, needed(columns, "map"), batch=batch)
-            return self._apply(operator_model.PythonMap(**place("map"), function=given))
-        return self._apply(
-            operator_model.Map(**place("map"), columns=assign(expressions_of(to, expressions, columns, "map")))
-        )
+            return self._apply("map", function=given)
+        return self._apply("map", columns=assign(expressions_of(to, expressions, columns, "map")))
 
     def extend(self, to: Mapping[str, str] | None = None, /, **expressions: str) -> Collection:
         """Add or replace columns."""
-        return self._apply(
-            operator_model.Extend(**place("extend"), columns=assign(expressions_of(to, expressions, None, "extend")))
-        )
+        return self._apply("extend", columns=assign(expressions_of(to, expressions, None, "extend")))
 
     def project(self, *columns: str) -> Collection:
         """Keep these columns, in this order."""
-        return self._apply(operator_model.Project(**place("project"), columns=texts(columns)))
+        return self._apply("project", columns=texts(columns))
 
     def drop(self, *columns: str) -> Collection:
         """Leave these columns out."""
-        return self._apply(operator_model.Drop(**place("drop"), columns=texts(columns)))
+        return self._apply("drop", columns=texts(columns))
 
     def rename(self, **columns: str) -> Collection:
         """Rename columns, old=new."""
-        return self._apply(operator_model.Rename(**place("rename"), columns=assign(columns)))
+        return self._apply("rename", columns=assign(columns))
 
     def filter(self, condition: str | Callable[..., Any]) -> Collection:
         """Keep the records for which the condition is true: an expression, or a function of the record."""
         if isinstance(condition, str):
-            return self._apply(operator_model.Filter(**place("filter"), condition=text(condition)))
+            return self._apply("filter", condition=text(condition))
         function = filtering(condition, self.schema)
-        kept = self._apply(operator_model.PythonFlatMap(**place("filter"), function=function))
+        kept = self._apply("filter", function=function)
         return Collection(self.dataflow, self.relation.over(kept.relation.node))
 
     def flat_map(
@@ -112,11 +111,11 @@ class Collection:
         """
         if to is not None and not isinstance(to, Mapping):
             given = flat_mapping(to, self.schema, needed(columns, "flat_map"), batch=batch)
-            return self._apply(operator_model.PythonFlatMap(**place("flat_map"), function=given))
+            return self._apply("flat_map", function=given)
         ((column, expression), *more) = assign(expressions_of(to, expressions, columns, "flat_map"))
         if more:
             raise UsageError("`flat_map` takes one expression", hint="write a `flat_map` for each")
-        return self._apply(operator_model.FlatMap(**place("flat_map"), column=column, expression=expression))
+        return self._apply("flat_map", column=column, expression=expression)
 
     def join_function(self, function: Callable[..., Any], columns: Columns, *, batch: bool = False) -> Collection:
         """Return the updates that a function returns for each record: any number of (record, time, diff).
@@ -125,33 +124,32 @@ class Collection:
         `map`, `filter`, `flat_map`, `explode` and `temporal_filter` are instances of it.
         """
         given = joining(function, self.schema, columns, batch=batch)
-        return self._apply(operator_model.JoinFunction(**place("join_function"), function=given))
+        return self._apply("join_function", function=given)
 
     def temporal_filter(self, from_: str | None = None, until: str | None = None) -> Collection:
         """Keep each record while `from_ <= now < until`, two expressions of the type of time; now is the time at which the collection is read."""
         lower, upper = (None if bound is None else text(bound) for bound in (from_, until))
         if lower is upper:
             raise UsageError("`temporal_filter` takes at least one of `from_` and `until`")
-        return self._apply(operator_model.TemporalFilter(**place("temporal_filter"), lower=lower, upper=upper))
+        return self._apply("temporal_filter", lower=lower, upper=upper)
 
     def explode(self, weight: str) -> Collection:
         """Multiply each diff by an integer expression."""
-        return self._apply(operator_model.Explode(**place("explode"), weight=text(weight)))
+        return self._apply("explode", weight=text(weight))
 
     # --- all together ---------------------------------------------------------------------------------------------
 
     def negate(self) -> Collection:
         """Change the sign of every diff."""
-        return self._apply(operator_model.Negate(**place("negate")))
+        return self._apply("negate")
 
     def concat(self, *others: Collection) -> Collection:
         """Add the updates of other collections."""
-        names = texts(str(at) for at, _ in enumerate(others))
-        return self._apply(operator_model.Concat(**place("concat"), sources=names), *others)
+        return self._apply("concat", *others)
 
     def consolidate(self) -> Collection:
         """Return the collection with at most one update for a record and time."""
-        return self._apply(operator_model.Consolidate(**place("consolidate")))
+        return self._apply("consolidate")
 
     # --- arrangements ---------------------------------------------------------------------------------------------
 
@@ -170,7 +168,7 @@ class Collection:
         return self._arranged(list(self.schema))
 
     def _arranged(self, key: Sequence[str]) -> Arranged:
-        arranged = self._apply(operator_model.Arrange(**place("arrange"), by=texts(key)))
+        arranged = self._apply("arrange", by=texts(key))
         found: Arranged = self.dataflow.arranged(arranged.relation)
         return found
 
@@ -180,14 +178,11 @@ class Collection:
         self,
         other: Collection,
         on: Sequence[str] | Mapping[str, str],
-        how: operator_model.How = "inner",
+        how: How = "inner",
         name: str | None = None,
     ) -> Collection:
         """Join by equal columns; `name` qualifies the other side's columns in expressions."""
-        operator = operator_model.Join(
-            **place("join"), right=text("0"), on=pairs(on), how=how, name=text(name or "right")
-        )
-        return self._apply(operator, other)
+        return self._apply("join", other, on=pairs(on), how=how, name=text(name) if name else None)
 
     def asof_join(
         self,
@@ -197,7 +192,7 @@ class Collection:
         how: Literal["inner", "left"] = "inner",
         name: str | None = None,
         *,
-        direction: operator_model.Direction = "backward",
+        direction: Direction = "backward",
         strict: bool = False,
     ) -> Collection:
         """Join each record with the nearest of `other` by the column `at`, of those with equal columns `on`: the last at or before it.
@@ -220,25 +215,24 @@ class Collection:
             raise UsageError(f"`how` of `asof_join` is inner or left, not {how!r}")
         if direction not in ("backward", "forward"):
             raise UsageError(f"the direction of `asof_join` is backward or forward, not {direction!r}")
-        operator = operator_model.AsofJoin(
-            **place("asof_join"),
-            right=text("0"),
+        return self._apply(
+            "asof_join",
+            other,
             at=compared,
             on=pairs(on),
             how=how,
             direction=direction,
             strict=strict,
-            name=text(name or "right"),
+            name=text(name) if name else None,
         )
-        return self._apply(operator, other)
 
     def semijoin(self, other: Collection, on: Sequence[str] | Mapping[str, str]) -> Collection:
         """Keep the records that have a match in `other`."""
-        return self._apply(operator_model.Semijoin(**place("semijoin"), right=text("0"), on=pairs(on)), other)
+        return self._apply("semijoin", other, on=pairs(on))
 
     def antijoin(self, other: Collection, on: Sequence[str] | Mapping[str, str]) -> Collection:
         """Keep the records that have no match in `other`."""
-        return self._apply(operator_model.Antijoin(**place("antijoin"), right=text("0"), on=pairs(on)), other)
+        return self._apply("antijoin", other, on=pairs(on))
 
     def reduce(
         self,
@@ -257,27 +251,25 @@ class Collection:
         if to is not None and not isinstance(to, Mapping):
             function = reducing(to, needed(columns, "reduce"))
             chosen = None if values is None else texts(values)
-            return self._apply(
-                operator_model.PythonReduce(**place("reduce"), by=keys(by), function=function, values=chosen)
-            )
+            return self._apply("reduce", by=keys(by), function=function, values=chosen)
         given = expressions_of(to, aggregates, columns or values, "reduce")
-        return self._apply(operator_model.Reduce(**place("reduce"), by=keys(by), columns=assign(given)))
+        return self._apply("reduce", by=keys(by), columns=assign(given))
 
     def count(self, by: Sequence[str] | None = None, name: str = "count") -> Collection:
         """Return each record with its multiplicity in a column, or, with `by`, the number of records of each group."""
-        return self._apply(operator_model.Count(**place("count"), name=name, by=None if by is None else texts(by)))
+        return self._apply("count", name=name, by=None if by is None else texts(by))
 
     def distinct(self) -> Collection:
         """Return each record whose multiplicity is positive, once."""
-        return self._apply(operator_model.Distinct(**place("distinct")))
+        return self._apply("distinct")
 
     def threshold(self, multiplicity: str) -> Collection:
         """Return each record with the multiplicity that an expression over `count` returns."""
-        return self._apply(operator_model.Threshold(**place("threshold"), multiplicity=text(multiplicity)))
+        return self._apply("threshold", multiplicity=text(multiplicity))
 
     def top_k(self, k: int, order_by: Sequence[str], by: Sequence[str] = ()) -> Collection:
         """Keep the first `k` records of each group; an order is a column or expression, perhaps with ` desc`."""
-        return self._apply(operator_model.TopK(**place("top_k"), k=k, order_by=orders(order_by), by=texts(by)))
+        return self._apply("top_k", k=k, order_by=orders(order_by), by=texts(by))
 
     def window(
         self,
@@ -299,9 +291,7 @@ class Collection:
         given = assign(expressions_of(columns, named, None, "window"))
         bounds = None if frame is None else text(frame)
         order = orders(order_by)
-        return self._apply(
-            operator_model.Window(**place("window"), columns=given, by=texts(by), order_by=order, frame=bounds)
-        )
+        return self._apply("window", columns=given, by=texts(by), order_by=order, frame=bounds)
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
@@ -335,7 +325,7 @@ class Collection:
         """
         if self.dataflow.surroundings.loop is None:
             raise UsageError("`enter` is outside of a loop", hint="call it in the body of one")
-        return self if at is None else self._apply(operator_model.Enter(**place("enter"), at=text(at)))
+        return self if at is None else self._apply("enter", at=text(at))
 
     def leave(self) -> Collection:
         """Return the collection after the last round of the `with df.loop()` around it; it can be read after the block."""
@@ -361,7 +351,7 @@ class Collection:
         In a loop the time is a tuple that ends with the loops' rounds.
         """
         label = self.dataflow.shown(show, len(self.schema))
-        passed = self._apply(operator_model.Inspect(**place("inspect"), label=text(label)))
+        passed = self._apply("inspect", label=text(label))
         self.dataflow.watch(label, passed.relation)
         return passed
 
@@ -374,18 +364,14 @@ class Collection:
         """Return a handle that reports which times can still change."""
         return Probe(self.dataflow)
 
-    def _apply(self, operator: operator_model.Operator, *others: Collection) -> Collection:
+    def _apply(self, name: str, /, *others: Collection, **arguments: Any) -> Collection:
+        """Return the result of an operator of the table over this collection and others, given the arguments of its constructor."""
         if any(other.dataflow is not self.dataflow for other in others):
-            raise UsageError(f"`{operator.place}` is given a collection of another dataflow")
-        relations = {str(at): other.relation for at, other in enumerate(others)}
-
-        def other(source: operator_model.Source) -> Relation:
-            assert isinstance(source, Text), "operators made here refer to others by name"
-            return relations[source.value]
-
-        with in_zone(self.dataflow.timezone):
-            relation = apply_operators(self.relation, [operator], other, self.dataflow.surroundings)
-        return Collection(self.dataflow, relation)
+            raise UsageError(f"`{name}` is given a collection of another dataflow")
+        given = tuple(other.relation for other in others)
+        operands = Operands(self.relation, HERE, self.dataflow.surroundings, given, ("right",) * len(given))
+        with in_zone(self.dataflow.timezone), placing(name, HERE):
+            return Collection(self.dataflow, applied(name, operands, arguments, name))
 
 
 class Arranged(Collection):
@@ -429,7 +415,7 @@ class Arranged(Collection):
         self,
         other: Collection,
         on: Sequence[str] | Mapping[str, str] | None = None,
-        how: operator_model.How = "inner",
+        how: How = "inner",
         name: str | None = None,
     ) -> Collection:
         """Join, by default by the keys: those of both sides, or columns of the same names in `other`."""

@@ -31,7 +31,7 @@ from ddcli.expressions.zones import UTC, is_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
-from ddcli.plan.operators import BindContext
+from ddcli.plan.operators.row import BindContext
 from ddcli.plan.optimizer.delta_joins import delta_joins, with_delta_joins
 from ddcli.plan.physical_graph import PhysicalGraph
 from ddcli.plan.relation import Relation

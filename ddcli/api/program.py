@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.plan.node import LoopName
-    from ddcli.plan.operators import BindContext
+    from ddcli.plan.operators.row import BindContext
     from ddcli.plan.relation import Relation
 
 

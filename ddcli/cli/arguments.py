@@ -65,7 +65,7 @@ class NameIn(click.types.StringParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names in the file; none if it can't be read."""
         from ddcli.errors import DdError
-        from ddcli.spec import load_spec
+        from ddcli.plan.pipeline_file import load_spec
 
         # After an option that still lacks its value click leaves arguments as they are.
         given: Any = ctx.params.get("pipeline") or next(iter(ctx.params.get("pipelines") or ctx.args), None)

@@ -60,7 +60,7 @@ def parse_csv(text: str) -> Dialect:
 def _parsed(key: str, text: str, what: str, example: str, beside: str = "") -> InputSpec:
     """Parse an input of a pipeline file with a key whose value is a mapping."""
     from ddcli.errors import UsageError
-    from ddcli.spec import parse_spec
+    from ddcli.plan.pipeline_file import parse_spec
 
     inner = text.strip()
     mapping = inner if inner.startswith("{") else f"{{{inner}}}"

@@ -98,8 +98,8 @@ def _check_spark(
     from ddcli.job.options import SparkOptions
     from ddcli.job.paths import state_of
     from ddcli.job.request import spark_of
+    from ddcli.plan.pipeline_file import load_spec
     from ddcli.runtime.spark.doctor import checks
-    from ddcli.spec import load_spec
     from ddcli.store.files.objects import locate
 
     options, spec = SparkOptions.of(*where), load_spec(pipeline) if pipeline else None
@@ -179,7 +179,7 @@ def _java() -> dict[str, Any] | None:
 def _disk(pipeline: Path | None) -> dict[str, Any] | None:
     """Return the space on the disk of a pipeline's state, or of this directory; None for one in an object store."""
     from ddcli.job.paths import state_of
-    from ddcli.spec import load_spec
+    from ddcli.plan.pipeline_file import load_spec
     from ddcli.store.files.objects import ObjectPath
 
     path = Path.cwd() if pipeline is None else state_of(load_spec(pipeline), pipeline.absolute().parent)

@@ -96,7 +96,7 @@ def _lasts(name: str, record: Mapping[str, Any]) -> bool:
 def newest_inputs(pipeline: Path, state: Path | None) -> dict[str, float]:
     """Return for each input of files that a pipeline's state has read the modification time of its newest file, in seconds since 1970."""
     from ddcli.job.paths import state_of
-    from ddcli.spec import load_spec
+    from ddcli.plan.pipeline_file import load_spec
     from ddcli.store.state.manifest import read_newest
 
     try:

@@ -18,6 +18,6 @@ def command() -> None:
     Example:
       dd schema > dd.schema.json
     """
-    from ddcli.spec import json_schema
+    from ddcli.plan.pipeline_file import json_schema
 
     say(*json_text(json_schema(), indent=2).split("\n"))

@@ -142,7 +142,7 @@ def adopt(pipeline: Path | None, state: str | None, if_locked: IfLocked, output:
       dd state adopt pipelines/airborne.yaml
     """
     from ddcli.errors import UsageError
-    from ddcli.spec import load_spec
+    from ddcli.plan.pipeline_file import load_spec
     from ddcli.store.state.upkeep import adopt as give
 
     if pipeline is None:

@@ -17,10 +17,10 @@ from ddcli.job.functions import functions_of
 from ddcli.job.paths import problems_of, state_of
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
+from ddcli.plan.pipeline_file import parse_partly
 from ddcli.screen import near
 from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
-from ddcli.spec.document import parse_partly
 from ddcli.spec.file import read_text
 from ddcli.spec.model import catalog_of
 from ddcli.store.extras import PRODUCTS, check_package

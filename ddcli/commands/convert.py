@@ -23,9 +23,9 @@ from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import Resources
 from ddcli.job.paths import problems_of
 from ddcli.job.request import Request
+from ddcli.plan.pipeline_file import load_spec, parse_spec
 from ddcli.render.rows import WRITERS, batches
 from ddcli.screen import visible
-from ddcli.spec import load_spec, parse_spec
 from ddcli.spec.model import OutputSpec, Spec
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath

@@ -9,7 +9,7 @@ from ddcli.errors import InputError
 from ddcli.job.frontier import find_time
 from ddcli.job.paths import state_of
 from ddcli.named_tuple import NamedTuple
-from ddcli.spec import load_spec
+from ddcli.plan.pipeline_file import load_spec
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.tables.inventory import list_input

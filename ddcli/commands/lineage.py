@@ -12,9 +12,9 @@ from ddcli.commands.pipelines import find_pipelines
 from ddcli.errors import UsageError, did_you_mean
 from ddcli.plan import logical
 from ddcli.plan.lineage import lineage
+from ddcli.plan.pipeline_file import read_spec
 from ddcli.plan.relation import Relation
 from ddcli.render.lineage import ColumnLineage, ColumnName, LineageReport
-from ddcli.spec import read_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,8 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, UsageError, did_you_mean
 from ddcli.job.output_tables import place_of
 from ddcli.job.paths import logs_aside, state_of, takes
-from ddcli.spec import included_files, read_spec
+from ddcli.plan.pipeline_file import read_spec
+from ddcli.spec.document import included_files
 from ddcli.spec.file import ENDINGS, read_text
 from ddcli.spec.model import DATABASE, catalog_of, database_file
 from ddcli.spec.syntax import parse_tree

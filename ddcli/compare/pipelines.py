@@ -18,7 +18,7 @@ from ddcli.errors import DdError, InputError, UsageError, did_you_mean
 from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
-from ddcli.spec import read_spec
+from ddcli.plan.pipeline_file import read_spec
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.directory import State

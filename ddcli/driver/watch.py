@@ -22,7 +22,6 @@ from ddcli.errors import DdError, EngineError, LockedError, ProcessError, StateE
 from ddcli.job.clock import time_now
 from ddcli.job.request import imports, read_request
 from ddcli.job.standby import WatchCache
-from ddcli.spec import included_files
 from ddcli.store.files.access import entries
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import ObjectPath, locate
@@ -124,6 +123,8 @@ class WatchLoop:
         try:
             return self._request()
         except DdError:
+            from ddcli.spec.document import included_files
+
             return replace(before, included=tuple(included_files(self.pipeline)))
 
     def _one(self, whole: Wholeness, *, first: bool) -> float | None:

@@ -38,7 +38,7 @@ def check_table(text: str, table: str) -> None:
 
 def check_inputs(text: str, base: Path, state: Path) -> None:
     """Refuse a target among the files of an input of this state's pipeline: its next run would take the changes in, or refuse their file (UsageError)."""
-    from ddcli.spec import parse_spec
+    from ddcli.plan.pipeline_file import parse_spec
 
     manifest = read_newest(state)
     file = file_of(state, manifest) if manifest is not None else None

@@ -39,7 +39,7 @@ MOST, LARGEST = 500, 1 << 26
 """The number of files that are kept, without the oldest; and the bytes of a file that is read, at most."""
 WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError, RecursionError)
 """The errors of reading a file that holds anything else than we write."""
-SOURCES = ("spec", "expressions", "plan", "plan/sql")
+SOURCES = ("spec", "expressions", "plan", "plan/operators", "plan/optimizer", "plan/sql")
 """The packages that decide the meaning of a file, and how a kept one is read."""
 LIBRARIES = ("sqlglot", "yaml")
 

@@ -13,7 +13,6 @@ from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import Resources, SparkOptions
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
-from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
 from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
@@ -128,6 +127,13 @@ class Request:
         return [*late, errors, *(unparsed_below(errors, name) for name in self.spec.inputs)]
 
 
+def _parsed(text: str, path: Path) -> Spec:
+    """Return the model of a file that no earlier run has kept."""
+    from ddcli.plan.pipeline_file import parse_spec
+
+    return parse_spec(text, str(path))
+
+
 def read_request(
     path: Path,
     state: Path | None = None,
@@ -144,7 +150,7 @@ def read_request(
     """
     text = read_text(path)
     kept = kept_plan.load(path, text) if runs else None
-    spec = (kept and kept.spec) or parse_spec(text, str(path))
+    spec = kept.spec if kept is not None and kept.spec is not None else _parsed(text, path)
     base = base or path.absolute().parent
     state = state_of(spec, base) if state is None else state
     outputs = {name: real(log_of(output, base, state)) for name, output in spec.outputs.items()}

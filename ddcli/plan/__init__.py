@@ -18,7 +18,7 @@
 * loops: loop variables and the node that binds them
 * presence: a record that exists from the first row of some inputs on
 * named_times: time columns that are data, too
-* operators: the operators over relations, and their errors
+* pipeline_file: pipeline files read with the table of operators, which is in `operators/`
 * places: the places of operators in the file, and the work of its collections
 * relation: a collection while it is built
 * shape: columns renamed, dropped, computed in few nodes

@@ -21,12 +21,12 @@ from ddcli.plan.shape import arrange, column_as, is_not_null, linear, project
 from ddcli.plan.words import ALL, AT, SIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from ddcli.errors import Span, Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Node, Origins
-    from ddcli.spec import operator_model
 
 
 class AsofJoin(BinaryNode):
@@ -120,10 +120,20 @@ class AsofGroup(physical.OfGroups):
         return [f"of each {self.arranged.key_text()}", partner, "inner" if self.inner else "left"]
 
 
-def asof_join(left: Relation, right: Relation, operator: operator_model.AsofJoin, name: str | None) -> Relation:
+def asof_join(
+    left: Relation,
+    right: Relation,
+    compared: tuple[Text, Text],
+    on: Sequence[tuple[Text, Text]],
+    how: str,
+    forward: bool,
+    strict: bool,
+    name: str | None,
+    span: Span,
+) -> Relation:
     """Return the as-of join of two relations, with the columns that a join would have."""
-    pairs = match_keys(left, right, operator.on)
-    ((one, other),) = operator.at
+    pairs = match_keys(left, right, on)
+    one, other = compared
     at = left.column(one), right.column(other)
     kinds = left.schema[at[0]], right.schema[at[1]]
     for kind in kinds:
@@ -136,9 +146,8 @@ def asof_join(left: Relation, right: Relation, operator: operator_model.AsofJoin
             span=one.span,
             hint=f"cast one side first: `extend: {{{at[0]}: cast({at[0]} as {kinds[1].required()})}}`",
         )
-    schema, columns, qualified, aliases = joined_columns(left, right, pairs, operator.how, name, operator.span)
-    forward = operator.direction == "forward"
-    node = AsofJoin((left.node, right.node), schema, pairs, at, operator.how, forward, operator.strict, tuple(columns))
+    schema, columns, qualified, aliases = joined_columns(left, right, pairs, how, name, span)
+    node = AsofJoin((left.node, right.node), schema, pairs, at, how, forward, strict, tuple(columns))
     return Relation(node, qualified, aliases)
 
 

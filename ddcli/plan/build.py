@@ -20,7 +20,8 @@ from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.plan.iteration import iterate
 from ddcli.plan.named_times import named_times
 from ddcli.plan.node import Graph
-from ddcli.plan.operators import HERE, BindContext, apply_operators
+from ddcli.plan.operators.row import BindContext
+from ddcli.plan.operators.table import HERE, apply_operators
 from ddcli.plan.relation import Relation
 from ddcli.plan.targets import refused_columns
 from ddcli.plan.union import concat
@@ -325,12 +326,8 @@ def _references(collection: model.CollectionSpec) -> Iterator[str]:
                 left += [(table, inner) for table in each.sources.tables]
             else:
                 left += [(source, inner) for source in each.sources]
-        elif isinstance(each, operator_model.Concat):
-            left += [(source, inner) for source in each.sources]
-        elif isinstance(
-            each, operator_model.Join | operator_model.AsofJoin | operator_model.Semijoin | operator_model.Antijoin
-        ):
-            left.append((each.right, inner))
+        else:
+            left += [(source, inner) for source in each.inputs]
 
 
 def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) -> Relation:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, Text
 from ddcli.plan.error_path import Unbuilt, placing
-from ddcli.plan.operators import BindContext, apply_operators
+from ddcli.plan.operators.table import apply_operators
 from ddcli.plan.union import concat
 from ddcli.spec import operator_model
 from ddcli.spec.check_model import UNCHECKED
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.expressions.types import Schema
+    from ddcli.plan.operators.row import BindContext
     from ddcli.plan.relation import Relation
     from ddcli.spec import model
     from ddcli.spec.check_model import CheckSpec
@@ -60,7 +61,7 @@ def logged(relation: Relation, check: CheckSpec, own: Sequence[str], around: Bin
     def none(_: operator_model.Source) -> Relation:
         raise AssertionError("renaming has no other side")
 
-    rename = operator_model.Rename(tuple(renamed), span=check.span, place=check.place)
+    rename = operator_model.Operator("rename", {"columns": tuple(renamed)}, check.span, check.place)
     return apply_operators(relation, (rename,), none, around)
 
 

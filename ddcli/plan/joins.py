@@ -237,6 +237,15 @@ def join(
     return Relation(Join((left.node, right.node), schema, pairs, how, tuple(columns)), qualified, aliases)
 
 
+def semijoin(left: Relation, right: Relation, on: Sequence[tuple[Text, Text]], *, anti: bool = False) -> Relation:
+    """Return the left's records that have a partner, or with `anti` those that have none."""
+    pairs = match_keys(left, right, on)
+    schema = dict(left.schema)
+    if not anti:
+        schema |= {column: schema[column].required() for column, _ in pairs}
+    return left.over(Semijoin((left.node, right.node), schema, pairs, anti))
+
+
 def joined_columns(
     left: Relation, right: Relation, pairs: Sequence[tuple[str, str]], how: str, name: str | None, span: Span
 ) -> tuple[Schema, list[tuple[str, str, str]], dict[tuple[str, str], str], dict[str, str]]:

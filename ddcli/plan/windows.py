@@ -23,7 +23,7 @@ from ddcli.plan.words import ALL
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.errors import DdError
+    from ddcli.errors import DdError, Text
     from ddcli.expressions.order import Key
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.windows import WindowCall
     from ddcli.plan.node import InputColumn, Lowering, Node, Values
     from ddcli.plan.relation import Relation
-    from ddcli.spec import operator_model
+    from ddcli.spec.operator_model import Assignments, Order
 
 
 class Window(Grouped):
@@ -228,18 +228,20 @@ def windowed(
     return logical.Apply((found,), node.schema | schema, MapStep(tuple(kept.items())))
 
 
-def apply_window(relation: Relation, operator: operator_model.Window) -> Relation:
-    """Return a relation with the columns of the operator `window`."""
+def with_window(
+    relation: Relation, columns: Assignments, by: Sequence[Text], order_by: Sequence[Order], frame: Text | None
+) -> Relation:
+    """Return a relation with further columns, computed over windows of its rows."""
     from ddcli.expressions.window_calls import CALLED, OrderedBy, parse_frame
 
     errors: list[DdError] = []
-    by: list[Expression] = []
-    for text in operator.by:
+    partition: list[Expression] = []
+    for text in by:
         with noting(errors):
             name = relation.column(text)
-            by.append(Column(name, relation.schema[name]))
+            partition.append(Column(name, relation.schema[name]))
     keys: list[Key] = []
-    for item in operator.order_by:
+    for item in order_by:
         with noting(errors):
             key = relation.scalar(item.expression)
             try:
@@ -247,13 +249,13 @@ def apply_window(relation: Relation, operator: operator_model.Window) -> Relatio
             except Mismatch as mismatch:
                 raise SpecError(mismatch.problem, span=item.expression.span) from None
     raise_all(errors)
-    order = OrderedBy(tuple(keys), len(operator.order_by))
-    frame = parse_frame(operator.frame, order) if operator.frame is not None else None
+    order = OrderedBy(tuple(keys), len(order_by))
+    bounds = parse_frame(frame, order) if frame is not None else None
     calls: list[WindowCall] = []
     results: list[tuple[str, Expression]] = []
-    for name_text, text in operator.columns:
+    for name_text, text in columns:
         with noting(errors):
-            found = relation.windowed(text, order, frame)
+            found = relation.windowed(text, order, bounds)
             places: dict[str, Expression] = {}
             for at, call in enumerate(found.calls):
                 if call not in calls:
@@ -261,8 +263,8 @@ def apply_window(relation: Relation, operator: operator_model.Window) -> Relatio
                 places[f"{CALLED}{at}"] = Column(f"{CALLED}{calls.index(call)}", call.type)
             results.append((name_text.value, found.result.substitute(places)))
     raise_all(errors)
-    node = windowed(relation.node, by, order, {f"{CALLED}{at}": call for at, call in enumerate(calls)})
-    columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in relation.schema.items()}
-    columns |= dict(results)
-    schema = {name: expression.type for name, expression in columns.items()}
-    return relation.over(logical.Apply((node,), schema, MapStep(tuple(columns.items()))))
+    node = windowed(relation.node, partition, order, {f"{CALLED}{at}": call for at, call in enumerate(calls)})
+    found_columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in relation.schema.items()}
+    found_columns |= dict(results)
+    schema = {name: expression.type for name, expression in found_columns.items()}
+    return relation.over(logical.Apply((node,), schema, MapStep(tuple(found_columns.items()))))

@@ -10,8 +10,8 @@ from ddcli.driver.run import run as run_pipeline
 from ddcli.errors import UsageError, did_you_mean
 from ddcli.job.request import read_request
 from ddcli.named_tuple import NamedTuple
+from ddcli.plan.pipeline_file import parse_spec
 from ddcli.spark.tables import write_difference
-from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
 from ddcli.store.files.objects import locate
 

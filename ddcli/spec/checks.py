@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import Expanded, Span, Text
-from ddcli.spec import model, operator_model
+from ddcli.spec import model
 from ddcli.spec.check_model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION
+from ddcli.spec.operator_model import GroupColumn, Operator
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Refused, Shape
 from ddcli.spec.shapes import Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
@@ -299,7 +300,7 @@ def quoted(column: str) -> str:
 
 def _check(
     check: _Check, name: Text, title: str, outputs: list[model.OutputSpec], notes: Notes
-) -> tuple[CheckSpec, tuple[operator_model.Operator, ...] | model.Query]:
+) -> tuple[CheckSpec, tuple[Operator, ...] | model.Query]:
     """Return a check, and the operators or the query by which its collection has the violations."""
     spec = partial(CheckSpec, name, title, check.kind, check.of, check.otherwise, check.span, check.place)
     given = check.argument
@@ -311,24 +312,24 @@ def _check(
     return spec(), _violations(check)
 
 
-def _violations(check: _Check) -> tuple[operator_model.Operator, ...]:
+def _violations(check: _Check) -> tuple[Operator, ...]:
     """Return the operators after which a collection has its violations."""
     around: dict[str, Any] = {"span": check.span, "place": f"{check.place}.{check.kind}"}
     given = check.argument
 
-    def filtered(condition: str, text: Text) -> operator_model.Filter:
-        return operator_model.Filter(Text(condition, text.span), **around)
+    def filtered(condition: str, text: Text) -> Operator:
+        return Operator("filter", {"condition": Text(condition, text.span)}, **around)
 
     def there(columns: Items[Text]) -> str:
         return " and ".join(f"{quoted(column.value)} is not null" for column in columns)
 
-    def counted(columns: Items[Text]) -> tuple[str, operator_model.Reduce]:
+    def counted(columns: Items[Text]) -> tuple[str, Operator]:
         rows = "rows"
         while rows in {column.value for column in columns}:
             rows += "_"
-        by = tuple(map(operator_model.GroupColumn, columns))
+        by = tuple(map(GroupColumn, columns))
         count = ((Text(rows, check.span), Text("count(*)", check.span)),)
-        return rows, operator_model.Reduce(by, count, **around)
+        return rows, Operator("reduce", {"by": by, "columns": count}, **around)
 
     if check.kind == "unique":
         rows, count = counted(given)
@@ -336,12 +337,13 @@ def _violations(check: _Check) -> tuple[operator_model.Operator, ...]:
     if check.kind == "not_null":
         return (filtered(" or ".join(f"{quoted(column.value)} is null" for column in given), given[0]),)
     if check.kind == "row":
-        return (operator_model.Filter(_negated(given), **around),)
+        return (Operator("filter", {"condition": _negated(given)}, **around),)
     if check.kind == "in":
         return (filtered(" or ".join(_outside(column, values) for column, values in given), given[0][0]),)
     (other, _), pairs = given[0][1], tuple((column, found) for column, (_, found) in given)
     columns = [column for column, _ in given]
-    missing = operator_model.Antijoin(other, pairs, **around), filtered(there(columns), columns[0])
+    unmatched = Operator("antijoin", {"on": pairs}, inputs=(other,), **around)
+    missing = unmatched, filtered(there(columns), columns[0])
     # The rows themselves would all be in the state, once more.
     return missing if check.otherwise == "quarantine" else (counted(columns)[1], *missing)
 
@@ -360,22 +362,27 @@ def _within(before: str, text: Text, after: str) -> Text:
     return Expanded(f"{before}{text.value}\n{after}", text.span, text.inset, written=text, moves=moves)
 
 
-def _kept(operators: tuple[operator_model.Operator, ...]) -> tuple[tuple[operator_model.Operator, ...], ...]:
+def _kept(operators: tuple[Operator, ...]) -> tuple[tuple[Operator, ...], ...]:
     """Return the parts of an input without its violations, which are disjoint: the operators of each."""
     first = operators[0]
     around: dict[str, Any] = {"span": first.span, "place": first.place}
-    if isinstance(first, operator_model.Filter):
-        return ((operator_model.Filter(_within("coalesce(not (", first.condition, "), true)"), **around),),)
-    assert isinstance(first, operator_model.Antijoin), "a check of single rows begins with one of these"
-    there = " and ".join(f"{quoted(column.value)} is not null" for column, _ in first.on)
-    text = first.on[0][0].span
-    found = operator_model.Filter(Text(there, text), **around), operator_model.Semijoin(first.right, first.on, **around)
-    return found, (operator_model.Filter(Text(f"not ({there})", text), **around),)
+
+    def filtered(condition: Text) -> Operator:
+        return Operator("filter", {"condition": condition}, **around)
+
+    if first.name == "filter":
+        return ((filtered(_within("coalesce(not (", first.arguments["condition"], "), true)")),),)
+    assert first.name == "antijoin", "a check of single rows begins with one of these"
+    on = first.arguments["on"]
+    there = " and ".join(f"{quoted(column.value)} is not null" for column, _ in on)
+    text = on[0][0].span
+    found = filtered(Text(there, text)), Operator("semijoin", {"on": on}, inputs=first.inputs, **around)
+    return found, (filtered(Text(f"not ({there})", text)),)
 
 
 def _measured(
     check: _Check, outputs: list[model.OutputSpec], notes: Notes
-) -> tuple[tuple[Measure, ...], tuple[operator_model.Operator, ...]]:
+) -> tuple[tuple[Measure, ...], tuple[Operator, ...]]:
     """Return the measures of a check, and the operators after which its collection has one record with their values."""
     measures: list[Measure] = []
     columns: list[tuple[Text, Text]] = [(Text(ROWS, check.span), Text("count(*)", check.span))]
@@ -395,7 +402,7 @@ def _measured(
             measures.append(Measure(written, limit, column))
             columns.append((Text(column, expression.span), expression))
     around: dict[str, Any] = {"span": check.span, "place": f"{check.place}.{check.kind}"}
-    return tuple(measures), (operator_model.Reduce((), tuple(columns), **around),)
+    return tuple(measures), (Operator("reduce", {"columns": tuple(columns)}, **around),)
 
 
 def _output_of(check: _Check, word: Text, outputs: list[model.OutputSpec], notes: Notes) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
+from ddcli.errors import Span, SpecError, Text, UsageError
 from ddcli.expressions.zones import UTC, is_zone, localized
-from ddcli.spec import model, operator_model
+from ddcli.spec import model
+from ddcli.spec.apply import LISTED, SOURCE, operator_schema
 from ddcli.spec.budget import BUDGET
 from ddcli.spec.checks import CHECKS, expanded
 from ddcli.spec.clock import CLOCKS, beside_import, default_clock, on_arrival, on_event
@@ -18,15 +19,19 @@ from ddcli.spec.include import ANCHORS, KEY, Includes
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
 from ddcli.spec.names import check_names
-from ddcli.spec.operators import SOURCE, OneOperator
 from ddcli.spec.outputs import HISTORY, OUTPUT
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
-from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
+from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tests import Tests
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, PathWords, Whole, Words
-from ddcli.spec.variables import check_used, digest_of
+from ddcli.spec.variables import digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as Table
+
+    from ddcli.spec.reader import OperatorForm
 
 VERSION = "1"
 PIPELINE_NAME = PathWords(
@@ -140,18 +145,6 @@ SECTIONS = {
 EXAMPLES = {"inputs": "add `inputs: {orders: landing/orders/}`", "outputs": "add `outputs: {orders: marts/orders/}`"}
 
 
-def load_spec(path: Path) -> model.Spec:
-    """Return the model of a pipeline file, or raise `SpecErrors` with everything that is wrong in it."""
-    spec = parse_spec(read_text(path), str(path))
-    check_used()
-    return spec
-
-
-def read_spec(path: Path) -> tuple[model.Spec | None, list[SpecError]]:
-    """Return the valid part of a pipeline file and all its errors, as `parse_partly` does."""
-    return parse_partly(read_text(path), str(path))
-
-
 def included_files(path: Path) -> list[Path]:
     """Return the files that a pipeline file includes, also those that can't be read."""
     try:
@@ -164,22 +157,16 @@ def included_files(path: Path) -> list[Path]:
     return [Path(file) for file, _ in includes.fragments]
 
 
-def parse_spec(text: str, file: str) -> model.Spec:
-    """Return the model of a pipeline file's text, or raise `SpecErrors` with everything that is wrong in it."""
-    spec, errors = parse_partly(text, file)
-    if errors or spec is None:
-        raise SpecErrors(errors)
-    return spec
-
-
-def parse_partly(text: str, file: str) -> tuple[model.Spec | None, list[SpecError]]:
-    """Return the valid part of a pipeline file's text and all its errors.
+def parse_partly(
+    text: str, file: str, operators: Table[str, OperatorForm]
+) -> tuple[model.Spec | None, list[SpecError]]:
+    """Return the valid part of a pipeline file's text, whose collections apply `operators`, and all its errors.
 
     Inputs, collections and outputs with errors are left out, so others may refer to names that are missing from the result. Without
     a pipeline name, inputs and outputs there is no valid part: None.
     """
     tree = parse_tree(text, file)
-    notes = Notes(errors=tree.errors)
+    notes = Notes(errors=tree.errors, operators=operators)
     includes = Includes(file, notes, tree.variables)
     try:
         root = includes.merged(tree.root) if isinstance(tree.root, Mapping) else tree.root
@@ -263,13 +250,11 @@ def _default_name(root: Mapping, file: str, notes: Notes) -> Text:
     return Text(name, root.span)
 
 
-def json_schema() -> JsonSchema:
+def json_schema(operators: Table[str, OperatorForm]) -> JsonSchema:
     """Return the JSON Schema of pipeline files."""
-    operator: Shape[operator_model.Operator] = Defined("operator", OneOperator)
-    apply = Many(operator, "a list of operators", least=0)
     definitions = {
-        "operator": OneOperator().schema(),
-        "apply": apply.schema(),
+        "operator": operator_schema(operators),
+        "apply": LISTED.schema(),
         "source": SOURCE.schema(),
         "collection": COLLECTION.schema(),
     }

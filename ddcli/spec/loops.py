@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ddcli.spec import model
+from ddcli.spec.apply import A_SOURCE, FLOW
 from ddcli.spec.column_shapes import NAME
 from ddcli.spec.names import NO_ONE
-from ddcli.spec.operators import A_SOURCE, FLOW
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node

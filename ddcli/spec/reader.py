@@ -15,7 +15,7 @@ from ddcli.errors import Span, SpecError, Text, did_you_mean
 from ddcli.spec.tree import Broken, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 T = TypeVar("T")
 JsonSchema = dict[str, Any]
@@ -69,7 +69,9 @@ class Notes:
     errors: list[SpecError] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
     entering: list[NodePlace] = field(default_factory=list)
-    """The places of `enter`; the check of names reports those outside of a loop."""
+    """The places of operators that need a loop around them; the check of names reports those outside of one."""
+    operators: Mapping[str, OperatorForm] = field(default_factory=dict)
+    """The operators that a file may name, by name: the planner has their table."""
 
     def refuse(self, path: str, problem: str, span: Span, hint: str | None = None) -> Refused:
         """Record an error; the caller raises the result, or continues."""
@@ -113,6 +115,16 @@ class Shape(ABC, Generic[T]):
 
     @abstractmethod
     def _schema(self) -> JsonSchema: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorForm:
+    """An operator in a file: the shape of its arguments, the words by which other languages call it, and whether it needs a loop around it."""
+
+    name: str
+    shape: Shape[dict[str, Any]]
+    other_words: tuple[str, ...]
+    in_loop: bool
 
 
 def suggest(word: str, known: Iterable[str], listed: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ddcli.spec import parse_spec
+from ddcli.plan.pipeline_file import parse_spec
 from tests.bench import loops, rewrites, tpch, triangles
 from tests.bench.__main__ import main
 from tests.bench.cases import CASES

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from ddcli.commands.check import check
 from ddcli.errors import SpecErrors, UsageError
-from ddcli.spec import load_spec
+from ddcli.plan.pipeline_file import load_spec
 from tests.cli.test_annotations import read as read_annotation
 from tests.draws import many
 from tests.harness import ROOT, copy_root, snapshot

@@ -154,7 +154,7 @@ def test_plan_check_and_test_know_the_clock(week):
     ],
 )
 def test_the_default(tmp_path, inputs, clock):
-    from ddcli.spec import parse_spec
+    from ddcli.plan.pipeline_file import parse_spec
 
     spec = parse_spec(f"dd: 1\nname: p\ninputs: {{a: {inputs}}}\noutputs: {{a: out/}}\n", "p.yaml")
     assert spec.clock == clock

@@ -20,8 +20,8 @@ from ddcli.job import kept_plan, object_table
 from ddcli.plan import loops, physical
 from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations, plan
-from ddcli.spec import load_spec, model
-from ddcli.spec.document import parse_spec
+from ddcli.plan.pipeline_file import load_spec, parse_spec
+from ddcli.spec import model
 from tests.draws import some
 from tests.harness import imported_by
 
@@ -117,7 +117,7 @@ def unplanned(monkeypatch):
         raise AssertionError("parsed or planned again")
 
     def arm():
-        monkeypatch.setattr("ddcli.job.request.parse_spec", forbid)
+        monkeypatch.setattr("ddcli.plan.pipeline_file.parse_spec", forbid)
         monkeypatch.setattr("ddcli.plan.build.build", forbid)
 
     return arm
@@ -158,7 +158,7 @@ UNUSED = [
     "pyarrow",
     "numpy.ma",
     "ddcli.spec.document",
-    "ddcli.spec.operators",
+    "ddcli.spec.apply",
     "ddcli.spec.inputs",
     "ddcli.expressions.parse",
     "ddcli.expressions.functions",

@@ -14,7 +14,7 @@ from click.shell_completion import BashComplete
 from ddcli.cli import doctor
 from ddcli.cli.main import COMMANDS, COMPLETE, cli
 from ddcli.engine.jit import cache
-from ddcli.spec import json_schema
+from ddcli.plan.pipeline_file import json_schema
 from ddcli.version import install_command
 from tests.harness import ROOT, contents, snapshot
 

@@ -71,7 +71,14 @@ class Nursery:
 
 def main() -> None:
     """Import and load all that a run needs, then answer."""
-    for module in ("driver.execute", "driver.run", "spec.document", "expressions.reductions", "expressions.execute"):
+    for module in (
+        "driver.execute",
+        "driver.run",
+        "plan.operators.table",
+        "spec.document",
+        "expressions.reductions",
+        "expressions.execute",
+    ):
         importlib.import_module(f"ddcli.{module}")
     import tests.store.support  # noqa: F401
 

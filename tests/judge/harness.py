@@ -21,7 +21,7 @@ from ddcli.errors import EngineError, InputError
 from ddcli.expressions.steps import ExplodeStep
 from ddcli.plan import joins, logical
 from ddcli.plan.build import build
-from ddcli.spec.document import parse_spec
+from ddcli.plan.pipeline_file import parse_spec
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 from tests.judge.case import write_file
 from tests.judge.frontiers import BEGINNING, Frontier, grid, is_closed

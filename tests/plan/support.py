@@ -6,7 +6,7 @@ from ddcli.errors import DdError, SpecErrors
 from ddcli.expressions.types import parse_type
 from ddcli.plan.build import build
 from ddcli.plan.lower import lower
-from ddcli.spec import parse_spec
+from ddcli.plan.pipeline_file import parse_spec
 
 SCHEMAS = {
     "t": {"k": "int64", "v": "int64", "s": "string", "n": "int64?", "f": "float64", "d": "decimal(10, 2)"},

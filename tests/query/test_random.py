@@ -10,8 +10,8 @@ from hypothesis import event, given, settings
 from ddcli.engine.times import Frontier
 from ddcli.errors import UsageError
 from ddcli.plan.build import build_collections
+from ddcli.plan.pipeline_file import parse_spec
 from ddcli.query import Lookup
-from ddcli.spec.document import parse_spec
 from tests.draws import many
 from tests.judge.columns import VALUES
 from tests.judge.frontiers import is_closed

@@ -19,8 +19,8 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_type
 from ddcli.plan.build import build_collections
+from ddcli.plan.pipeline_file import parse_spec
 from ddcli.query.statement import LATEST, answer
-from ddcli.spec.document import parse_spec
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge.frontiers import is_closed

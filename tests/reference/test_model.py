@@ -6,7 +6,7 @@ import pytest
 
 from ddcli.expressions.types import parse_type
 from ddcli.plan.build import build
-from ddcli.spec.document import parse_spec
+from ddcli.plan.pipeline_file import parse_spec
 from tests.loops import LEAST_LABEL, REACHED, indented
 from tests.reference.model import LoopDiverges, Model, accumulate, less_equal
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from ddcli.errors import SpecErrors, UsageError
-from ddcli.spec import load_spec, parse_spec
+from ddcli.plan.pipeline_file import load_spec, parse_spec
 
 HEAD = "dd: 1\nname: p\ninputs: {orders: in/, customers: {path: c/}}\n"
 OUT = "outputs: {big: out/}\n"

@@ -12,9 +12,9 @@ from ddcli.cli.arguments import PipelineFile
 from ddcli.cli.main import cli
 from ddcli.commands.pipelines import find_pipelines
 from ddcli.errors import SpecErrors, UsageError
-from ddcli.spec import included_files, load_spec, parse_spec
+from ddcli.plan.pipeline_file import load_spec, parse_spec
+from ddcli.spec.document import included_files
 from ddcli.spec.include import DEEPEST, MOST
-from ddcli.spec.operator_model import Reduce
 from ddcli.spec.variables import check_used, variables_of_call
 from tests.draws import chance, many
 from tests.spec.test_reading import plain
@@ -273,7 +273,7 @@ def test_values_are_of_the_type_that_they_look_like_and_the_call_comes_first(mon
     spec = parse_spec(text, "p.yaml")
     assert (spec.shards, spec.outputs["b"].path.value) == (3, "${o}/env")
     (reduce,) = spec.collections["b"].apply
-    assert isinstance(reduce, Reduce)
+    assert reduce.name == "reduce"
     assert "count(*)" in str(plain(reduce))
     with variables_of_call({"N": "4", "D": "call"}):
         again = parse_spec(text, "p.yaml")
@@ -291,7 +291,7 @@ def test_a_variable_in_quotes_may_be_a_number_and_is_text_where_text_is_wanted()
     text += "name: '${NAME:-true}'\noutputs: {a: out/}\n"
     text += 'collections: {b: {from: a, apply: [{top_k: {k: "${N:-2}", order_by: [x]}}]}}\n'
     spec = parse_spec(text, "p.yaml")
-    assert (spec.collections["b"].apply[0].k, spec.name.value) == (2, "true")
+    assert (spec.collections["b"].apply[0].arguments["k"], spec.name.value) == (2, "true")
     for wrong in ('"1"', '"1${N:-2}"', '"${N:-x}"'):
         with pytest.raises(SpecErrors, match="must be a whole number"):
             parse_spec(text.replace('"${N:-2}"', wrong), "p.yaml")

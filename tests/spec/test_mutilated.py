@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.errors import SpecErrors
-from ddcli.spec import parse_spec
+from ddcli.plan.pipeline_file import parse_spec
 from ddcli.spec.model import Spec
 from tests.draws import YAML_PIECES
 

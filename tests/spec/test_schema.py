@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ddcli.errors import SpecErrors
-from ddcli.spec import json_schema, parse_spec
+from ddcli.plan.pipeline_file import json_schema, parse_spec
 
 SCHEMA = json_schema()
 KINDS = {

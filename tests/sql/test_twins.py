@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from ddcli.spec.operators import OPERATORS
+from ddcli.plan.operators.table import OPERATORS
 from tests.draws import chance, many
 
 T, U = "k bigint, s varchar, n bigint", "k bigint, w varchar"

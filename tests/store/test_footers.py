@@ -10,7 +10,7 @@ from pyarrow import parquet
 from ddcli import diff
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
-from ddcli.spec import parse_spec
+from ddcli.plan.pipeline_file import parse_spec
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import Tables

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, SpecErrors
-from ddcli.spec import parse_spec
+from ddcli.plan.pipeline_file import parse_spec
 from tests.draws import chance, many
 from tests.harness import Folder, write_log
 from tests.judge.test_arrival import die
