@@ -84,9 +84,9 @@ soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10
 	$(BIN)/python -m $(if $(RUNS),tests.bench.ageing --runs $(RUNS),tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10))) $(ARGS)
 
 check: $(READY) ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with a quarter of the random cases
-	@$(MAKE) --no-print-directory --jobs=2 format-check lint layers docs tools
-	@# mypy is one process for half a minute: the tests begin beside it.
-	@$(MAKE) --no-print-directory --jobs=2 types tests
+	@$(MAKE) --no-print-directory --jobs=2 format-check lint layers tools
+	@# mypy and sphinx are a process each for half a minute: the tests begin beside them.
+	@$(MAKE) --no-print-directory --jobs=3 tests types docs
 
 format-check: $(READY)
 	$(BIN)/ruff format --check .

@@ -56,7 +56,7 @@ LONGEST = [
     "crash/test_errors", "adversary/test_adversary", "cli/test_kept_plan", "judge/test_standby", "expressions/test_sizes",
     "judge/test_random", "crash/test_kill", "spark/test_submit", "crash/test_power", "crash/test_readers", "cli/test_secrets",
     "cli/test_size", "judge/test_changes", "compare/test_memory", "judge/test_resharding", "kernels/test_loader",
-    "store/test_compaction", "spark/test_choice", "crash/test_rewriting", "api/test_random", "query/test_statement",
+    "store/test_compaction", "crash/test_rewriting", "api/test_random", "query/test_statement",
     "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine", "test_readme", "tables/test_database_outputs",
     "spark/test_death", "feed/test_targets", "tables/test_after_failure", "judge/test_arrival", "store/test_corruption",
     "pipelines/test_examples", "mysql", "render/test_page", "test_install", "tables/test_joint_updates", "tables/test_outputs", "test_site",
@@ -64,7 +64,7 @@ LONGEST = [
 # fmt: on
 """What takes longest, files or what shares something: it begins first, else one goes on when all others are done."""
 SHARED = {
-    "spark": re.compile(r"spark/test_(spark|memory|doctor)"),
+    "spark": re.compile(r"spark/test_(spark|memory|doctor|import_meaning)"),
     "postgres": re.compile(r"postgres/.*"),
     "mysql": re.compile(r"mysql/.*"),
     "objects": re.compile(r"objects/.*"),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
-from tests.draws import chance, many
+from tests.draws import EFFORT, chance
 
 SILENCE = 1
 """Seconds after which a server counts as silent."""
@@ -50,9 +50,9 @@ def stopper(monkeypatch, owner, method, processes):
     return stopped
 
 
-def moments(draw, exchanges, usual=3):
+def moments(draw, exchanges, usual=4):
     """Return some exchanges: the last two, which commit, among them."""
-    return {*draw.sample(exchanges, min(many(usual), len(exchanges))), *exchanges[-2:]}
+    return {*draw.sample(exchanges, min(max(1, round(usual * EFFORT)), len(exchanges))), *exchanges[-2:]}
 
 
 class End(NamedTuple):

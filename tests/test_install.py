@@ -16,6 +16,7 @@ from ddcli.engine.jit.settings import cache_dir
 from tests.harness import ROOT
 
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+NEEDS_UV = pytest.mark.skipif(UV is None, reason="needs uv")
 BARE = {name: text for name, text in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
 """The environment of a person: nothing of that of the tests."""
 
@@ -69,8 +70,13 @@ def environments(tmp_path_factory, index):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", ["pip", pytest.param("uv", marks=pytest.mark.skipif(UV is None, reason="needs uv"))])
-@pytest.mark.parametrize("kind", ["checkout", "source", "wheel"])
+@pytest.mark.parametrize(
+    ("tool", "kind"),
+    [
+        *(("pip", kind) for kind in ("checkout", "wheel")),  # the wheel is made of the source distribution
+        *(pytest.param("uv", kind, marks=NEEDS_UV) for kind in ("checkout", "source", "wheel")),
+    ],
+)
 def test_an_empty_environment_runs_what_is_installed_there(environments, tmp_path, tool, kind):
     """Built with what pyproject.toml asks for alone, and with compiled kernels: a run compiles none."""
     python, install, sources = environments(tool)

@@ -206,9 +206,9 @@ outputs: {pairs: out/pairs/, sums: out/sums/, middle: out/middle/, all: out/all/
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("left", "right"), [(400_000, 25), (3200, 3200)])
+@pytest.mark.parametrize(("left", "right"), [(280_000, 25), (2650, 2650)])
 def test_a_join_of_one_key_keeps_to_its_memory(tmp_path, left, right):
-    """Ten million pairs, which would take a gigabyte at once, of inputs that fit in memory; then a few rows more, each with many matches."""
+    """Seven million pairs, which would take 700 MB at once, of inputs that fit in memory; then a few rows more, each with many matches."""
     given = 400 << 20
     for name, rows in (("a", left), ("b", right)):
         (tmp_path / name).mkdir()

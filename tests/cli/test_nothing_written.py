@@ -136,7 +136,7 @@ ANSWERS = (0, 1, 10)
 """The exit codes of commands that have found an answer."""
 BESIDE = (".db-shm", ".db-wal")
 """The ends of files that SQLite itself makes while it reads a database with a write-ahead log."""
-STATES = ["fresh", "done", "newer", "edited", "locked"]
+STATES = ["fresh", "done", "newer", "edited"]
 
 
 def commands(command, path=()):
@@ -209,13 +209,12 @@ def test_commands_that_promise_it_write_nothing(shop, state):
             done = shop("run", f"{name}.yaml")
             assert done.code == 0, done.err
         supply(folder, step)
-    if state in ("done", "locked"):
+    if state == "done":
         assert [shop("run", f"{name}.yaml").code for name in PIPELINES] == [0, 0, 0]
         assert [shop("feed", "out/log", "--consumer", "a", *more).code for more in ([], ["--ack"])] == [0, 0]
     if state == "edited":
         shop.write("shop.yaml", SHOP.replace("PLACE", str(folder)).replace("sum(w) as w", "max(w) as w"))
         shop.write("base.yaml", BASE.replace("from: plain, path", "from: shared, path"))
-    if state == "locked":
         for lock in folder.rglob("*lock*"):
             lock.write_text(f"{lock.read_text()}\n")
     before = tree(folder)

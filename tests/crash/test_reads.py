@@ -121,7 +121,7 @@ def called(folder, *arguments, **more):
 @pytest.mark.parametrize("name", [*some(COMMANDS)])
 def test_a_read_that_fails_ends_in_a_documented_exit_code(made, library, tmp_path, name):
     note, wrong = tmp_path / "note", list[str]()
-    for at in some(count(1, 1 if EFFORT >= 1 else 5)):
+    for at in some(count(1, 1 if EFFORT >= 1 else 19)):
         folder = tmp_path / "work"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(made, folder)

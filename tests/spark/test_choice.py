@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +16,6 @@ from ddcli.runtime import placement
 from ddcli.runtime.placement import Placement
 from ddcli.store.state.manifest import read_newest
 from ddcli.version import install_command
-from tests.spark.servers import SMALL
 from tests.spark.support import Here, Told, started
 
 PIPELINE = """
@@ -221,15 +219,3 @@ def test_a_setting_without_a_value_is_refused(path):
     )
     assert done.returncode == 2
     assert "write it as spark.executor.memory=4g" in done.stderr
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_the_summary_says_what_spark_did(path):
-    command = [sys.executable, "-m", "ddcli", "run", path, "--engine", "spark", "-o", "json"]
-    command += ["--conf", f"spark.driver.extraJavaOptions={SMALL}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["spark"]["master"] == "local[2,4]"
-    assert said["spark"]["stages"] >= 2

@@ -176,27 +176,36 @@ def import_views(shop: Any, models: dict[str, str]) -> dict[str, str]:
     return {each["problem"].split("`")[1]: each["problem"] for each in report["left_out"]}
 
 
-def of_spark(session: Any, sql: str) -> Counter[tuple[int, str]]:
-    """Return the rows of a query in Spark; instants are read by their microseconds."""
-    kind = session.sql(sql).schema["x"].dataType.simpleString()
-    found = session.sql(f"select id, unix_micros(x) as x from ({sql})" if kind == "timestamp" else sql).collect()
-    if kind != "timestamp":
-        return Counter((row["id"], repr(plain(row["x"]))) for row in found)
+def of_spark(session: Any, expressions: list[str], *, grouped: bool = False) -> list[Counter[tuple[int, str]]]:
+    """Return the values of expressions in Spark, all computed by one query; instants are read by their microseconds."""
+    key, group = ("n", " group by n") if grouped else ("id", "")
+    values = ", ".join(f"{each} as x{at}" for at, each in enumerate(expressions))
+    frame = session.sql(f"select {key} as id, {values} from t{group}")
+    names = [name for name in frame.columns if name != "id"]
+    instants = {name for name in names if frame.schema[name].dataType.simpleString() == "timestamp"}
+    rows = frame.selectExpr("id", *(f"unix_micros({x}) as {x}" if x in instants else x for x in names)).collect()
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    moments = {row["id"]: None if row["x"] is None else epoch + dt.timedelta(microseconds=row["x"]) for row in found}
-    return Counter((key, repr(plain(each))) for key, each in moments.items())
+
+    def value(row: Any, name: str) -> Any:
+        found = row[name]
+        return epoch + dt.timedelta(microseconds=found) if name in instants and found is not None else found
+
+    return [Counter((row["id"], repr(plain(value(row, name)))) for row in rows) for name in names]
 
 
 def test_values_are_those_of_spark(session: Any, shop: Any) -> None:
-    models = {f"r{at}": query(each) for at, each in enumerate(ROWS)}
-    models |= {f"g{at}": query(each, grouped=True) for at, each in enumerate(GROUPS)}
+    models, wanted = {}, {}
+    for letter, expressions, grouped in (("r", ROWS, False), ("g", GROUPS, True)):
+        names = [f"{letter}{at}" for at in range(len(expressions))]
+        models |= {name: query(each, grouped=grouped) for name, each in zip(names, expressions, strict=True)}
+        wanted |= dict(zip(names, of_spark(session, expressions, grouped=grouped), strict=True))
     assert import_views(shop, models) == {}
     every = rows()
     for at, some in enumerate((every[:25], every[25:])):
         shop.write(f"p/t/{at}.csv", "\n".join([",".join(COLUMNS), *(",".join(map(field, row)) for row in some)]) + "\n")
         ran = shop("run", "p/dd.yaml")
         assert ran.code == 0, ran.err
-    assert not [sql for name, sql in models.items() if held(shop.folder / "p/out" / name) != of_spark(session, sql)]
+    assert not [sql for name, sql in models.items() if held(shop.folder / "p/out" / name) != wanted[name]]
 
 
 def test_what_types_make_another_value_is_left_out(shop: Any) -> None:
@@ -213,16 +222,18 @@ def test_random_expressions_have_the_values_of_spark_or_are_left_out(session: An
     from pyspark.errors import PySparkException
 
     rng = chance("expressions of Spark")
-    models = {}
+    drawn = {}
     for at in range(many(400)):
         kind = rng.choice(["any"] * 8 + ["aggregate"] * 2 + ["window"])
-        models[f"v{at}"] = query(expression(kind, rng), grouped=kind == "aggregate")
+        drawn[f"v{at}"] = expression(kind, rng), kind == "aggregate"
+    models = {name: query(each, grouped=grouped) for name, (each, grouped) in drawn.items()}
     import_views(shop, models)
     collections = yaml.safe_load((shop.folder / "p/dd.yaml").read_text())["collections"]
     wrong, compared = [], 0
     for name, found in collections.items():
+        each, grouped = drawn[name]
         try:
-            wanted = of_spark(session, models[name])
+            (wanted,) = of_spark(session, [each], grouped=grouped)
         except PySparkException:
             continue
         dataflow = Dataflow(timezone=ZONE)

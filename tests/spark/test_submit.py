@@ -51,4 +51,5 @@ def test_spark_submit(tmp_path):
     said = json.loads(done.stdout)
     assert said["spark"]["master"] == "local[2,4]"
     assert said["spark"]["tasks"] >= 2
+    assert said["spark"]["stages"] >= 2
     assert pl.read_parquet(tmp_path / "out/b/*.parquet").sort("k").rows() == [(at, 10, 0, 1) for at in range(10)]
