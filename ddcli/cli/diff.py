@@ -81,6 +81,13 @@ NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*)),')
     help="Compare the outputs of the pipeline file A as this state has them, a directory or s3://BUCKET/PREFIX, with those that A would make of the same rows. Nothing is written.",
 )
 @click.option(
+    "--with",
+    "added",
+    metavar="INPUT+=FILE",
+    multiple=True,
+    help="With --against: add the rows of a file to an input, before it is delivered; repeatable.",
+)
+@click.option(
     "--without",
     metavar="FILE",
     multiple=True,
@@ -127,6 +134,7 @@ def command(
     csv: str | None,
     base: str | None,
     against: str | None,
+    added: tuple[str, ...],
     without: tuple[Path, ...],
     plain: bool,
     select: tuple[str, ...],
@@ -176,8 +184,10 @@ def command(
     if as_of is not None and (timed or against is not None):
         other = "--from and --to" if timed else "--against, which compares what the state has committed last"
         raise UsageError("--as-of is one time for both sides", hint=f"leave it out, or {other}")
-    if without and against is None:
-        raise UsageError("--without is for --against", hint="name the state: --against .dd/orders")
+    if (without or added) and against is None:
+        raise UsageError("--with and --without are for --against", hint="name the state: --against .dd/orders")
+    if without and added:
+        raise UsageError("--with and --without are two comparisons", hint="make one after the other")
     if b is None and against is None and not timed:
         raise UsageError("there is nothing to compare A with", hint="name B; or, of a log, two times: --from T --to T")
     if select and not pipelines:
@@ -210,6 +220,7 @@ def command(
             Path(a),
             locate(Path.cwd(), against),
             settings,
+            added=[_added(text) for text in added],
             without=without,
             select=select,
             memory=memory,
@@ -244,6 +255,18 @@ def command(
     show(found, output, limit if limit is not None or output in ALL_SHOWN else SHOWN, sys.stdout.buffer)
     if not found.ok:
         raise click.exceptions.Exit(DIFFERENT)
+
+
+def _added(text: str) -> tuple[str, Path]:
+    """Return the input and the file of `INPUT+=FILE`.
+
+    >>> _added("orders+=fix.csv")
+    ('orders', PosixPath('fix.csv'))
+    """
+    name, sign, file = text.partition("+=")
+    if not (name and sign and file):
+        raise UsageError(f"--with {text}: this names no input and file", hint="write it as orders+=fix.csv")
+    return name, Path(file)
 
 
 def _are_pipelines(a: str, b: str | None, against: str | None) -> bool:

@@ -7,6 +7,7 @@ the outputs are the difference. Inputs are as the state has read them, so rows t
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from dataclasses import field, replace
@@ -19,26 +20,30 @@ from ddcli.compare.diff import compare
 from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.dataclass import dataclass
-from ddcli.errors import BudgetError, DdError, StateError
+from ddcli.errors import BudgetError, DdError, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
 from ddcli.job.budget import run_budget
 from ddcli.job.corrections import with_withdrawn_files
 from ddcli.job.functions import refuse_code
+from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
 from ddcli.job.verdict import KEPT
 from ddcli.screen import near
 from ddcli.sinks.violations import DIFF
 from ddcli.store.files.access import is_there
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.scan import scan_entries
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths, same_outputs
 from ddcli.store.state.pipeline_file import file_of
+from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.compare.difference import Difference
     from ddcli.compare.settings import Settings
+    from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
     from ddcli.store.state.manifest import Manifest
@@ -74,6 +79,7 @@ def compare_against(
     state: Path,
     settings: Callable[[str], Settings],
     *,
+    added: Sequence[tuple[str, Path]] = (),
     without: Sequence[Path] = (),
     select: Sequence[str] = (),
     memory: int | None = None,
@@ -82,13 +88,13 @@ def compare_against(
 ) -> Differences:
     """Compare the outputs as a state has committed them (A) with those that the pipeline file at `path` would make of the rows that the state has read (B).
 
-    `without` are files of inputs that B lacks; the pipeline file must be the state's then. `settings` returns the settings of an output.
+    `added` are files that an input of B has beside those that were read, `without` are files that B lacks; the pipeline file must be the state's then. `settings` returns the settings of an output.
     Raises StateError if there is no state, or if it is another pipeline's, and the errors of a run.
     """
     for left in reversed(range(ATTEMPTS)):
         manifest = _manifest(state)
         try:
-            return _compare(path, state, manifest, settings, without, select, memory, say, no_code=no_code)
+            return _compare(path, state, manifest, settings, added, without, select, memory, say, no_code=no_code)
         except DdError:
             newest = read_newest(state)
             if not left or newest is None or newest.number == manifest.number:
@@ -113,6 +119,7 @@ def _compare(
     state: Path,
     manifest: Manifest,
     settings: Callable[[str], Settings],
+    added: Sequence[tuple[str, Path]],
     without: Sequence[Path],
     select: Sequence[str],
     memory: int | None,
@@ -129,7 +136,10 @@ def _compare(
     chosen = chosen_outputs([*dict.fromkeys([*gone, *present])], select)
     if without:
         request = with_withdrawn_files(request, manifest, without, strict=True)
-    request = request.deciding(closes=False, apply=True, accepts=dict.fromkeys(request.spec.checks, "a comparison"))
+    inputs = _with_files(request, manifest, added) if added else None
+    request = request.deciding(
+        closes=bool(added), apply=True, accepts=dict.fromkeys(request.spec.checks, "a comparison")
+    )
     found = Differences(
         only_a=tuple(name for name in chosen if name not in request.outputs),
         only_b=tuple(name for name in chosen if name in request.outputs and name not in known),
@@ -139,7 +149,7 @@ def _compare(
     )
     with tempfile.TemporaryDirectory(prefix="dd-against-", ignore_cleanup_errors=True) as scratch:
         received = ReceivedUpdates(Path(scratch))
-        summary, exceeded = _effect(replace(request, receives=received.add), manifest)
+        summary, exceeded = _effect(replace(request, receives=received.add), manifest, inputs)
         found.notes += exceeded
         found.failing = tuple(
             f"{one.title}: {one.words}" for one in summary.checks.values() if not one.passed and one.otherwise == "fail"
@@ -174,15 +184,48 @@ def _names_in_state(request: Request, manifest: Manifest) -> Mapping[str, str]:
     return same_outputs(request.state, manifest, request.outputs)
 
 
-def _effect(request: Request, manifest: Manifest) -> tuple[RunSummary, tuple[str, ...]]:
+def _with_files(request: Request, manifest: Manifest, added: Sequence[tuple[str, Path]]) -> dict[str, InputFiles]:
+    """Return the inputs as the state has read them, with these files, by input, as all that is new. Raises UsageError and InputError for files that can't be added."""
+    if manifest.pipeline != request.digest:
+        raise UsageError(
+            "the pipeline has changed since its state was made: an edit and files are compared one after the other",
+            place=str(request.spec.path),
+            hint="compare the edit alone, or the files by the file that made the state",
+        )
+    found = {
+        name: replace(
+            given, progress=None, listing=replace(given.listing, new=(), waiting=(), changed=frozenset(), grown={})
+        )
+        for name, given in find_inputs(request, manifest).items()
+    }
+    for name, path in added:
+        if name not in found or name in request.spec.tables or found[name].shared is not None:
+            near_name = did_you_mean(name, found)
+            hint = f"did you mean '{near_name}'?" if near_name else f"inputs: {', '.join(found)}"
+            raise UsageError(f"there is no input '{name}' of files", place=str(request.spec.path), hint=hint)
+        listing, root = list_input(str(path), Path.cwd()), found[name].listing.root
+        if isinstance(root, ObjectPath):
+            raise UsageError(
+                f"the input '{name}' is in an object store, and the file is not",
+                place=str(path),
+                hint="copy the input to this machine, and compare with a state of it",
+            )
+        new = [replace(file, path=os.path.relpath(listing.path(file), root)) for file in listing.new]
+        found[name] = replace(found[name], listing=replace(found[name].listing, new=(*found[name].listing.new, *new)))
+    return found
+
+
+def _effect(
+    request: Request, manifest: Manifest, inputs: dict[str, InputFiles] | None
+) -> tuple[RunSummary, tuple[str, ...]]:
     """Run the request dry, and return its summary, with a note if that exceeds the budget of the file."""
     from ddcli.driver.run import dry_run
 
     budget = run_budget(request.spec.budget, {})
     try:
-        return dry_run(replace(request, budget=budget), manifest), ()
+        return dry_run(replace(request, budget=budget), manifest, found=inputs), ()
     except BudgetError as error:
-        return dry_run(request, manifest), (f"budget: {error.problem}",)
+        return dry_run(request, manifest, found=inputs), (f"budget: {error.problem}",)
 
 
 def _difference(

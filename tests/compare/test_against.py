@@ -89,6 +89,35 @@ def test_files_that_are_left_out(shop):
     assert (unknown.code, "no run has read this file" in unknown.err) == (3, True)
 
 
+def test_files_before_they_are_delivered(shop):
+    """Rows that wait in the input make no difference; a file of another type is refused as by a run."""
+    shop.log("prod/orders/2.parquet", [("west", 9, 2, 1)], **ORDER_COLUMNS)
+    shop.log("fix/1.parquet", [("north", 1, 2, 1), ("east", 2, 3, 1)], **ORDER_COLUMNS)
+    code, tree = against(shop, "--with", "orders+=fix/1.parquet", "--key", "totals=region", "--select", "totals")
+    assert code == 1
+    assert tree["outputs"]["totals"]["changes"] == [
+        {"change": "added", "count": 1, "key": {"region": "east"}, "row": {"orders": 1, "amount": 2}},
+        {
+            "change": "changed",
+            "count": 1,
+            "key": {"region": "north"},
+            "cells": {"orders": {"old": 2, "new": 3}, "amount": {"old": 15, "new": 16}},
+        },
+    ]
+    shop.write("fix/2.csv", "region,time,diff\nwest,3,1\n")
+    for named, code, problem in (
+        ("orders+=fix/2.csv", 3, "2.csv"),
+        ("order+=fix/1.parquet", 2, "did you mean 'orders'?"),
+        ("orders+=fix/3.parquet", 3, "fix/3.parquet"),
+        ("fix/1.parquet", 2, "this names no input and file"),
+    ):
+        result = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--with", named)
+        assert (result.code, problem in result.err) == (code, True), result.err
+    shop.write("co/orders.yaml", TEXT.replace("sum(amount)", "max(amount)"))
+    both = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--with", "orders+=fix/1.parquet")
+    assert (both.code, "an edit and files are compared one after the other" in both.err) == (2, True)
+
+
 def test_a_state_of_another_pipeline_and_none(shop):
     shop.write("co/orders.yaml", TEXT.replace("name: orders", "name: others"))
     other = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml")
@@ -130,7 +159,7 @@ def test_a_run_that_commits_meanwhile(shop, monkeypatch):
         (["--against", "x", "out/"], "--against is for one pipeline file"),
         (["--against", "x", "a.yaml", "--as-of", "1"], "--as-of is one time for both sides"),
         (["--against", "x", "a.yaml", "--from", "1"], "are for data, and the sides are pipelines"),
-        (["a.yaml", "b.yaml", "--without", "1.csv"], "--without is for --against"),
+        (["a.yaml", "b.yaml", "--without", "1.csv"], "--with and --without are for --against"),
     ],
 )
 def test_options_that_do_not_fit(shop, options, problem):

@@ -103,3 +103,53 @@ def test_with_loops_and_times_of_several_coordinates(found):
     """The sum over all open times counts."""
     with tempfile.TemporaryDirectory() as folder:
         judge_effect(*found, Path(folder))
+
+
+def judge_files(case, root):
+    """Run a case but for its last files, show their effect, and deliver them."""
+    path, state = root / "p.yaml", root / ".dd" / "judged"
+    path.write_text(case.text, encoding="utf-8")
+    *earlier, last = case.runs
+    for number, this in enumerate(earlier):
+        for at, file in enumerate(this.files):
+            write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
+        try:
+            run(path)
+        except (InputError, EngineError):
+            return
+    if not (root / "out").exists():
+        return
+    added = []
+    for at, file in enumerate(last.files):
+        place = root / "fix" / file.input / f"last-{at}.parquet"
+        write_file(case, file, place)
+        added.append((file.input, place))
+    before = {folder.name: contents(folder, case.times) for folder in (root / "out").iterdir()}
+    was = files(root)
+    refused = None
+    try:
+        found = compare_against(path, state, lambda _name: NO_KEY, added=added)
+    except (InputError, EngineError) as error:
+        refused = error
+    assert files(root) == was, "showing the effect wrote something"
+    for _, place in added:
+        place.rename(root / "in" / place.parent.name / place.name)
+    try:
+        run(path)
+    except (InputError, EngineError):
+        return
+    assert refused is None, f"the effect can't be shown, but the files be read: {refused}"
+    for name, one in found.outputs.items():
+        expected = Counter(contents(root / "out" / name, case.times))
+        expected.subtract(before[name])
+        assert shown(one) == {record: diff for record, diff in expected.items() if diff}, name
+
+
+@SEARCH
+@given(cases())
+def test_the_effect_of_files_is_the_change_that_they_make(case):
+    """In pipelines whose inputs carry no progress: with some, a file alone closes no time."""
+    if len(case.runs) < 2 or not case.runs[-1].files:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        judge_files(case, Path(folder))
