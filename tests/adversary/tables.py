@@ -17,7 +17,7 @@ from pyiceberg.catalog import load_catalog
 
 from tests.adversary.case import Case, Numbered
 from tests.adversary.damage import damaged
-from tests.tables.histories import DeltaHistory, properties_of
+from tests.tables.histories import DeltaHistory, checkpoint_with_sidecar, properties_of
 
 if TYPE_CHECKING:
     import random
@@ -107,15 +107,17 @@ def changed(tree: Any, chance: random.Random, hidden: Path) -> None:
 
 @cache
 def delta_files() -> tuple[dict[str, bytes], ...]:
-    """Return the files of some tables of Delta Lake, with deletion vectors and checkpoints."""
+    """Return the files of some tables of Delta Lake, with deletion vectors and checkpoints, also such with sidecars."""
     found = []
-    for seed in range(4):
+    for seed in range(6):
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "table"
             history = DeltaHistory(place, Random(seed))
             for _ in range(6):
                 history.change()
-            if seed % 2:
+            if seed > 3:
+                checkpoint_with_sidecar(place, alone=seed == 5)
+            elif seed % 2:
                 DeltaTable(str(place)).create_checkpoint()
                 history.change()
             found.append(

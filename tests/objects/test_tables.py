@@ -1,5 +1,6 @@
 """Tables in an object store, and mirrors of tables in a state there."""
 
+import json
 import os
 
 import polars as pl
@@ -9,6 +10,9 @@ from deltalake import DeltaTable, write_deltalake
 from ddcli import read_log
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
+from ddcli.errors import InputError
+from ddcli.store.files.objects import ObjectPath
+from tests.tables.histories import checkpoint_with_sidecar
 
 
 @pytest.mark.parametrize("where", ["table", "state"])
@@ -46,3 +50,40 @@ def test_an_output_that_is_a_table(tmp_path, bucket, kind):
     options = {"aws_endpoint_url": os.environ["AWS_ENDPOINT_URL"], "aws_allow_http": "true"}
     table = pl.read_delta(place) if kind == "delta" else pl.read_parquet(place, storage_options=options)
     assert table["k"].sort().to_list() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("where", ["a commit", "a deletion vector", "a sidecar"])
+def test_the_log_of_a_table_in_a_bucket_names_only_files_of_the_table(tmp_path, bucket, where):
+    """Its package follows a path to any object of the bucket."""
+    place, pipeline = tmp_path / "t", tmp_path / "p.yaml"
+    write_deltalake(place, pl.DataFrame({"k": [1, 2]}))
+    write_deltalake(place, pl.DataFrame({"k": [3]}), mode="append")
+    checkpoint_with_sidecar(place, alone=True)
+    pipeline.write_text(f"name: p\ninputs: {{orders: {{delta: '{bucket}/t'}}}}\noutputs: {{orders: out/}}\n")
+    _upload(place, bucket / "t")
+    if where != "a sidecar":  # a table of the same version is not read again
+        run(pipeline)
+        assert read_log(tmp_path / "out", as_of="latest").rows() == [(1, 1), (2, 1), (3, 1)]
+    (data,) = [path for path in place.glob("*.parquet") if pl.read_parquet(path).height == 1]
+    ObjectPath.parse(f"{bucket}/elsewhere/secret.parquet").put(data.read_bytes())
+    path = "../elsewhere/secret.parquet"
+    add = {"path": path, "partitionValues": {}, "size": data.stat().st_size, "modificationTime": 1, "dataChange": True}
+    if where == "a sidecar":
+        (checkpoint,) = (place / "_delta_log").glob("*.checkpoint.*.json")
+        actions = [json.loads(line) for line in checkpoint.read_text().splitlines()]
+        actions[-1]["sidecar"]["path"] = f"../../{path}"
+        checkpoint.write_text("\n".join(map(json.dumps, actions)))
+    else:
+        if where == "a deletion vector":
+            vector = {"storageType": "p", "pathOrInlineDv": f"{bucket}/elsewhere/v", "offset": 1, "sizeInBytes": 1, "cardinality": 1}  # fmt: skip
+            add |= {"path": data.name, "deletionVector": vector}
+        (place / "_delta_log/00000000000000000002.json").write_text(json.dumps({"add": add}))
+    _upload(place, bucket / "t")
+    with pytest.raises(InputError, match="names a file outside of its folder"):
+        run(pipeline)
+
+
+def _upload(folder, target):
+    for path in folder.rglob("*"):
+        if path.is_file():
+            ObjectPath.parse(f"{target}/{path.relative_to(folder)}").put(path.read_bytes())

@@ -129,6 +129,43 @@ class DeltaHistory:
         return Counter(frame.with_columns(missing).select(columns).rows())
 
 
+def checkpoint_with_sidecar(place, *, alone=False):
+    """Write a checkpoint of the second kind: a file that names another one, in which the table's files are. `alone`: without the commits before it.
+
+    The package reads these checkpoints, and doesn't write them.
+    """
+    table, log = DeltaTable(str(place)), Path(place) / "_delta_log"
+    version = table.version()
+    table.create_checkpoint()
+    plain = log / f"{version:020d}.checkpoint.parquet"
+    rows = pl.read_parquet(plain)
+    side = log / "_sidecars" / f"{uuid4()}.parquet"
+    side.parent.mkdir(exist_ok=True)
+    named = pl.any_horizontal(pl.col(kind).struct.field("path").is_not_null() for kind in ("add", "remove"))
+    rows.filter(named).select("add", "remove").write_parquet(side)
+    read, metadata = table.protocol().reader_features or [], table.metadata()
+    features = {"readerFeatures": sorted({*read, "v2Checkpoint"}), "writerFeatures": sorted({*(table.protocol().writer_features or []), "v2Checkpoint"})}  # fmt: skip
+    described = {
+        "id": str(metadata.id),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": metadata.partition_columns,
+        "configuration": metadata.configuration,
+    }
+    actions = [
+        {"checkpointMetadata": {"version": version}},
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"metaData": described},
+        {"sidecar": {"path": side.name, "sizeInBytes": side.stat().st_size, "modificationTime": 1}},
+    ]
+    (log / f"{version:020d}.checkpoint.{uuid4()}.json").write_text("\n".join(map(json.dumps, actions)))
+    plain.unlink()
+    (log / "_last_checkpoint").unlink()
+    for path in log.glob("*.json") if alone else ():
+        if int(path.name.partition(".")[0]) < version:
+            path.unlink()
+
+
 class IcebergHistory:
     """A table of Iceberg in a catalog of its own that changes at random."""
 

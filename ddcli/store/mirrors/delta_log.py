@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import InputError
+from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG
 from ddcli.store.tables.files import READ_ERRORS
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHECKPOINT = re.compile(r"[0-9]{20}\.checkpoint\..*(parquet|json)")
+SIDECARS = "_sidecars"
 NAMING = ("add", "cdc", "sidecar")
 """The actions whose files are read. One that is removed is read only by its change, which checks its path."""
 IN_FILE = ("p", "u")
@@ -29,20 +31,34 @@ IN_FILE = ("p", "u")
 
 
 def check_log(table: Path) -> None:
-    """Raise InputError for a log with anything but plain files, or with paths that lead out of the table's folder."""
-    if isinstance(table, ObjectPath):
-        return  # the store of a table is opened for this table alone
-    for path in sorted((table / LOG).glob("*")):
-        if path.is_dir():
-            continue
+    """Raise InputError for a log with anything but plain files, or with paths that lead out of the table's folder.
+
+    A log in an object store is read by requests side by side. Its paths reach no other place either: the package resolves them in the whole bucket.
+    """
+    log = table / LOG
+    found = [path for path in _files_of(log) if _is_read(path.name)] + [
+        path for path in _files_of(log / SIDECARS) if path.name.endswith(".parquet")
+    ]
+    one_by_one(lambda path: check_names(_named_in(path), str(table)), sorted(found))
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return the plain files of a folder. Raises InputError for a pipe and the like."""
+    if isinstance(folder, ObjectPath):
+        return [path for path, tag in folder.tagged() if tag is not None]
+    found = [path for path in folder.glob("*") if not path.is_dir()]
+    for path in found:
         check_plain(path)
-        if path.name.endswith(".json") and (COMMIT.fullmatch(path.name) or CHECKPOINT.fullmatch(path.name)):
-            check_names(_of_commit(path), str(table))
-        elif CHECKPOINT.fullmatch(path.name):
-            check_names(_of_checkpoint(path), str(table))
-    for path in sorted((table / LOG / "_sidecars").glob("*.parquet")):
-        check_plain(path)
-        check_names(_of_checkpoint(path), str(table))
+    return found
+
+
+def _is_read(name: str) -> bool:
+    """Return whether the package reads a file of the log."""
+    return COMMIT.fullmatch(name) is not None or CHECKPOINT.fullmatch(name) is not None
+
+
+def _named_in(path: Path) -> Iterator[str]:
+    return _of_commit(path) if path.name.endswith(".json") else _of_checkpoint(path)
 
 
 def _of_commit(path: Path) -> Iterator[str]:
