@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ddcli.spec.model import Spec
+    from ddcli.errors import Text
+    from ddcli.spec.model import SparkSpec, Spec
     from ddcli.spec.operator_model import PythonFunction
 
 NO_CODE = "DDCLI_NO_CODE"
+IN_PROCESS = re.compile(r"local(\[[0-9*]+(, *[0-9]+)?\])?")
+"""The masters that run in this process: `local`, `local[4]`, `local[*, 2]`."""
 MODEL = "ddcli.spec.operator_model"
 """The module of the class of functions: until it is imported, there is no function."""
 
@@ -49,16 +53,23 @@ def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
         problem = f"the Python function `{name}` would run, which {word} forbids"
         hint = f"read module `{name.partition(':')[0]}`, and leave {word} out if you trust it; `check`, `plan` and `explain` run no code"
         errors.append(SpecError(problem, span=function.name.span, hint=hint))
-    spark = spec.spark
-    for text in (
-        () if spark is None else (*filter(None, (spark.master, spark.remote)), *(name for name, _ in spark.conf))
-    ):
-        # Settings name jars, programs and agents, and a Spark elsewhere sends data that is unpickled here.
-        if not text.value.startswith("local"):
-            problem = f"`spark`: '{text.value}' may bring code to run, which {word} forbids"
-            errors.append(SpecError(problem, span=text.span, hint="name Spark's address with --master and --conf"))
+    for text in _brings_code(spec.spark):
+        problem = f"`spark`: '{text.value}' may bring code to run, which {word} forbids"
+        errors.append(SpecError(problem, span=text.span, hint="name Spark's address with --master and --conf"))
     if errors:
         raise SpecErrors(errors)
+
+
+def _brings_code(spark: SparkSpec | None) -> list[Text]:
+    """Return the values of a file's `spark` that may bring code: all but a master in this process.
+
+    Settings name jars, programs, agents and servers that get credentials, and new ones with each version of Spark, so none is allowed by its name. A Spark
+    elsewhere sends data that is unpickled here.
+    """
+    if spark is None:
+        return []
+    addresses = [one for one in (spark.master, spark.remote) if one is not None and not IN_PROCESS.fullmatch(one.value)]
+    return [*addresses, *(name for name, _ in spark.conf)]
 
 
 def load_functions(spec: Spec, folder: Path) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
+from ddcli.spec.document import SPARK
 from tests.draws import some
 from tests.harness import ORDERS, ROOT, snapshot
 
@@ -207,20 +208,44 @@ outputs: {one: out/one/, two: out/two/}
     assert [done.err.count(f"`{name}:{name}` would run") for name in "abc"] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("spark", "refused"),
-    [
-        ("{master: 'local[2]'}", None),
-        ("{master: 'spark://elsewhere:7077'}", "spark://elsewhere:7077"),
-        ("{remote: 'sc://elsewhere:15002'}", "sc://elsewhere:15002"),
-        ("{conf: {spark.jars: evil.jar}}", "spark.jars"),
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[*, 4]"])
+def test_a_spark_in_this_process_brings_no_code(orders, master):
+    orders.write("orders.yaml", f"{PLAIN}spark: {{master: '{master}'}}\n")
+    assert orders("run", "orders.yaml", "--engine", "local", "--no-code").code == 0
+
+
+ELSEWHERE = {
+    "master": [*("spark://elsewhere:7077", "yarn", "k8s://https://elsewhere:6443", "mesos://elsewhere:5050", "elsewhere"),
+               *("local-cluster[2,1,1024]", "local://elsewhere", "localhost:7077", "local[2]://elsewhere", "local[a.b]")],
+    "remote": ["sc://elsewhere:15002", "sc://local", "sc://elsewhere:15002/;token=mine"],
+    "conf": [
+        *("spark.jars", "spark.jars.packages", "spark.jars.repositories", "spark.jars.ivySettings", "spark.files", "spark.archives", "spark.submit.pyFiles"),
+        *("spark.plugins", "spark.extraListeners", "spark.sql.extensions", "spark.sql.queryExecutionListeners", "spark.sql.catalog.c", "spark.serializer"),
+        *("spark.driver.extraClassPath", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "spark.driver.extraLibraryPath"),
+        *("spark.executor.extraClassPath", "spark.executor.extraJavaOptions", "spark.executorEnv.LD_PRELOAD", "spark.executorEnv.PYTHONPATH"),
+        *("spark.pyspark.python", "spark.pyspark.driver.python", "spark.python.daemon.module", "spark.python.worker.module", "spark.r.command"),
+        *("spark.sql.hive.metastore.jars", "spark.hadoop.fs.x.impl", "spark.io.compression.codec", "spark.shuffle.manager", "spark.metrics.conf"),
+        *("spark.master", "spark.remote", "spark.driver.host", "spark.driver.bindAddress", "spark.hadoop.fs.s3a.endpoint", "spark.hadoop.fs.defaultFS"),
+        *("spark.hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.secret.key", "spark.authenticate.secret", "spark.ssl.keyStorePassword", "spark.eventLog.dir"),
+        *("spark.kubernetes.container.image", "spark.kubernetes.driver.podTemplateFile", "spark.yarn.dist.jars", "spark.local.dir", "spark.unknown"),
     ],
-)
-def test_what_a_file_says_of_spark_is_refused_as_code(orders, spark, refused):
-    orders.write("orders.yaml", f"{PLAIN}spark: {spark}\n")
-    done = orders("run", "orders.yaml", "--engine", "local", "--no-code")
-    assert done.code == (0 if refused is None else 2)
-    assert refused is None or f"`spark`: '{refused}' may bring code to run" in done.err
+}  # fmt: skip
+"""Values of each key of `spark` that bring code, or send rows or credentials elsewhere; of settings their names."""
+
+
+def test_each_key_of_spark_has_values_that_are_refused():
+    """Whoever adds a key of `spark` states here what it may bring."""
+    assert ELSEWHERE.keys() == SPARK.keys.keys()
+
+
+@pytest.mark.parametrize("key", ELSEWHERE)
+def test_a_file_that_names_a_spark_elsewhere_or_its_settings_is_refused_as_code(orders, key):
+    for value in some(ELSEWHERE[key]):
+        written = f"{{{value}: local}}" if key == "conf" else f"'{value}'"
+        orders.write("orders.yaml", f"{PLAIN}spark: {{{key}: {written}}}\n")
+        done = orders("run", "orders.yaml", "--engine", "local", "--no-code")
+        assert done.code == 2, value
+        assert f"`spark`: '{value}' may bring code to run" in done.err
 
 
 CHECKED = {
