@@ -201,3 +201,54 @@ def test_the_file_beside_an_open_workbook_is_no_workbook(tmp_path, path):
     (tmp_path / "in/~$orders.xlsx").write_bytes(b"\x05Maria" + b" " * 49)
     summary = place.run()
     assert (summary.inputs["a"].files, summary.inputs["a"].passed) == (1, {})
+
+
+@pytest.mark.parametrize(
+    "part", ["xl/workbook.xml", SHEET, "xl/styles.xml", "[Content_Types].xml", "xl/_rels/workbook.xml.rels"]
+)
+@pytest.mark.parametrize("kind", ["a file", "a text", "ever more texts", "a document"])
+def test_a_workbook_chooses_no_other_file(tmp_path, part, kind):
+    """Entities and documents of XML could be any file that you can read, or grow without an end."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("TOPSECRET")
+    grown = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 50 if n else "TOPSECRET"}">' for n in range(12))
+    subset = {
+        "a file": f'[<!ENTITY e11 SYSTEM "{secret.as_uri()}">]',
+        "a text": '[<!ENTITY e11 "TOPSECRET">]',
+        "ever more texts": f"[{grown}]",
+        "a document": f'SYSTEM "{secret.as_uri()}" [<!ENTITY % p SYSTEM "{secret.as_uri()}"> %p;]',
+    }[kind]
+
+    def change(data):
+        start = data.index(b"?>") + 2 if data.startswith(b"<?xml") else 0
+        data = data[:start] + f"<!DOCTYPE a {subset}>".encode() + data[start:]
+        return data.replace(b"<t>x</t>", b"<t>&e11;</t>" if kind != "a document" else b"<t>x</t>")
+
+    edited(tmp_path / "a.xlsx", part, change)
+    try:
+        cells = [cell for row in sheet_of(tmp_path / "a.xlsx")[1:] for cell in row.cells]
+    except InputError as error:
+        assert "TOPSECRET" not in error.problem  # noqa: PT017 - it may be read, too
+    else:
+        assert kind == "a text" or "TOPSECRET" not in cells
+        assert all(len(cell or "") < 100 for cell in cells)
+
+
+@pytest.mark.parametrize(
+    "target", ["file:///{folder}/secret.xml", "../../../{folder}/secret.xml", "/{folder}/secret.xml"]
+)
+@pytest.mark.parametrize("mode", ["", ' TargetMode="External"'])
+def test_a_sheet_in_another_file_is_not_read(tmp_path, target, mode):
+    edited(tmp_path / "b.xlsx", SHEET, lambda data: data.replace(b"<t>x</t>", b"<t>TOPSECRET</t>"))
+    with zipfile.ZipFile(tmp_path / "b.xlsx") as other:
+        (tmp_path / "secret.xml").write_bytes(other.read(SHEET))
+    place = target.format(folder=str(tmp_path).lstrip("/")).encode()
+    edited(
+        tmp_path / "a.xlsx",
+        "xl/_rels/workbook.xml.rels",
+        lambda data: re.sub(
+            rb'Target="/?(xl/)?worksheets/sheet1.xml"', b'Target="' + place + b'"' + mode.encode(), data
+        ),
+    )
+    with pytest.raises(InputError):
+        sheet_of(tmp_path / "a.xlsx")

@@ -170,3 +170,50 @@ def test_a_line_of_pgpass_names_its_host(shop, monkeypatch, stranger):
     shop.write("p.yaml", INPUT.format(uri=f"postgresql://me@127.0.0.2:{port}/d"))
     assert "the database can't be read" in failed(shop, 3, "check", "p.yaml").err
     assert visits
+
+
+@pytest.fixture
+def listener():
+    """Return the address of a server that notes who connects to it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connected = []
+
+        def accept():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connected.append(connection)
+                connection.close()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", connected
+
+
+PLACES = {
+    "input": "inputs: {{a: '{url}'}}\noutputs: {{a: out/}}\n",
+    "Delta": "inputs: {{a: {{delta: '{url}'}}}}\noutputs: {{a: out/}}\n",
+    "output": "inputs: {{a: in/}}\noutputs: {{a: '{url}'}}\n",
+    "table": "inputs: {{a: in/}}\noutputs: {{a: {{as: table, delta: '{url}'}}}}\n",
+    "state": "state: '{url}'\ninputs: {{a: in/}}\noutputs: {{a: out/}}\n",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "bucket", ["{server}?", "{server}#", "x@{server}?", "{server}", "{server}%3F", "{server}\\", "bücket?"]
+)
+def test_a_bucket_is_no_host(shop, listener, place, bucket, monkeypatch):
+    """Where buckets are hosts of URLs, another server would else get signed requests with your token."""
+    server, connected = listener
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"):
+        monkeypatch.setenv(f"AWS_{name}", "mine")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true")
+    (shop.folder / "in").mkdir()
+    pl.DataFrame({"k": [1], "time": [1], "diff": [1]}).write_parquet(shop.folder / "in/1.parquet")
+    shop.write("p.yaml", PLACES[place].format(url=f"s3://{bucket.format(server=server)}/a/"))
+    problem = "a path has no credentials" if "@" in bucket else "is not the name of a bucket"
+    assert problem in failed(shop, 2, "run", "p.yaml").err
+    assert connected == []

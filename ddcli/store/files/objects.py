@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import posixpath
+import re
 import stat
 from contextlib import contextmanager
 from datetime import timedelta
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 SCHEME = "s3://"
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 SETTINGS = (
     "AWS_ENDPOINT_URL",
     "AWS_ALLOW_HTTP",
@@ -409,6 +411,10 @@ def _obstore() -> Any:
 
 @cache
 def _bucket(name: str) -> Any:
+    """Return a bucket, by a plain name: another one could be a host of its own in the URL of a request, which has the credentials with it (`evil.example?`)."""
+    if not _BUCKET.fullmatch(name):
+        problem = f"'{name}' is not the name of a bucket"
+        raise UsageError(problem, hint="write it as s3://bucket/prefix: a name has letters, digits, `.`, `_` and `-`")
     _obstore()
     from obstore.store import S3Store
 
