@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ddcli.errors import DdError, UsageError
-from ddcli.spec.model import DATABASE, database_file
+from ddcli.spec.model import DATABASE, SPARK, database_file
 from ddcli.store.extras import check_package, package
 from ddcli.version import __version__
 
@@ -215,8 +215,8 @@ def dataset_of_input(bound: BoundPipeline, name: str, base: Path) -> Dataset:
         if not query.startswith(EVERY):
             return _database(base, given.path.value, "")
         return _database(base, given.path.value, query.removeprefix(EVERY).replace('"', ""))
-    if given.table == "iceberg":
-        return "iceberg", given.path.value
+    if given.table in ("iceberg", SPARK):
+        return given.table, given.path.value
     if given.arrangement is not None:
         namespace, place = _file(base, given.path.value)
         return namespace, f"{place}/{given.arrangement.value}"
@@ -230,8 +230,8 @@ def dataset_of_output(bound: BoundPipeline, name: str, base: Path) -> Dataset:
         return _file(base, output.place.value)
     if output.target.kind == DATABASE:
         return _database(base, output.target.place.value, output.target.called)
-    if output.target.kind == "iceberg":
-        return "iceberg", output.target.place.value
+    if output.target.kind in ("iceberg", SPARK):
+        return output.target.kind, output.target.place.value
     return _file(base, output.target.place.value)
 
 

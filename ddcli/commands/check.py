@@ -22,7 +22,7 @@ from ddcli.screen import near
 from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.file import read_text
-from ddcli.spec.model import catalog_of
+from ddcli.spec.model import SPARK, catalog_of
 from ddcli.store.extras import PRODUCTS, check_package
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
@@ -150,12 +150,13 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
     if spec is None:
         return Checked(str(path), errors=SpecErrors(wrong).errors)
     base = path.absolute().parent
-    errors: list[DdError] = [*wrong, *problems_of(spec, base, state_of(spec, base).absolute())]
+    state = state_of(spec, base)
+    errors: list[DdError] = [*wrong, *problems_of(spec, base, state.absolute())]
     inputs: dict[str, CheckedInput] = {}
     for name, given in spec.inputs.items():
         try:
             inputs[name] = _check_input(
-                given, base, _entry(spec, base, name) if given.infers or given.consumed != "keep" else None
+                given, base, state, _entry(spec, base, name) if given.infers or given.consumed != "keep" else None
             )
         except DdError as error:
             errors += [_at_the_input(each, given) for each in each_of(error)]
@@ -228,10 +229,10 @@ def _manifest(spec: Spec, base: Path) -> Manifest | None:
     return None if isinstance(state, ObjectPath) else read_newest(state)
 
 
-def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) -> CheckedInput:
+def _check_input(given: InputSpec, base: Path, state: Path, entry: InputEntry | None = None) -> CheckedInput:
     """Return the columns of an input, from all of its files, which must agree, or as declared."""
     if given.table:
-        return _check_table(given, base)
+        return _check_table(given, base, state)
     where = locate(base, given.path.value)
     if given.arrangement is not None:
         shared = find_shared(where, given.arrangement.value)
@@ -250,11 +251,14 @@ def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) 
     return CheckedInput(schema, len(listing.new), passed=passed, pinned=found, size=listing.size)
 
 
-def _check_table(given: InputSpec, base: Path) -> CheckedInput:
-    """Return a table's own columns, or the declared ones."""
-    from ddcli.job.tables import open_table, with_columns_of
+def _check_table(given: InputSpec, base: Path, state: Path) -> CheckedInput:
+    """Return a table's own columns, or the declared ones. Spark is not asked: its tables have those that the last run has found."""
+    from ddcli.job.tables import declared_columns, open_table, with_columns_of
+    from ddcli.store.mirrors.mirror import mirror_of, read_mark
 
-    log = format_of(with_columns_of(given, open_table(given, base).columns))
+    mark = read_mark(mirror_of(state, given.name.value)) if given.table == SPARK else None
+    columns = declared_columns(given, mark) if given.table == SPARK else open_table(given, base).columns
+    log = format_of(with_columns_of(given, columns))
     schema = schema_of(log, Listing(base, ()), lambda _path: {})
     return CheckedInput(replace(schema, diff=True), table=True)
 

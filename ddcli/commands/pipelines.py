@@ -16,7 +16,7 @@ from ddcli.job.paths import logs_aside, state_of, takes
 from ddcli.plan.pipeline_file import read_spec
 from ddcli.spec.document import included_files
 from ddcli.spec.file import ENDINGS, read_text
-from ddcli.spec.model import DATABASE, catalog_of, database_file
+from ddcli.spec.model import DATABASE, SPARK, catalog_of, database_file
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping
 from ddcli.store.files.access import real
@@ -71,6 +71,8 @@ class Pipeline:
                 found[name] = (target.place.value, catalog_of(target.catalog))
             elif target.kind == DATABASE:
                 found[name] = (self._database(target.place.value), _unqualified(target.called))
+            elif target.kind == SPARK:
+                found[name] = (target.kind, target.place.value)
             elif target.kind == "delta":
                 found[name] = (target.kind, place_of(target, self._base))
         return found
@@ -79,6 +81,8 @@ class Pipeline:
         """Return the identity of an input's table, as `tables` does. The tables behind a query are unknown."""
         if given.table == "iceberg":
             return given.path.value, catalog_of(given.catalog)
+        if given.table == SPARK:
+            return given.table, given.path.value
         if given.table == "database":
             query = given.query.value.removeprefix("select * from ") if given.query else ""
             return self._database(given.path.value), _unqualified(query.replace('"', ""))

@@ -22,6 +22,7 @@ from ddcli.driver.tables import (
     tables_as_now,
     update_followers,
     update_mirrors,
+    with_session,
 )
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.workers import Allowed
@@ -87,8 +88,14 @@ def run(path: Path | str, options: RunOptions) -> RunSummary:
     before new rows are taken in.
     """
     started, began = clock.perf_counter(), datetime.now(UTC)
-    pipeline, standby, reopen = Path(path), options.standby, options.reopen
-    request = _requested(pipeline, options)
+    pipeline = Path(path)
+    with with_session(_requested(pipeline, options)) as request:
+        return _run(request, pipeline, options, started, began)
+
+
+def _run(request: Request, pipeline: Path, options: RunOptions, started: float, began: datetime) -> RunSummary:
+    """Run a request, as `run` does; its tables of Spark have a session."""
+    standby, reopen = options.standby, options.reopen
     manifest = newest_of(request)
     request = _with_corrections(request, manifest, options)
     if (

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ddcli.errors import DdError, InputError, StateError
+from ddcli.errors import DdError, InputError, StateError, UsageError
+from ddcli.spec.model import SPARK
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.manifest import read_newest
@@ -27,13 +28,57 @@ ATTEMPTS = 3
 """The number of attempts to read a state that others change meanwhile."""
 
 
+@contextmanager
+def errors_of_spark() -> Iterator[None]:
+    """Turn errors of Spark, which reads or writes a table, into errors for people."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j", "grpc"):
+            raise
+        from ddcli.runtime.spark.session import shortened
+
+        raise shortened(str(error)) from error
+
+
+@contextmanager
+def with_session(request: Request, *, of_outputs: bool = False) -> Iterator[Request]:
+    """Yield a request with a session of Spark, if some of its inputs (or `of_outputs`) are tables of Spark; a Spark that was started here is stopped.
+
+    Raises UsageError at such a table where no Spark is named.
+    """
+    spec, spark = request.spec, request.resources.spark
+    inputs = [given.origin or given.path for given in spec.tables.values() if given.table == SPARK]
+    outputs = [each.target.place for each in spec.outputs.values() if each.target and each.target.kind == SPARK]
+    tables = outputs if of_outputs else inputs
+    if not tables or spark.session is not None:
+        yield request
+        return
+    from ddcli.engine.jit.settings import cache_dir
+    from ddcli.job.tables import STARTS
+    from ddcli.runtime.spark.start import check_installed, start
+
+    check_installed(spark)
+    if not spark.ready:
+        raise UsageError("this is a table of Spark, and no Spark is named", span=tables[0].span, hint=STARTS)
+    request.progress.begin("starting Spark")
+    found = start(spark, spec.name.value, cache_dir())
+    try:
+        yield replace(request, resources=replace(request.resources, spark=replace(spark, session=found.session)))
+    finally:
+        found.close()
+
+
 def update_mirrors(request: Request, state: State) -> Request:
     """Return a request with the mirrors in its open state brought up to their tables."""
     if not request.spec.tables:
         return request
     from ddcli.job.tables import mirror_tables
 
-    return replace(request, spec=mirror_tables(request.spec, request.base, request.state, state.files, state.manifest))
+    session = request.resources.spark.session
+    with errors_of_spark():
+        spec = mirror_tables(request.spec, request.base, request.state, state.files, state.manifest, session)
+    return replace(request, spec=spec)
 
 
 def join_mirrors(request: Request, state: State) -> None:
@@ -114,7 +159,7 @@ def tables_as_now(request: Request, *, wanted: bool = True) -> Iterator[Request]
     from ddcli.job.request import newest_of
     from ddcli.job.tables import mirror_apart
 
-    with mirror_apart(request.spec, request.base, newest_of(request)) as spec:
+    with mirror_apart(request.spec, request.base, newest_of(request), request.resources.spark.session) as spec:
         yield replace(request, spec=spec)
 
 
@@ -128,15 +173,24 @@ def update_followers(request: Request, state: State | None) -> Iterator[dict[str
     if state is None or not request.spec.has_targets:
         yield done
         return
-    from ddcli.sinks.followers import follow
-
     try:
         yield done
     except DdError:
         with suppress(DdError):  # the first error is the one to report
-            follow(request, state)
+            _follow(request, state)
         raise
-    done.update(follow(request, state))
+    done.update(_follow(request, state))
+
+
+def _follow(request: Request, state: State) -> dict[str, str]:
+    """Bring tables that are outputs up to their logs, those of Spark by its session; return their places."""
+    from ddcli.job.output_tables import is_followed
+    from ddcli.sinks.followers import follow
+
+    if state.manifest is None or is_followed(request.spec, request.base, request.state, state.manifest):
+        return {}
+    with with_session(request, of_outputs=True) as connected, errors_of_spark():
+        return follow(connected, state)
 
 
 FORGOTTEN = "if `dd forget` was interrupted, repeat it; else restore the state from a backup, or begin anew: `dd reset PIPELINE --outputs`"

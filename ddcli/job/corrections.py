@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, StateError
 from ddcli.screen import near
-from ddcli.spec.model import database_file
+from ddcli.spec.model import SPARK, database_file
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import places_of
@@ -104,7 +104,7 @@ def _is_in(path: Path, given: InputSpec, request: Request) -> bool:
     if given.origin is None:
         return False
     places = [given.path.value]
-    if given.table != "iceberg":  # the catalog names its place
+    if given.table not in ("iceberg", SPARK):  # a catalog names its place
         places.append(database_file(given.origin.value) if given.table == "database" else given.origin.value)
     whole = [str(real(locate(request.base, place))) for place in places if place]
     return any(name == place or name.startswith(f"{place}/") for place in whole for name in _names(path))

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError, SpecErrors
+from ddcli.spec.model import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ def functions_of(spec: Spec) -> Iterator[PythonFunction]:
 
 
 def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
-    """Raise SpecErrors at each function that a file names, and at its settings of Spark, if none of its code may run.
+    """Raise SpecErrors at each function that a file names, at its queries in Spark and its settings of Spark, if none of its code may run.
 
     `no_code`, or DDCLI_NO_CODE, forbids it. The command line's settings of Spark are allowed: they aren't the file's.
     """
@@ -53,6 +54,13 @@ def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
         problem = f"the Python function `{name}` would run, which {word} forbids"
         hint = f"read module `{name.partition(':')[0]}`, and leave {word} out if you trust it; `check`, `plan` and `explain` run no code"
         errors.append(SpecError(problem, span=function.name.span, hint=hint))
+    for given in spec.inputs.values():
+        # Functions of Spark's SQL call any method of Java, and read any file.
+        if given.table == SPARK and given.query is not None:
+            problem = f"inputs.{given.name.value}.spark: a query in Spark may call code of Java, which {word} forbids"
+            errors.append(
+                SpecError(problem, span=given.query.span, hint="name a `table`, perhaps a view of this query")
+            )
     for text in _brings_code(spec.spark):
         problem = f"`spark`: '{text.value}' may bring code to run, which {word} forbids"
         errors.append(SpecError(problem, span=text.span, hint="name Spark's address with --master and --conf"))

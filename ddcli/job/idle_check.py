@@ -112,7 +112,7 @@ def _check_inputs(request: Request, manifest: Manifest) -> InputCheck:
     if request.spec.tables:
         from ddcli.job.tables import is_behind
 
-        if is_behind(request.spec, request.base):
+        if is_behind(request.spec, request.base, request.resources.spark.session):
             return InputCheck(idle=False)
     if request.spec.has_targets:
         from ddcli.job.output_tables import is_followed

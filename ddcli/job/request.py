@@ -167,7 +167,7 @@ def read_request(
     if spec.tables:
         from ddcli.job.tables import at_mirrors
 
-        spec = at_mirrors(spec, base, real(state))
+        spec = at_mirrors(spec, base, real(state), runs=runs)
     return Request(
         spec,
         _digest(text, spec),

@@ -8,12 +8,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError, StateError, Text, did_you_mean
 from ddcli.expressions.types import Type, parse_type
 from ddcli.job.passwords import check_catalog, check_server
-from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
+from ddcli.spec.model import SPARK, TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
 from ddcli.store.extras import check_package
 from ddcli.store.files.access import read_bytes, real
 from ddcli.store.files.gate import Files
@@ -36,35 +36,63 @@ if TYPE_CHECKING:
     from ddcli.store.mirrors.mirror import MirrorCursor
     from ddcli.store.mirrors.query_reader import QueryReader
     from ddcli.store.mirrors.source import TableSource
+    from ddcli.store.mirrors.spark_table import SparkSource
     from ddcli.store.state.manifest import Manifest
 
 
+STARTS = "`dd run FILE --master local[2]` (or your cluster's address), or `ddcli.run(path, spark=session)`; `spark: {master: ...}` in the file names one, too"
+"""The ways to a session of Spark."""
 TABLE_COLUMNS = {*TABLE_TIMES.values(), TABLE_DIFF}
 
 
-def at_mirrors(spec: Spec, base: Path, state: Path) -> Spec:
-    """Return the spec with each input that is a table replaced by its mirror in this state, with the mirror's present columns."""
+def at_mirrors(spec: Spec, base: Path, state: Path, *, runs: bool = False) -> Spec:
+    """Return the spec with each input that is a table replaced by its mirror in this state, with the mirror's present columns.
+
+    A run finds the columns of a table of Spark when it mirrors it.
+    """
     if not any(given.table for given in spec.inputs.values()):
         return spec
     return replace(
         spec,
         inputs={
-            name: _at_mirror(given, base, mirror_of(state, name)) if given.table else given
+            name: _at_mirror(given, base, mirror_of(state, name), runs=runs) if given.table else given
             for name, given in spec.inputs.items()
         },
     )
 
 
-def _at_mirror(given: InputSpec, base: Path, directory: Path) -> InputSpec:
+def _at_mirror(given: InputSpec, base: Path, directory: Path, *, runs: bool) -> InputSpec:
     origin = given.origin or given.path
     given = replace(given, path=replace(origin, value=str(directory)), origin=origin)
     mark = read_mark(directory)
+    if given.table == SPARK and (mark is None or _lacks_columns(given, mark)):
+        return given if runs else with_columns_of(given, declared_columns(given))
     if mark is None:
         return with_columns_of(given, open_table(given, base).columns)
     kinds = {name: parse_type(text) for name, text in mark.columns.items()}
-    if not (given.follows or {*(given.columns or {})} <= kinds.keys() | TABLE_COLUMNS):  # the next run mirrors it
+    if _lacks_columns(given, mark):  # the next run mirrors them
         return with_columns_of(given, open_table(given, base).columns)
     return with_columns_of(given, {name: kind for name, kind in kinds.items() if kind is not None})
+
+
+def _lacks_columns(given: InputSpec, mark: MirrorCursor) -> bool:
+    """Return whether a mirror lacks a column that the file declares."""
+    return not (given.follows or {*(given.columns or {})} <= mark.columns.keys() | TABLE_COLUMNS)
+
+
+def declared_columns(given: InputSpec, mark: MirrorCursor | None = None) -> Schema:
+    """Return the columns of a table of Spark that its mirror has, or the file declares. Raises InputError where it declares none: only a run asks Spark."""
+    if mark is not None and not _lacks_columns(given, mark):
+        kinds = {name: parse_type(text) for name, text in mark.columns.items()}
+        return {name: kind for name, kind in kinds.items() if kind is not None}
+    if given.follows:
+        origin = given.origin or given.path
+        raise InputError(
+            f"inputs.{given.name.value}: no run has read this table of Spark yet, so its columns are unknown",
+            span=origin.span,
+            hint=f"declare `columns`, or run the pipeline first: {STARTS}",
+        )
+    return {name: kind for name, (_, kind) in (given.columns or {}).items() if name not in TABLE_COLUMNS}
 
 
 def with_columns_of(given: InputSpec, columns: Schema) -> InputSpec:
@@ -97,6 +125,8 @@ def open_table(given: InputSpec, base: Path, connections: Connections | None = N
             return _in_catalog(given, origin.value)
         if given.table == "database":
             return _in_database(given, origin.value, base, connections)
+        if given.table == SPARK:
+            return _in_spark(given, connections.session if connections else None)
         from ddcli.store.mirrors.delta import DeltaSource
 
         return DeltaSource(real(locate(base, origin.value)))
@@ -110,6 +140,15 @@ def _in_catalog(given: InputSpec, name: str) -> IcebergSource:
     catalog, properties = catalog_of(given.catalog)
     check_catalog(properties)
     return IcebergSource(name, catalog, properties)
+
+
+def _in_spark(given: InputSpec, session: Any) -> SparkSource:
+    if session is None:
+        raise InputError("this is a table of Spark, and no Spark is named to read it", hint=STARTS)
+    from ddcli.store.mirrors.spark_table import SparkSource
+
+    origin = given.origin or given.path
+    return SparkSource(session, None if given.query else origin.value, given.query.value if given.query else "")
 
 
 def _in_database(given: InputSpec, uri: str, base: Path, connections: Connections | None) -> DatabaseSource:
@@ -143,13 +182,14 @@ def _in_database(given: InputSpec, uri: str, base: Path, connections: Connection
     return DatabaseSource(reader, query, cursor, key)
 
 
-def is_behind(spec: Spec, base: Path) -> bool:
-    """Return whether a table seems to have changed since it was mirrored."""
+def is_behind(spec: Spec, base: Path, session: Any = None) -> bool:
+    """Return whether a table seems to have changed since it was mirrored. Without a session of Spark its tables count as they were."""
+    connections = Connections(session)
     for given in spec.inputs.values():
         if given.origin is not None:
             directory = locate(base, given.path.value)
             mark = read_mark(directory)
-            if mark is None or not is_settled(directory, mark) or _has_changed(given, base, mark):
+            if mark is None or not is_settled(directory, mark) or _has_changed(given, base, mark, connections):
                 return True
     return False
 
@@ -159,18 +199,22 @@ def _has_changed(given: InputSpec, base: Path, mark: MirrorCursor, connections: 
     assert given.origin is not None, "the input is at its mirror"
     if given.table == "delta":
         return has_changed(real(locate(base, given.origin.value)), mark.version, mark.tip)
+    if given.table == SPARK and (connections is None or connections.session is None):
+        return False
     source = open_table(given, base, connections)
     columns = {name: str(kind) for name, kind in source.columns.items()}
     return (source.tip, columns) != (mark.tip, mark.columns) or any(source.renamed(mark, name) for name in columns)
 
 
-def mirror_tables(spec: Spec, base: Path, state: Path, files: Files, manifest: Manifest | None) -> Spec:
+def mirror_tables(
+    spec: Spec, base: Path, state: Path, files: Files, manifest: Manifest | None, session: Any = None
+) -> Spec:
     """Bring the mirrors up to their tables, and return the spec with the columns that these have then. Needs the state's lock.
 
     Updates that failed runs added, which are not in the state of `manifest`, are added up with newer ones: where all of them have
     one time, a row that has come and gone since the last commit is left out.
     """
-    with Connections() as connections:
+    with Connections(session) as connections:
         for given in spec.tables.values():
             _mirror(given, base, files, manifest, connections)
     return at_mirrors(spec, base, state)
@@ -195,7 +239,9 @@ def refuse_rows_there(spec: Spec, base: Path, manifest: Manifest, conditions: Ma
             "has changed such rows since the last run" if count_selected(frames_of(newer), condition, columns) else ""
         )
         if given.cursor is not None:
-            count = count_selected(open_table(given, base).whole()[1], condition, columns)
+            _, rows = open_table(given, base).whole()
+            assert not callable(rows), "a table with a cursor is in a database"
+            count = count_selected(rows, condition, columns)
         else:
             count = count_left([directory / path for path in taken], condition, columns)
         if count or problem:
@@ -253,9 +299,9 @@ def _parts(directory: Path, given: InputSpec, manifest: Manifest | None) -> tupl
 
 
 @contextmanager
-def mirror_apart(spec: Spec, base: Path, manifest: Manifest | None) -> Iterator[Spec]:
+def mirror_apart(spec: Spec, base: Path, manifest: Manifest | None, session: Any = None) -> Iterator[Spec]:
     """Yield the spec with mirrors that are brought up to their tables in a directory apart, as a run would find them."""
-    if not is_behind(spec, base):
+    if not is_behind(spec, base, session):
         yield spec
         return
     import tempfile
@@ -266,7 +312,8 @@ def mirror_apart(spec: Spec, base: Path, manifest: Manifest | None) -> Iterator[
             directory = mirror_of(apart, given.name.value)
             directory.mkdir(parents=True)
             _copy(locate(base, given.path.value), directory)
-        yield mirror_tables(at_mirrors(spec, base, apart), base, apart, Files(), manifest)
+        runs = session is not None
+        yield mirror_tables(at_mirrors(spec, base, apart, runs=runs), base, apart, Files(), manifest, session)
 
 
 def _copy(mirror: Path, directory: Path) -> None:

@@ -2,7 +2,6 @@
 
 Spark finds the format by itself where `ddcli` is installed (the module `pyspark_dd`). `register` also lets it push filters down.
 
-* column_types: the types of a log's columns in Spark, and in the Arrow that Spark reads
 * commits: the commits of a log that Spark writes: one file each, once for each batch
 * options: the options with which a log is read, checked
 * parts: the parts of a log that tasks read

@@ -15,7 +15,6 @@ from pyspark.sql import datasource
 from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Type
 from ddcli.named_tuple import NamedTuple
-from ddcli.spark.column_types import our_type, spark_type
 from ddcli.spark.commits import TaskFile, WriterBatch, add, discard, next_time, read_state
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import adopt_settings, settings_in_use
@@ -23,6 +22,7 @@ from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import frame_bytes
+from ddcli.store.mirrors.spark_types import our_type, spark_type
 from ddcli.store.parquet.writer import CHUNK
 from ddcli.store.tables.inventory import list_input
 

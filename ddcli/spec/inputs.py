@@ -153,6 +153,12 @@ class _ByFormat(Shape[model.InputSpec]):
                 if kind == "database" and (node.get("table") is None) == (node.get("query") is None):
                     hint = "for example `{database: sqlite:///shop.db, table: orders}`"
                     raise notes.refuse(place.path, "must have `table` or `query`, and not both", place.word.span, hint)
+                where = node.get("spark")
+                if isinstance(where, Mapping) and (where.get("table") is None) == (where.get("query") is None):
+                    hint = "for example `{spark: {table: shop.orders}}`"
+                    raise notes.refuse(
+                        f"{place.path}.spark", "must have `table` or `query`, and not both", where.span, hint
+                    )
                 given = record.read(node, place, notes)
                 self._check(node, place, notes, given)
                 return given

@@ -33,8 +33,10 @@ GUARD = 10_000
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 LOGS = ("updates", "debezium", "delta_cdf", "import")
 """The formats of logs of changes, which come with times of their own."""
-TABLES = ("delta", "iceberg", "database")
+TABLES = ("delta", "iceberg", "database", "spark")
 """The kinds of tables that other programs keep, with versions of their own."""
+SPARK = "spark"
+"""The kind of tables that Spark itself reads and writes."""
 TABLE_TIMES = {"version": "_commit_version", "committed": "_commit_timestamp"}
 """The choices for the time of a table's rows, and the column of each in the table's mirror."""
 TABLE_DIFF = "_diff"
@@ -57,7 +59,7 @@ class InputSpec:
     An input that `infers` has the columns that its first run finds; messages add `inferred` about them.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
     `origin` is its own path. For a table in a `catalog` (a name or properties) that is its name there; for one in a database it is the database's URI,
-    and `query` returns the rows. If there is a `cursor`, a growing column, only rows with a greater value are new. `unique` columns are the key. An input that `follows` has the table's columns.
+    and `query` returns the rows. For a table of Spark it is the table's name, or the `query`. If there is a `cursor`, a growing column, only rows with a greater value are new. `unique` columns are the key. An input that `follows` has the table's columns.
     `beside` names an import of the same file, whose times are those of another pipeline: so the clock can't be that of arrivals.
     """
 

@@ -144,16 +144,32 @@ DATABASE = {
         argument="unique",
     ),
 }
-PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "database": READ_URI}
+SPARK_TABLE = Words(
+    "a table of Spark",
+    r"[\w-]+(\.[\w-]+)*",
+    "write its name as `catalog.schema.table`; of letters, digits, `_` and `-`",
+)
+IN_SPARK: Record[dict[str, Any]] = Record(
+    lambda _, arguments: arguments | {"path": arguments.get("path") or arguments.get("query")},
+    {
+        "table": Key(SPARK_TABLE, about="the table's name in Spark: catalog.schema.table", argument="path"),
+        "query": Key(Words("a query"), about="the query whose rows are read, in the SQL of Spark"),
+    },
+    "a mapping",
+    "{table: shop.orders}",
+)
+PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "database": READ_URI, "spark": IN_SPARK}
 ABOUT = {
     "delta": "directory of a table of Delta Lake, relative to this file, or in an object store",
     "iceberg": "a table of Iceberg in a catalog",
     "database": "a database in a file, relative to this one: sqlite:///shop.db, duckdb:///shop.duckdb; or postgresql://user@host/shop, mysql://user@host/shop",
+    "spark": "a table or a query that Spark reads: of Unity, Hive, or any catalog of the session",
 }
 EXAMPLES = {
     "delta": "{delta: lake/orders/}",
     "iceberg": "{iceberg: {catalog: default, table: shop.orders}}",
     "database": "{database: sqlite:///shop.db, table: orders}",
+    "spark": "{spark: {table: shop.orders}}",
 }
 
 

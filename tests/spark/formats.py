@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
-from ddcli.spark.column_types import our_type
 from ddcli.spark.source import FilteringLogSource, LogSource
+from ddcli.store.mirrors.spark_types import our_type
 from tests.reference.values import canonical
 
 

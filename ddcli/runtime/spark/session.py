@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ddcli.errors import DdError, EngineError
 
@@ -57,6 +57,9 @@ LESS = (
 
 class Spark(Protocol):
     """A Spark that runs tasks. `close` stops one that this process started."""
+
+    session: Any
+    """The session: of pyspark, or of its Connect."""
 
     @property
     def slots(self) -> int:

@@ -21,6 +21,8 @@
 * query_reader: the base of the readers of queries
 * row_pairs: rows of two frames that are equal
 * selection: the rows of a mirror, or of its table, for which a condition holds
-* sqlite_reader: the rows of a query of SQLite
 * source: the base of all tables of other programs
+* spark_table: the difference between the rows of a table of Spark now and before
+* spark_types: the types of a log's columns in Spark, and in the Arrow that Spark reads
+* sqlite_reader: the rows of a query of SQLite
 """

@@ -80,10 +80,11 @@ def is_silence(error: Exception) -> bool:
 
 
 class Connections:
-    """Connections that stay open as long as this context: all reads of one database are of one snapshot."""
+    """Connections that stay open as long as this context: all reads of one database are of one snapshot. Tables of Spark are read by its session."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Any = None) -> None:
         self._stack = ExitStack()
+        self.session = session
         self._open: dict[str, Any] = {}
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import asdict, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ddcli.dataclass import frozen
 from ddcli.store.files.access import entries, is_there
@@ -20,12 +20,15 @@ from ddcli.store.state.manifest import RESTORE
 from ddcli.store.state.names import BATCH, TABLE, WAITING, columns_of, count_of, integer_of, named, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import polars as pl
 
     from ddcli.store.files.gate import Files
+
+    Additions: TypeAlias = Iterable[pl.DataFrame] | Callable[[Path, int], list[str]]
+    """The updates that an addition with a number adds to a mirror; or a function that writes them there, as `write_frames` does, and returns the names."""
 
 MIRRORS = "tables"
 """The directory of a state with its mirrors, one for each input that is a table."""
@@ -119,9 +122,7 @@ def settle(directory: Path, files: Files) -> None:
         files.sync_directory(directory)
 
 
-def add(
-    directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: MirrorCursor, instead: Sequence[Path] = ()
-) -> None:
+def add(directory: Path, files: Files, updates: Additions, mark: MirrorCursor, instead: Sequence[Path] = ()) -> None:
     """Add updates to a settled mirror, in the place of its last files if these are given as `instead`.
 
     `mark` is the version that it then has reached, but for its number and files.
@@ -129,18 +130,26 @@ def add(
     before = read_mark(directory)
     number = (before.number if before else 0) + 1
     files.make_directory(directory)
-    names: list[str] = []
-    for part in _cut(frames):
-        names.append(f"{number:09d}-{len(names):04d}.parquet")
-        waiting = _waiting(directory / names[-1], number)
-        data = io.BytesIO()
-        part.write_parquet(data, compression="zstd", compression_level=LEVEL)
-        files.write(waiting, data.getvalue())
-        files.sync(waiting)
+    names = updates(directory, number) if callable(updates) else write_frames(directory, files, updates, number)
     first = min(map(_addition, instead), default=0)
     mark = replace(mark, number=number, files=tuple(names), instead_of=first)
     MARKS.write(directory / TABLE, mark, files, number)
     settle(directory, files)
+
+
+def write_frames(
+    directory: Path, files: Files, frames: Iterable[pl.DataFrame], number: int, part: int = 0
+) -> list[str]:
+    """Write updates to files that no mark names yet, from a `part` on; return the names that they get with the addition of this number."""
+    names: list[str] = []
+    for frame in _cut(frames):
+        names.append(f"{number:09d}-{part + len(names):04d}.parquet")
+        waiting = _waiting(directory / names[-1], number)
+        data = io.BytesIO()
+        frame.write_parquet(data, compression="zstd", compression_level=LEVEL)
+        files.write(waiting, data.getvalue())
+        files.sync(waiting)
+    return names
 
 
 def _cut(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:

@@ -20,12 +20,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
+    from ddcli.store.mirrors.mirror import Additions
 
 VERSION, COMMITTED = "_commit_version", "_commit_timestamp"
 OWN = {VERSION: pl.Int64(), COMMITTED: pl.Datetime("us", "UTC"), DIFF: pl.Int64()}
 """The columns of a mirror beside the table's."""
 BEGIN = "`dd reset PIPELINE --outputs` begins anew with the table as it is"
 MICRO = 1_000_000
+
+
+def labelled(frames: Iterable[pl.DataFrame], columns: Schema, end: MirrorCursor) -> Iterator[pl.DataFrame]:
+    """Yield updates at a version, in the columns of a mirror. Rows without a diff are inserts."""
+    at = (pl.lit(end.version).alias(VERSION), pl.lit(end.committed).cast(OWN[COMMITTED]).alias(COMMITTED))
+    diff = pl.lit(1, pl.Int64).alias(DIFF)
+    for frame in frames:
+        whole = frame.with_columns(*at, *([] if DIFF in frame.columns else [diff]))
+        yield whole.select(*columns, *(pl.col(name).cast(dtype) for name, dtype in OWN.items()))
 
 
 class TableSource(ABC):
@@ -81,12 +91,12 @@ class TableSource(ABC):
     def _committed_now(self, least: int) -> int:
         """Return when the newest version was committed, in microseconds; no earlier than `least`."""
 
-    def whole(self) -> tuple[MirrorCursor, Iterator[pl.DataFrame]]:
+    def whole(self) -> tuple[MirrorCursor, Additions]:
         """Return the mark of the table as it is, and its rows."""
         end = self._mark(self.version, self._committed_now(0))
         return end, self._labelled(self._summed(self._rows(), []) if self.key else self._rows(), end)
 
-    def difference(self, mark: MirrorCursor, mirrored: Sequence[Path]) -> tuple[MirrorCursor, Iterator[pl.DataFrame]]:
+    def difference(self, mark: MirrorCursor, mirrored: Sequence[Path]) -> tuple[MirrorCursor, Additions]:
         """Return the mark of the table as it is, and its difference from the sum of these files of a mirror."""
         self._check_columns(mark, [])
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
@@ -106,11 +116,7 @@ class TableSource(ABC):
 
     def _labelled(self, frames: Iterable[pl.DataFrame], end: MirrorCursor) -> Iterator[pl.DataFrame]:
         """Yield updates at a version, in the columns of the mirror."""
-        at = (pl.lit(end.version).alias(VERSION), pl.lit(end.committed).cast(OWN[COMMITTED]).alias(COMMITTED))
-        diff = pl.lit(1, pl.Int64).alias(DIFF)
-        for frame in frames:
-            whole = frame.with_columns(*at, *([] if DIFF in frame.columns else [diff]))
-            yield whole.select(*self.columns, *(pl.col(name).cast(dtype) for name, dtype in OWN.items()))
+        return labelled(frames, self.columns, end)
 
     def _signed(self, frames: Iterable[pl.DataFrame], sign: int) -> Iterator[pl.DataFrame]:
         """Yield rows with their diffs, times a sign."""

@@ -1,0 +1,181 @@
+"""The difference between the rows of a table of Spark, or of a query, now and those of the last run, as updates.
+
+Spark computes the difference, and its tasks write the files of the mirror, so no row passes this process. The rows of the last run are those of the
+mirror: tasks read them as all files of a state are read, whatever Spark knows of its place.
+"""
+
+from __future__ import annotations
+
+import time as clock
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from ddcli.errors import EngineError, InputError, first_line
+from ddcli.expressions.tree import in_backticks
+from ddcli.expressions.types import Type
+from ddcli.store.files.access import is_there, reading
+from ddcli.store.files.gate import Files, checksum, temporary
+from ddcli.store.files.objects import adopt_settings, locate, settings_in_use
+from ddcli.store.mirrors.cancellation import DIFF
+from ddcli.store.mirrors.mirror import MirrorCursor, UnknownChange, write_frames
+from ddcli.store.mirrors.source import MICRO, TableSource, labelled
+from ddcli.store.mirrors.spark_types import our_type, spark_schema, to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.mirrors.mirror import Additions
+
+VERSIONS = {
+    "delta": "describe history {name} limit 1",
+    "iceberg": "select snapshot_id as version from {name}.refs where name = 'main'",
+}
+"""The query for the version of a table, by the kind of table. Other kinds have none."""
+COLUMNS_OF_TASKS = "name string"
+
+
+class SparkSource(TableSource):
+    """The present rows of a table that a session of Spark knows by its `name`, or of a `query`. Its versions count the reads that found it changed."""
+
+    counts_from_rows = True
+
+    def __init__(self, session: Any, name: str | None, query: str) -> None:
+        self._session, self._asked = session, name or query
+        place = f"Spark, table {name}" if name else "Spark, query"
+        self._quoted = ".".join(map(in_backticks, name.split("."))) if name else ""
+        with _errors_of_spark(place):
+            # A query in brackets can't be a command.
+            text = f"select * from {self._quoted}" if name else f"select * from ({query.strip().rstrip(';')}\n)"  # noqa: S608 - quoted
+            self._frame: DataFrame = session.sql(text)
+            fields = self._frame.schema.fields
+        names = [field.name for field in fields]
+        if twice := [each for each in names if names.count(each) > 1]:
+            raise InputError(f"two columns are named '{twice[0]}'", place=place, hint="name one of them anew: `as`")
+        known = {field.name: our_type(field.dataType) for field in fields}
+        kinds = {each: kind.to_polars() for each, kind in known.items() if kind is not None}
+        super().__init__(place, kinds, {field.name: field.nullable for field in fields})
+        self.version, self.identity = 0, f"spark {checksum(repr((name, query)).encode())}"
+        self._stamp = self._version() if name else None
+
+    def _version(self) -> str | None:
+        """Return the version of the table; None for a kind without versions, and where Spark doesn't report one."""
+        from pyspark.errors import PySparkException
+
+        try:
+            described = self._session.sql(f"describe table extended {self._quoted}")
+            kinds = [row[1] for row in described.filter("col_name = 'Provider'").collect()]
+            asked = VERSIONS.get(kinds[0].lower()) if kinds else None
+            rows = self._session.sql(asked.format(name=self._quoted)).collect() if asked else []
+        except PySparkException:
+            return None
+        return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def changes(
+        self, mark: MirrorCursor, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[MirrorCursor, Iterator[pl.DataFrame]] | None:
+        self.version = mark.version + 1
+        raise UnknownChange
+
+    def whole(self) -> tuple[MirrorCursor, Additions]:
+        end = self._mark(self.version, self._committed_now(0))
+        return end, self._written_by_tasks(self._signed_rows(1), end)
+
+    def difference(self, mark: MirrorCursor, mirrored: Sequence[Path]) -> tuple[MirrorCursor, Additions]:
+        self._check_columns(mark, [])
+        end = self._mark(self.version, self._committed_now(mark.committed + 1))
+        rows = self._signed_rows(1)
+        if mirrored:
+            kept = _ReadMirror(self.columns, settings_in_use())
+            paths = self._session.createDataFrame([(str(path.resolve()),) for path in mirrored], "path string")
+            schema = spark_schema({**self.columns, DIFF: Type("int64")})
+            rows = rows.unionAll(paths.repartition(len(mirrored), "path").mapInArrow(kept, schema))
+        summed = rows.groupBy(*map(in_backticks, self.columns)).agg({DIFF: "sum"})
+        changed = summed.withColumnRenamed(f"sum({DIFF})", DIFF).filter(f"{DIFF} <> 0")
+        return end, self._written_by_tasks(changed, end)
+
+    def _tip(self, version: int) -> str:
+        return f"{self.identity} {self._stamp or uuid.uuid4().hex}"
+
+    def _committed_now(self, least: int) -> int:
+        return max(least, int(clock.time() * MICRO))
+
+    def _rows(self) -> Iterator[pl.DataFrame]:
+        raise UnknownChange  # tasks read them
+
+    def _signed_rows(self, sign: int) -> DataFrame:
+        return self._frame.selectExpr(*map(in_backticks, self.columns), f"cast({sign} as bigint) as {DIFF}")
+
+    def _written_by_tasks(self, rows: DataFrame, end: MirrorCursor) -> Additions:
+        """Return a function that has tasks write these rows, as updates at a version, to files of a mirror."""
+
+        def write(directory: Path, number: int) -> list[str]:
+            task = _WriteMirror(str(directory), number, self.columns, end, settings_in_use())
+            with _errors_of_spark(self.place):
+                names = sorted(row[0] for row in rows.mapInArrow(task, COLUMNS_OF_TASKS).collect())
+            for name in names:
+                if not is_there(temporary(directory / name, number)):
+                    raise EngineError(
+                        "executors have written rows where this machine doesn't find them",
+                        place=str(directory),
+                        hint="put the state (for a dry run TMPDIR) on a file system that all machines share, or in an object store",
+                    )
+            return names
+
+        return write
+
+
+@contextmanager
+def _errors_of_spark(place: str) -> Iterator[None]:
+    """Turn a refusal of Spark into an error of the input. One of a task's Python process has no name of Spark's."""
+    from pyspark.errors import PySparkException, PythonException
+
+    try:
+        yield
+    except PySparkException as error:
+        if error.getCondition() is None or isinstance(error, PythonException):
+            raise
+        raise InputError(f"Spark can't read it: {first_line(error)}", place=place) from None
+
+
+class _ReadMirror:
+    """A task that reads files of a mirror, as rows to be subtracted."""
+
+    def __init__(self, columns: Schema, settings: dict[str, str]) -> None:
+        self._columns, self._settings = columns, settings
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        adopt_settings(self._settings)
+        kinds = {name: kind.to_polars() for name, kind in self._columns.items()}
+        for path in (path for batch in batches for path in batch.column(0).to_pylist()):
+            with reading(locate(Path("/"), path)) as file:
+                frame = pl.read_parquet(file)
+            missing = [pl.lit(None, kind).alias(name) for name, kind in kinds.items() if name not in frame.columns]
+            rows = frame.with_columns(*missing, -pl.col(DIFF))
+            yield from to_arrow(rows, {**self._columns, DIFF: Type("int64")}, path)
+
+
+class _WriteMirror:
+    """A task that writes rows to files of a mirror, which no mark names yet, and returns their names."""
+
+    def __init__(
+        self, directory: str, number: int, columns: Schema, end: MirrorCursor, settings: dict[str, str]
+    ) -> None:
+        self._directory, self._number, self._columns, self._end = directory, number, columns, end
+        self._settings = settings
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        adopt_settings(self._settings)
+        kinds = pl.Schema({**{name: kind.to_polars() for name, kind in self._columns.items()}, DIFF: pl.Int64()})
+        frames = (pl.DataFrame(batch).cast(kinds) for batch in batches)
+        updates = labelled(frames, self._columns, self._end)
+        first = uuid.uuid4().int % 10**15  # another attempt at the task writes files of its own
+        names = write_frames(locate(Path("/"), self._directory), Files(), updates, self._number, first)
+        yield pa.RecordBatch.from_pydict({"name": names}, schema=pa.schema([("name", pa.string())]))
