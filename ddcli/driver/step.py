@@ -20,6 +20,7 @@ from ddcli.engine.pool import Pool
 from ddcli.job.sizes import MUCH
 from ddcli.job.summary import SparkSummary
 from ddcli.sinks.outputs import LARGE
+from ddcli.sinks.pieces import INLINE
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, settings_in_use
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from ddcli.sources.input_format import InputFacts
     from ddcli.sources.slices import Feed, Slice
     from ddcli.store.state.transaction import Transaction
+
+
+LARGE_RESULT = 64 << 20
+"""Bytes of outputs in the result of a task of a dry run: of more updates of a check only the number is known."""
 
 
 def pools_for(cut: Sizes, secret: bytes) -> list[Pool]:
@@ -217,6 +222,13 @@ class StepExecutor:
         finally:
             spill.clear()
 
+    def _inline(self) -> int:
+        """Return the bytes of outputs that the result of a task may have; a dry run writes none to files, and its results stay on this machine."""
+        if self.transaction is None:
+            return LARGE_RESULT
+        slices = max((len(feed.slices) for feed in self.taken.values()), default=0)
+        return INLINE // (len(self.assembled.nest.scope.stages) * max(self.cut.passes, slices))
+
     def run_as_tasks(
         self,
         graph: PhysicalGraph,
@@ -269,6 +281,8 @@ class StepExecutor:
                 past=traces.past,
                 only=traces.only,
                 outputs=outputs,
+                inline=self._inline(),
+                most=publishing.most,
                 reopen=publishing.reopen,
                 combines=self.assembled.scope.combines,
                 quarantines=request.spec.errors is not None,

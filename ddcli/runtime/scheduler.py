@@ -1,7 +1,7 @@
 """The scheduler: it cuts a step into tasks for other processes and collects their results.
 
 Stages run one after the other: no task of a stage begins before all tasks of the previous one have ended. The driver handles names of
-files, never the updates in them, but for the few of an output that would make too small a file.
+files, never the updates in them, but for the few of an output that results have room for.
 """
 
 from __future__ import annotations
@@ -107,6 +107,11 @@ class TaskScheduler:
             spark = self.places.rule.wants_spark((), size)
             tasks = [Task(merges=tuple(some)) for some in dealt(self._rests, self.places.cluster(spark=spark).slots)]
             self._perform(common, tasks, "merging files of the state", spark=spark)
+        joins = self.publishing.joins()
+        if joins:  # on Spark, if it has made any of it: this process may be far from these files
+            spark = self.done[True].tasks > 0
+            tasks = [Task(joins=tuple(each)) for each in dealt(joins, self.places.cluster(spark=spark).slots)]
+            self._perform(common, tasks, "joining files of outputs", spark=spark)
         moves = self.traces.worn() if self.transaction is not None else []
         if moves:
             spark = self.places.rule.wants_spark((), sum(file.size for _, _, file in moves))
@@ -248,6 +253,8 @@ class TaskScheduler:
         self._memos |= result.memos
         for piece in result.pieces:
             self.publishing.take_in(piece)
+        for name, file in result.joined:
+            self.publishing.take_joined(name, file)
         for kept in result.kept:
             rest = self.traces.note(kept)
             if rest is not None:
@@ -268,7 +275,7 @@ class TaskScheduler:
             rows = result.counts[scan.fingerprint].rows_out if scan.fingerprint in result.counts else 0
             self.progress.read(rows, round(rows * self.widths.get(name, 0)))
         for piece in result.pieces:
-            self.progress.wrote(piece.rows, piece.file[1].size if piece.file else 0)
+            self.progress.wrote(piece.rows, piece.bytes)
         for kept in result.kept:
             self.progress.wrote(*kept.fresh(self.job.number or 0))
 

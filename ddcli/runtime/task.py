@@ -30,12 +30,11 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.workers import Allowed, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.sinks.inspect import seen
-from ddcli.sinks.outputs import Piece, frame_copy
+from ddcli.sinks.pieces import PieceWriter
 from ddcli.sinks.side_logs import ErrorLog
 from ddcli.store.files.access import is_directory, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, adopt_settings
-from ddcli.store.log.writer import output_bytes
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.scratch.exchange import FileExchange, Sent
 from ddcli.store.state.transaction import StateFiles
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.sinks.pieces import Join, Piece, PieceFile
     from ddcli.sources.arrangement_input import SharedReader
     from ddcli.sources.input_format import InputFacts, InputReport
     from ddcli.sources.slices import Feed
@@ -70,8 +70,6 @@ if TYPE_CHECKING:
 
 SHARED = "put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://"
 """The way out where an executor lacks a file."""
-FEW = 10_000
-"""The most updates of an output that a task returns in its result instead of in a file."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +97,10 @@ class Job:
     only: Collection[str] | None
     outputs: Mapping[str, Path]
     """The outputs that the run writes."""
+    inline: int
+    """The bytes of outputs that a task may return in its result instead of in files."""
+    most: int
+    """The bytes of a file of an output after which a task begins another."""
     reopen: Frontier | None
     """The frontier from which times are open, to which a changed pipeline's past is moved. None: all are open, or there is no such past."""
     combines: bool
@@ -127,7 +129,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """A leg of the schedule for some shards, or slices of inputs to read, or shards' files to merge, or batches to copy out of worn bundles.
+    """A leg of the schedule for some shards, or slices of inputs to read, or shards' files to merge, batches to copy out of worn bundles, or files of outputs to make.
 
     `sent` are the updates that wait for these shards, `memos` the state of their loops, `threads` the most that the task may use.
     """
@@ -139,6 +141,7 @@ class Task:
     memos: Memos = field(default_factory=dict)
     merges: tuple[Rest, ...] = ()
     moves: tuple[Listed, ...] = ()
+    joins: tuple[Join, ...] = ()
     threads: int = 1
 
 
@@ -150,6 +153,8 @@ class Result:
     wakes: list[ScheduledActivation] = field(default_factory=list)
     memos: Memos = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
+    joined: list[tuple[str, PieceFile]] = field(default_factory=list)
+    """Files of outputs that were made of those of other tasks."""
     kept: list[ShardFiles] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
     state: StateFiles = field(default_factory=StateFiles)
@@ -244,6 +249,8 @@ class Doing:
         self.traces = job.traces(self.pools)
         self.errors = ErrorLog(job.time)
         self.facts = {name: facts.apart() for name, facts in job.facts.items()}
+        outputs = {name: real(path) for name, path in job.outputs.items()}
+        self.pieces = PieceWriter(self.attempt, outputs, job.time, job.inline, job.most)
         self.result = Result()
         self.scans = {name: scan.fingerprint for name, scan in job.graph.scans().items()}
         self.dataflow: Assembled
@@ -252,13 +259,14 @@ class Doing:
 
     def do(self, task: Task) -> Result:
         """Do the task."""
-        if task.merges or task.moves:
+        if task.merges or task.moves or task.joins:
             assert self.attempt is not None, "a dry run keeps nothing"
             upper = self.job.interval.upper
             self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
             for name, shard, file in task.moves:
                 moved = self.attempt.move(name, shard, file)
                 self.result.merged.append(Merged(name, shard, frozenset([file.name]), (moved,)))
+            self.result.joined = [(each.name, each.make(self.attempt, self.job.time)) for each in task.joins]
         else:
             exchange = self.files(task.sent)
             with self.stepping(exchange, task.threads, task.memos) as step:
@@ -269,6 +277,7 @@ class Doing:
 
     def finished(self) -> Result:
         """Return the result of all that was done."""
+        self.result.pieces = self.pieces.finish()
         apart = [(name, RowCounts(seconds=spent)) for name, spent in self.seconds.items()]
         for name, count in (*apart, *self.traces.counts()):
             self.result.counts.note(name, count)
@@ -386,24 +395,15 @@ class Doing:
         return read
 
     def _give(self, name: str, updates: np.ndarray, layout: Layout) -> None:
-        """Hand over a few updates of an output, write a file of many."""
+        """Add updates to those of an output."""
         if name not in self.job.outputs:
             return
         if self.job.reopen is not None:
             updates = reopened(updates, self.job.reopen, len(self.job.time))
-        rows = len(updates)
-        if not rows:
+        if not len(updates):
             return
         began = clock.perf_counter()
-        inserted, time = kernels.inserted(updates), self.job.time
-        if rows < FEW:
-            piece = Piece(name, rows, inserted, frame_copy(updates, layout, self.pool, time))
-        elif self.attempt is None:
-            piece = Piece(name, rows, inserted)
-        else:
-            data = output_bytes(updates, layout, self.pool, time)
-            piece = Piece(name, rows, inserted, file=self.attempt.add_output(real(self.job.outputs[name]), data))
-        self.result.pieces.append(piece)
+        self.pieces.add(name, updates, layout, self.pool)
         self.seconds[OUTPUT + name] += clock.perf_counter() - began
 
     def _hand_over(self, trace: Trace) -> None:

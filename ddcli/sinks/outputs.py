@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import time as clock
 from collections import Counter, defaultdict
-from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from ddcli.dataclass import dataclass, frozen
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.pool import Pool
@@ -21,11 +19,12 @@ from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError
 from ddcli.job.summary import OutputSummary
+from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of
 from ddcli.sinks.replacement import replaced, rows_between, spans, summed_up
-from ddcli.sinks.violations import DIFF, MOST, NotedUpdates, noted
-from ddcli.store.files.access import is_there
+from ddcli.sinks.violations import MOST, NotedUpdates, noted
+from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
-from ddcli.store.log.joint_file import footer_checksum
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.lineage import appended, grows
 from ddcli.store.log.summary import NAME as SUMMED
 from ddcli.store.log.summary import read_summary
@@ -38,7 +37,7 @@ from ddcli.store.state.register import last_of, more
 from ddcli.store.tables.file_identity import mark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
@@ -53,22 +52,10 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 
+WHOLE = 1 << 30
+"""Bytes up to which the updates that tasks add to an output are one file."""
 LARGE = 1_000_000
 """Updates of an output in one run above which they are encoded and written in parts, each about as large."""
-
-
-@frozen
-class Piece:
-    """Some of an output's updates that were made elsewhere: in a file that waits for its name, or, if few, in a frame's bytes.
-
-    In neither, where they are only counted.
-    """
-
-    name: str
-    rows: int
-    inserted: int
-    frame: bytes | None = None
-    file: tuple[Path, Written] | None = None
 
 
 @dataclass
@@ -95,6 +82,8 @@ class OutputWriter:
     """The outputs so far whose newest files may grow by this commit."""
     orders: Mapping[str, RowOrder] = field(default_factory=dict)
     """The order in which an output is shown, if it has one."""
+    most: int = WHOLE
+    """The bytes of a file that tasks write."""
     noted: dict[str, NotedUpdates] = field(default_factory=dict)
     """The updates of checks, which the commit depends on."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -104,7 +93,8 @@ class OutputWriter:
     _grown: dict[str, FileEntry] = field(default_factory=dict)
     """The files that the commit adds to, as they were."""
     _joint: dict[str, JointFile] = field(default_factory=dict)
-    _elsewhere: dict[str, list[tuple[Path, Written]]] = field(default_factory=lambda: defaultdict(list))
+    _elsewhere: dict[str, list[PieceFile]] = field(default_factory=lambda: defaultdict(list))
+    """The files that tasks have written, and those that other tasks are to make of these."""
     _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _rows: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -153,25 +143,33 @@ class OutputWriter:
             self._note_piece(piece)
         if self.transaction is None:
             return
-        if piece.frame is not None:
-            self._keep(piece.name, piece.frame, piece.rows)
-        if piece.file is not None:
-            self._elsewhere[piece.name].append(piece.file)
+        self._small[piece.name] += piece.frames
+        self._elsewhere[piece.name] += piece.files
+
+    def joins(self) -> list[Join]:
+        """Return the files that tasks are to make of those that others have written; a file that has all updates of its output is made already."""
+        found = []
+        for name, files in self._elsewhere.items():
+            if files and (len(files) > 1 or self._small.get(name)):
+                found.append(Join(name, self.request.outputs[name], tuple(files), tuple(self._gathered(name))))
+                self._elsewhere[name] = []
+        return found
+
+    def take_joined(self, name: str, file: PieceFile) -> None:
+        """Take the file of an output that a task has made of those of others."""
+        self._elsewhere[name].append(file)
 
     def _note_piece(self, piece: Piece) -> None:
         """Note updates of a check that were made elsewhere."""
-        if piece.frame is not None:
-            self.noted[piece.name].add(pl.read_ipc(io.BytesIO(piece.frame)))
-        elif piece.file is not None:
-            few = piece.rows <= MOST
-            with _here(piece.file[0]):
-                found = pl.read_parquet(piece.file[0], columns=None if few else [DIFF])
-            if few:
-                self.noted[piece.name].add(found)
-            else:
-                self.noted[piece.name].skip(piece.rows, int(found[DIFF].sum()))
-        else:  # in a dry run, whose records each have one update
-            self.noted[piece.name].skip(piece.rows, 2 * piece.inserted - piece.rows)
+        noted = self.noted[piece.name]
+        if noted.rows + piece.rows > MOST or not (piece.frames or piece.files):
+            noted.skip(piece.rows, piece.total)
+            return
+        if piece.frames:
+            noted.add(frame_of(piece.frames))
+        for file in piece.files:
+            _check_here(file.path)
+            noted.add(pl.read_parquet(file.path))
 
     def _count(self, name: str, rows: int, inserted: int) -> None:
         with self._lock:
@@ -223,34 +221,24 @@ class OutputWriter:
             return self._joint[name]
 
     def _finish(self, name: str) -> None:
-        """Write the waiting updates of an output, and add the parts that other processes have written."""
+        """Write the waiting updates of an output, or add the file that a task has made of all of them."""
         assert self.transaction is not None, "a dry run writes nothing"
         waiting, elsewhere = self._gathered(name), self._elsewhere.pop(name, [])
-        if name not in self._joint and len(elsewhere) + bool(waiting) == 1:
-            for place, written in elsewhere:  # it gets another name, and is not copied
-                with _here(place):
-                    footer = footer_checksum(place)
-                self.transaction.adopt_output(place, self._path(name))
-                self._note(name, written, footer)
-            if waiting:
-                self._write(name, self._encoded(waiting)[0])
+        for file in elsewhere:  # it gets another name, and is not copied
+            _check_here(file.path)
+            self.transaction.adopt_output(file.path, self._path(name))
+            self._note(name, file.written, file.footer)
+        if waiting and name not in self._joint:
+            self._write(name, self._encoded(waiting)[0])
             return
-        if elsewhere:
-            self._joined(name, sum(written.size for _, written in elsewhere))
         if waiting:
             self._add_part(name, *self._encoded(waiting))
-        for place, written in elsewhere:
-            with _here(place):
-                self._joined(name).add_file(place, written)
         if name in self._joint:
             self._note(name, self._joint[name].finish(), self._joint[name].footer)
 
     def _encoded(self, parts: list[bytes]) -> tuple[memoryview, int]:
-        """Return the rows of some frames' bytes as a file, and how many there are.
-
-        They are in an order that doesn't depend on the order of threads: the same run writes the same file.
-        """
-        frame = pl.concat([pl.read_ipc(io.BytesIO(part)) for part in sorted(parts)])
+        """Return the rows of some frames' bytes as a file, and how many there are."""
+        frame = frame_of(parts)
         return frame_bytes(frame, self.time), frame.height
 
     def _path(self, name: str) -> Path:
@@ -377,24 +365,11 @@ class OutputWriter:
         return {name: one for name, one in self.summaries().items() if name not in self.noted}
 
 
-@contextmanager
-def _here(place: Path) -> Iterator[None]:
-    """Raise EngineError where a file that a task has written is not on this machine."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise EngineError(
-            "a part of the output that a task has written is not on this machine",
-            place=str(place),
-            hint="put the outputs at paths that all executors and this machine share, a shared file system or s3://",
-        ) from error
-
-
-def frame_copy(updates: np.ndarray, layout: Layout, pool: Pool, time: Schema) -> bytes:
-    """Return updates of an output as the bytes of a frame: as a frame they would hold all values of the pool in memory."""
-    copy = io.BytesIO()
-    output_frame(updates, layout, pool, time).write_ipc(copy)
-    return copy.getvalue()
+def _check_here(place: Path) -> None:
+    """Raise EngineError where a file that a task has written is not on this machine. All machines have the same objects."""
+    if not isinstance(place, ObjectPath) and not is_there(real(place)):
+        problem = "a part of the output that a task has written is not on this machine"
+        raise EngineError(problem, place=str(place), hint=SHARED)
 
 
 def _sum(one: OutputSummary | None, other: OutputSummary) -> OutputSummary:

@@ -10,7 +10,7 @@ from itertools import combinations
 import polars as pl
 import pytest
 
-import ddcli.runtime.task
+import ddcli.driver.step
 import ddcli.sinks.outputs
 import ddcli.store.files.objects
 import ddcli.store.state.directory
@@ -204,7 +204,7 @@ def test_tasks_on_other_machines_get_the_address_and_credentials_of_the_store(tm
 def test_a_commit_is_one_object_of_an_output(tmp_path, bucket, monkeypatch):
     """Shards write parts of it, tasks objects whose row groups are put together."""
     monkeypatch.setattr(ddcli.sinks.outputs, "LARGE", 1)
-    monkeypatch.setattr(ddcli.runtime.task, "FEW", 1)
+    monkeypatch.setattr(ddcli.driver.step, "INLINE", 0)
     there, joined = make(tmp_path, bucket), []
     path = there.local.folder / "shop.yaml"
     path.write_text(path.read_text().replace("name: shop\n", "name: shop\nshards: 3\n"))

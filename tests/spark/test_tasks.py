@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.driver import step
 from ddcli.driver.run import run
 from ddcli.engine import loop, loop_tasks
 from ddcli.errors import EngineError
@@ -380,15 +381,12 @@ def sums(tmp_path):
     [
         ("in", None, f"on the executor's machine {os.uname().nodename}: "),
         ("out", None, f"an executor on {os.uname().nodename} can't open the output 'sums'"),
-        ("out", "sums", "a part of the output that a task has written is not on this machine"),
+        ("out", "sums", f"on the executor's machine {os.uname().nodename}: a part of the output that another task"),
     ],
 )
 def test_a_path_that_an_executor_does_not_have_is_named(sums, tmp_path, monkeypatch, away, other, problem):
-    monkeypatch.setattr(task, "FEW", 1)
+    monkeypatch.setattr(step, "INLINE", 0)
     folder = sums.parent / away
-    monkeypatch.setattr(
-        Elsewhere, "program", Elsewhere.program.replace("path =", "import ddcli.runtime.task as t; t.FEW = 1; path =")
-    )
     with started(Elsewhere(tmp_path, lambda: without(folder, other))), pytest.raises(EngineError) as raised:
         run(sums, engine="spark")
     assert raised.value.problem.startswith(problem)

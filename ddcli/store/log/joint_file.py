@@ -43,8 +43,13 @@ class JointFile:
             body = self._groups.add(len(view), footer_in(view))
             self._append(view[self._first() : len(MAGIC) + body])
 
+    @property
+    def size(self) -> int:
+        """The bytes so far."""
+        return self._size
+
     def add_file(self, path: Path, written: Written) -> None:
-        """Add a Parquet file that others have written, and remove it. Raises EngineError if its bytes are not those that were written."""
+        """Add a Parquet file that others have written, which stays. Raises EngineError if its bytes are not those that were written."""
         with _opened(path) as part, self._lock:
             body = len(MAGIC) + self._groups.add(len(part), footer_of(len(part), part.read))
             first = self._first()
@@ -56,7 +61,6 @@ class JointFile:
             found = checksum(part.read(body, len(part)), int(found, 16))
             if Written(len(part), found) != written:
                 raise EngineError("a part of an output isn't what was written", place=str(path), hint="run again")
-        self._files.remove(path)
 
     def finish(self) -> Written:
         """Write the footer; return the file's size and checksum."""

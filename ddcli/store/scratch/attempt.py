@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError
 from ddcli.store.files.gate import Files, PendingWrites, Written, checksum, temporary
+from ddcli.store.log.joint_file import JointFile
 from ddcli.store.state.batch_lists import BatchList, list_bytes
 from ddcli.store.state.bundles import BUNDLES, Bundle, fits, inside
 from ddcli.store.state.contents import batch_directory, batch_path
@@ -47,6 +48,7 @@ class Attempt:
     name: str
     files: Files = field(default_factory=Files)
     _paths: list[Path] = field(default_factory=list)
+    _joint: list[JointFile] = field(default_factory=list)
     _bundles: dict[str, int] = field(default_factory=dict)
     _bundle: Bundle = field(default_factory=Bundle)
     _places: dict[tuple[str, int, str], tuple[str, int]] = field(default_factory=dict)
@@ -83,6 +85,9 @@ class Attempt:
 
     def abandon(self) -> StateFiles:
         """Wait for all writes, also those that fail; return the paths, for their removal."""
+        for joint in self._joint:  # an object in the making would never be removed
+            with suppress(DdError, OSError):
+                joint.close()
         with suppress(DdError, OSError):
             self._pending.finish()
         return StateFiles(tuple(self._paths))
@@ -124,10 +129,11 @@ class Attempt:
         """Return the name of the bundle that is being filled, without its ending."""
         return f"{self.number:09d}-{self.name}-b{len(self._bundles)}"
 
-    def add_output(self, directory: Path, data: bytes | memoryview) -> tuple[Path, Written]:
-        """Write a file of an output; return its temporary path, and its size and checksum."""
-        waiting = temporary(directory / f"{self._next()}.parquet", self.number)
-        return waiting, self._write(waiting, data)
+    def join_output(self, directory: Path, expected: int = 0) -> JointFile:
+        """Return a file of an output to add parts to, of the `expected` bytes at least, under a temporary name."""
+        joint = JointFile(self.files, temporary(directory / f"{self._next()}.parquet", self.number), expected)
+        self._joint.append(joint)
+        return joint
 
     def _next(self) -> str:
         with self._lock:
