@@ -13,6 +13,7 @@ import difflib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,10 @@ def follow(block, folder):
     match block.language:
         case "yaml" if named and named[1].startswith(".github/"):
             follow_workflow(block.text, folder)
+        case "yaml" if "apiVersion:" in block.text:
+            check_manifest(block.text)
+        case "ini":
+            check_unit(block.text, named[1], folder)
         case "yaml" if re.search(r"^dd:", block.text, re.MULTILINE):
             follow_pipeline(block.text, named and named[1], folder)
         case "yaml":
@@ -211,6 +216,31 @@ def check_script(text):
             words = shlex.split(re.sub(r"\s\d?>+\s?\S+", "", part), comments=True)
             if words and words[0] in PROGRAMS and not meant_for_coreutils(words[1:]):
                 parse(shlex.join(words))
+
+
+def check_unit(text, name, folder):
+    """Have systemd check a unit, where it is installed, but for the programs and users that it names; and check our calls in it."""
+    for line in text.splitlines():
+        if line.startswith("ExecStart="):
+            check_script(line.removeprefix("ExecStart="))
+    if shutil.which("systemd-analyze"):
+        unit = folder / Path(name).name
+        unit.write_text(re.sub(r"^(ExecStart=)\S+", r"\g<1>/bin/true", text, flags=re.MULTILINE))
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(unit)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert str(unit) not in done.stderr, done.stderr
+
+
+def check_manifest(text):
+    """Check our calls in the manifest of a container."""
+    containers = yaml.safe_load(text)["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    for each in containers:
+        parse(shlex.join(["ddcli", *each["args"]]))
 
 
 def follow_workflow(text, folder):

@@ -35,7 +35,7 @@ from ddcli.screen import json_text, say, say_own
 def command(
     pipeline: Path, only: str | None, state: str | None, no_code: bool, junit: Path | None, output: str
 ) -> None:
-    """Run the tests in ONLY_PIPELINE, under `tests`.
+    """Run the tests in PIPELINE, under `tests`.
 
     A test feeds rows to empty inputs, step by step, and states its expectations of collections: their `contents` after a
     step, or the `changes` that the step makes. Rows are in the input's format. The inputs' files are not read, and state and
