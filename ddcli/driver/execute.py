@@ -129,7 +129,7 @@ def _planned(
     _ = planning.graph  # an error of the plan comes before all others
     planning.check_work()
     if request.kept is None or request.kept.spec is None:  # a kept plan calls no function
-        load_functions(request.spec, request.base)  # one that can't be loaded ends the run before anything is done
+        load_functions(request.spec)  # one that can't be loaded ends the run before anything is done
     return request, ready, planning
 
 

@@ -46,7 +46,7 @@ class WholeInputs:
         """Open the inputs of a request, or the files of them that its state has `taken`, and build its collections."""
         found = cls(request, prepare(request, newest_of(request), TOGETHER, whole=True, taken=taken))
         _ = found.relations  # errors of the file come before those of its functions
-        load_functions(request.spec, request.base)
+        load_functions(request.spec)
         return found
 
     @classmethod

@@ -13,7 +13,6 @@ from ddcli.spec.model import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ddcli.errors import Text
     from ddcli.spec.model import SparkSpec, Spec
@@ -80,9 +79,9 @@ def _brings_code(spark: SparkSpec | None) -> list[Text]:
     return [*addresses, *(name for name, _ in spark.conf)]
 
 
-def load_functions(spec: Spec, folder: Path) -> None:
-    """Import the modules of all functions that a file names. Raises SpecErrors with each that can't be imported, at its place."""
-    errors = []
+def load_functions(spec: Spec) -> None:
+    """Import the modules of all functions that a file names. They lie beside the file, wherever its data are. Raises SpecErrors with each that can't be imported, at its place."""
+    errors, folder = [], spec.path.absolute().parent
     for function in functions_of(spec):
         from ddcli.expressions.definition import define
         from ddcli.expressions.python import Named, load_function

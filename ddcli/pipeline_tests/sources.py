@@ -54,7 +54,7 @@ class Subject:
         inputs = {name: dict(reader.schema.columns) for name, reader in readers.items()}
         bound = BoundPipeline(request.spec, inputs, time_columns(request, None, readers))
         relations = bound.relations
-        load_functions(request.spec, request.base)
+        load_functions(request.spec)
         return cls(request, inputs, bound.time, relations, Pool(new_secret()))
 
     @property

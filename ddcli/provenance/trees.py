@@ -376,7 +376,7 @@ def verification_lines(found: Verification, limit: int) -> Iterator[str]:
         yield f"  {name} in {table.place}: {verdict}"
         yield from _differing(table, limit, "in the log, not in the table", "in the table, not in the log")
         if table.others:
-            yield f"    - {table.others:,} {plural(table.others, 'row')} in the table that are like no record of the log"
+            yield f"    - {table.others:,} {plural(table.others, 'row')} in the table, like no record of the log"
     for name, why in found.unproven.items():
         yield f"  {name}: not verified: {why}; `--all` verifies it"
     for name, why in found.lagging.items():

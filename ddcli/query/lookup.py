@@ -69,7 +69,7 @@ class Lookup:
             raise UsageError(f"no collection, input or output is named '{name}'", place=str(pipeline), hint=hint)
         found = cls(request, name, cls._newest(request))
         found._read()
-        load_functions(request.spec, request.base)
+        load_functions(request.spec)
         return found
 
     @property

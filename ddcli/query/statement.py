@@ -81,7 +81,7 @@ def answer(
     spec = request.spec
     known = [*spec.inputs, *(name for one in spec.collections.values() for name in one.names)]
     check_tables(text, dict.fromkeys([*known, *spec.outputs]), "there are")
-    load_functions(spec, request.base)
+    load_functions(spec)
 
     def look() -> QueryAnswer:
         with tables_as_now(request, wanted=as_of == LATEST or newest_of(request) is None) as now:

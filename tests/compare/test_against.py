@@ -126,6 +126,21 @@ def test_a_state_of_another_pipeline_and_none(shop):
     assert (none.code, "there is no state to compare with" in none.err) == (4, True)
 
 
+def test_functions_are_those_beside_the_file(shop):
+    """Not those of the pipeline that made the state, which may be gone."""
+    text = TEXT.replace(
+        "apply: [filter: amount > 6]", "apply: [{map: {function: 'helpers:scaled', columns: {amount: int64}}}]"
+    )
+    for folder, factor in (("prod", 1), ("co", 2)):
+        shop.write(f"{folder}/orders.yaml", text)
+        shop.write(f"{folder}/helpers.py", f"def scaled(row):\n    return {{'amount': row['amount'] * {factor}}}\n")
+    assert shop("run", "prod/orders.yaml", "--rewrite", "large", "--apply").code == 0
+    (shop.folder / "prod/helpers.py").unlink()
+    code, tree = against(shop, "--select", "large")
+    assert (code, tree["outputs"]["large"]["rows"]) == (1, {"same": 1, "removed": 2, "changed": 0, "added": 2})
+    assert shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--no-code").code == 2
+
+
 def test_a_run_that_commits_meanwhile(shop, monkeypatch):
     """The files of the older commit may be gone: the comparison is made on the newer one."""
     from ddcli.compare import against as module
