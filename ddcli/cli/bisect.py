@@ -35,6 +35,8 @@ def command(
 ) -> None:
     """Find the first time at which a condition on the SQL QUERY over outputs of PIPELINE fails after it held, and the cause.
 
+    In place of a query the name of a check asks when it got its first violation after it had none.
+
     A condition is an SQL expression over the columns of the query; one that begins with a comparison is about the first column. It may have aggregates.
     Prints the value before and at that time, the run that committed it, whether the run computed collections anew because the pipeline file had been edited,
     and the fewest updates of inputs at that time without which the condition would hold, with their files and lines.

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.progress import Progress
     from ddcli.engine.times import Time
+    from ddcli.job.request import Request
     from ddcli.plan.node import Node
 
 VALUE, VERDICT = "value", "verdict"
@@ -121,13 +122,19 @@ def bisect(
 ) -> Bisection:
     """Return the first time at which a condition on a query over outputs fails after it held: `good` is not true of a row, or `bad` is of one.
 
-    A condition may begin with a comparison, `> 1000`, of the query's first column. `between` are the first and the last time that are searched.
+    A condition may begin with a comparison, `> 1000`, of the query's first column. The name of a check, in place of a query, asks when it got its first violation. `between` are the first and the last time that are searched.
     Writes nothing and takes no lock. Raises AlwaysHolds if it does not fail.
     """
+    request = read_request(path, state)
+    if (check := _check_named(request, query)) is not None:
+        if good is not None or bad is not None:
+            raise UsageError(
+                f"'{query}' is a check, which has a condition of its own", hint="leave out --good and --bad"
+            )
+        query, bad = f"select * from {quoted(check)}", "count(*) > 0"  # noqa: S608 - a name of the file, quoted
     if (good is None) == (bad is None):
         problem = "a condition is needed" if good is None else "there are two conditions"
         raise UsageError(problem, hint="state one condition, `--good` or `--bad`")
-    request = read_request(path, state)
     refuse_code(request.spec, no_code=no_code)
     manifest = newest_of(request)
     if manifest is None:
@@ -145,6 +152,18 @@ def bisect(
         progress.end()
 
 
+def _check_named(request: Request, name: str) -> str | None:
+    """Return the collection of violations of the check with this name or title; None if there is none. Raises UsageError for a check that has no violating rows."""
+    named = {check.title: key for key, check in request.spec.checks.items()} | {key: key for key in request.spec.checks}
+    found = named.get(name)
+    if found is not None and request.spec.checks[found].measures:
+        raise UsageError(
+            f"the check '{name}' compares each commit with the one before: it has no rows to search for",
+            hint="`dd checks` shows its verdict, and the runs' summaries have the earlier ones",
+        )
+    return found
+
+
 def _bisect(
     inputs: Inputs, query: str, good: str | None, bad: str | None, between: tuple[str, str] | None, progress: Progress
 ) -> Bisection:
@@ -160,7 +179,7 @@ def _bisect(
         at=format_time((at,), inputs.kinds),
         before=search.rows(at - 1),
         now=search.rows(at),
-        run=_run_of(read_runs(inputs.request.state), at, inputs),
+        run=_run_of(read_runs(inputs.request.state), at, inputs, by_rows=bool(culprits)),
         culprits=culprits,
         without=without,
         holds_again=None if again is None else format_time((again,), inputs.kinds),
@@ -168,8 +187,16 @@ def _bisect(
     )
 
 
-def _run_of(runs: Sequence[RunRecord], at: int, inputs: Inputs) -> RunRecord | None:
-    """Return the first run that closed a time; None if its record is gone, or may be."""
+def _run_of(runs: Sequence[RunRecord], at: int, inputs: Inputs, *, by_rows: bool) -> RunRecord | None:
+    """Return the first run that closed a time; None if its record is gone, or may be.
+
+    Where no rows of that time are the cause, a run that corrected outputs there comes first: at the frontier, which it did not close.
+    """
+    for run in () if by_rows else runs:
+        upper = run.summary.get("upper")
+        corrected = any(run.summary.get(part) for part in ("rebuilt", "replaced", "withdrawn"))
+        if corrected and upper is not None and parse_time(str(upper), inputs.time, "upper", "log's")[0] == at:
+            return run
     for run in runs:
         upper, lower_bound = run.summary.get("upper"), run.summary.get("lower")
         if upper is None:

@@ -139,9 +139,30 @@ def test_an_edit_of_the_file_is_no_fault_of_the_rows(simple):
     assert simple("run", "p.yaml", "-q", "--apply").code == 0
     simple.write("in/3.csv", "id,amount,time,diff\n7,7,3,1\n")
     assert simple("run", "p.yaml", "-q").code == 0
-    result = simple("bisect", "p.yaml", "select count(*) from c", "--good", "> 2", "--between", "2", "3")
-    assert result.code in (0, 1)
-    assert "internal" not in result.err
+    result = simple("bisect", "p.yaml", "select count(*) as n from c", "--good", "> 4")
+    lines = result.out.splitlines()
+    assert lines[0] == "fails at 3: 3; before: 6  (good: n > 4)"
+    assert "edited" in lines[1]
+    assert not any("without" in line for line in lines)
+
+
+def test_a_check_is_asked_by_its_name(simple):
+    """When it got its first violation, and by which row; its condition is its own."""
+    check = "checks:\n  - row: amount < 5500\n    of: c\n    name: not too much\n    otherwise: warn\n"
+    simple.write("p.yaml", SIMPLE + check)
+    assert simple("reset", "p.yaml", "--outputs", "--yes").code == 0
+    assert simple("run", "p.yaml", "-q").code == 0
+    result = simple("bisect", "p.yaml", "not too much")
+    lines = result.out.splitlines()
+    assert (result.code, lines[0].split(":")[0]) == (0, "fails at 2"), result.err
+    assert "o: in/2.csv, line 4" in lines
+    both = simple("bisect", "p.yaml", "not too much", "--good", "> 1")
+    assert (both.code, "which has a condition of its own" in both.err) == (2, True)
+    simple.write(
+        "p.yaml", SIMPLE + "checks:\n  - change: {rows: [-10%, +50%]}\n    of: c\n    name: size\n    otherwise: warn\n"
+    )
+    size = simple("bisect", "p.yaml", "size")
+    assert (size.code, "it has no rows to search for" in size.err) == (2, True)
 
 
 def test_a_replaced_file_is_named_and_not_taken_for_an_edit(shop):
