@@ -12,6 +12,7 @@
 * rebuild: the parts of a state that are built anew, and the frontier as of which they are
 * rebuild_outputs: the differences that outputs and side logs get
 * rebuild_sources: the sources of a rebuild: rows before the frontier, kept contents, earlier contents of outputs
+* replacement: files that come again, or are withdrawn, by the state's copies of them
 * requested_changes: the changes that a request makes, and the refusals before anything is built anew
 * run: one run: it looks whether anything is new, takes that in and records it
 * run_plan: the plan of a run: the one that an earlier run kept, or a new one

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.driver.prepare import prepare, with_amended_files
+from ddcli.driver.replacement import CopyDirectory, open_replacements, with_copies
 from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
 from ddcli.engine.pool import HashCollision
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
-from ddcli.job.clock import time_text
+from ddcli.job.clock import run_time, time_text
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
 from ddcli.job.idle_check import idle_summary, is_changed
@@ -27,9 +28,10 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from ddcli.driver.prepare import Prepared
+    from ddcli.driver.replacement import Replacement
     from ddcli.expressions.types import Schema
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
@@ -55,8 +57,8 @@ def execute(
     for left in reversed(range(ATTEMPTS)):
         opened: dict[str, Reader] = {}
         try:
-            with closing(Placement(request)) as placement:
-                return _attempt(request, manifest, state, placement, secret, opened, found)
+            with closing(Placement(request)) as placement, CopyDirectory() as copies:
+                return _attempt(request, manifest, state, placement, secret, opened, found, copies)
         except HashCollision as collision:
             found = None
             if not left or (manifest is not None and state is None):
@@ -84,6 +86,7 @@ def _attempt(
     secret: bytes | None,
     opened: dict[str, Reader],
     found: dict[str, InputFiles] | None,
+    copies: CopyDirectory,
 ) -> RunSummary:
     """Bring the state to the plan, if that has changed, then take in new rows. The readers are added to `opened`.
 
@@ -91,7 +94,7 @@ def _attempt(
     """
     rebuilt: RunSummary | None = None
     while True:
-        request, ready, planning = _planned(request, manifest, opened, found)
+        request, ready, planning, replacements = _planned(request, manifest, opened, found, copies)
         if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
             break
         after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
@@ -102,7 +105,7 @@ def _attempt(
             if named:  # that is done even if a new file is refused
                 request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
         manifest, request, found = after, _after_rebuild(request), None
-    summary = _take_in(request, manifest, state, ready, planning, placement, secret)
+    summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements)
     if rebuilt is None:
         return summary
     return _joined(rebuilt, summary) if summary.changed else rebuilt
@@ -113,24 +116,34 @@ def _planned(
     manifest: Manifest | None,
     opened: dict[str, Reader],
     found: dict[str, InputFiles] | None,
-) -> tuple[Request, Prepared, RunPlan]:
-    """Return the request, which withdraws files that others replace, its inputs, and the plan."""
+    copies: CopyDirectory,
+) -> tuple[Request, Prepared, RunPlan, dict[str, Replacement]]:
+    """Return the request, which withdraws files that others replace, its inputs, the plan, and the replacements that the run takes in as differences."""
     request.progress.begin("looking at the inputs")
     most = rows_held(request.resources.memory)
     request, found = with_replaced_files(request, manifest, found)
     ready = prepare(request, manifest, most, found=found)
     if amended := with_amended_files(request, manifest, ready):
         request, ready = amended, prepare(amended, manifest, most)
+    planning = RunPlan(request, manifest, ready.bound)
+    replacements: dict[str, Replacement] | None = {}
+    if manifest is not None and request.decided.withdrawn:
+        by_copies = with_copies(request, manifest, ready, planning.graph, copies.path)
+        if by_copies is not request:
+            again = prepare(by_copies, manifest, most)
+            replacements = open_replacements(by_copies, manifest, again, most)
+            if replacements is not None:
+                request, ready = by_copies, again
+                planning = RunPlan(request, manifest, ready.bound)
     opened |= ready.readers
     for reader in ready.readers.values():
         if isinstance(reader, LogReader):
             reader.read_ahead()
-    planning = RunPlan(request, manifest, ready.bound)
     _ = planning.graph  # an error of the plan comes before all others
     planning.check_work()
     if request.kept is None or request.kept.spec is None:  # a kept plan calls no function
         load_functions(request.spec)  # one that can't be loaded ends the run before anything is done
-    return request, ready, planning
+    return request, ready, planning, replacements or {}
 
 
 def _take_in(
@@ -141,12 +154,13 @@ def _take_in(
     planning: RunPlan,
     placement: Placement,
     secret: bytes | None,
+    replacements: dict[str, Replacement],
 ) -> RunSummary:
     """Take in new rows, if there are any, by the plan that made the state."""
     if manifest is not None:
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
-        if not request.decided.closes:
+        if not request.decided.closes and not replacements:
             return idle_summary(request, manifest)
     readers, time = ready.readers, ready.bound.time
     for name, scan in planning.graph.scans().items():
@@ -154,6 +168,8 @@ def _take_in(
             reader.expect(tuple(scan.schema))
     refuse_ahead(request, ready.found, readers)
     seen = largest_seen(manifest, readers)
+    if replacements:
+        seen = (run_time(request.clock, manifest),)
     upper = find_upper(request, time, ready.found, manifest, seen)
     if upper is None or (manifest is not None and upper == Frontier(manifest.upper)):
         if manifest is None:
@@ -163,7 +179,13 @@ def _take_in(
         if upper is None:
             return idle_summary(request, manifest)
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
-    return SingleRun(request, manifest, state, planning, placement, time, secret, readers, seen, upper).run()
+    run = SingleRun(request, manifest, state, planning, placement, time, secret, readers, seen, upper, replacements)
+    summary = run.run()
+    if manifest is None or not replacements:
+        return summary
+    left = {name: frozenset(file.key for file in each.after.listing.to_read) for name, each in replacements.items()}
+    withdrawn, replaced = _corrections(request, manifest, left)
+    return replace(summary, withdrawn=withdrawn, replaced=replaced)
 
 
 def _rebuild(
@@ -175,11 +197,7 @@ def _rebuild(
     rebuilt, wrote, counts, spark, verdicts, left = rebuild(request, manifest, state, planning, time, placement)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
-    withdrawn, replaced = dict[str, list[str]](), dict[str, list[str]]()
-    for name, keys in request.decided.withdrawn.items():
-        for named, chosen in ((withdrawn, keys - left[name]), (replaced, keys & left[name])):
-            if paths := _paths(manifest, name, chosen):
-                named[name] = paths
+    withdrawn, replaced = _corrections(request, manifest, left)
     return rebuilt, RunSummary(
         request.spec.name.value,
         lower,
@@ -220,6 +238,18 @@ def _joined(rebuilt: RunSummary, summary: RunSummary) -> RunSummary:
         spark=rebuilt.spark.and_then(summary.spark) if rebuilt.spark else summary.spark,
         counts=counts,
     )
+
+
+def _corrections(
+    request: Request, manifest: Manifest, left: Mapping[str, frozenset[str]]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the files that were withdrawn, and those that were replaced, by input, as a summary has them; `left` are the files that are there now."""
+    withdrawn, replaced = dict[str, list[str]](), dict[str, list[str]]()
+    for name, keys in request.decided.withdrawn.items():
+        for named, chosen in ((withdrawn, keys - left[name]), (replaced, keys & left[name])):
+            if paths := _paths(manifest, name, chosen):
+                named[name] = paths
+    return withdrawn, replaced
 
 
 def _paths(manifest: Manifest, name: str, keys: Collection[str]) -> list[str]:

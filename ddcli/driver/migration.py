@@ -22,6 +22,7 @@ from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.rebuild import Rebuild
 from ddcli.driver.rebuild_outputs import correct_side_logs, corrected_outputs, name_ending, retire_rewritten
 from ddcli.driver.rebuild_sources import readers_of, sources_of, with_corrections
+from ddcli.driver.replacement import with_whole_ledgers
 from ddcli.driver.requested_changes import (
     find_changes,
     refuse_later_imports,
@@ -211,6 +212,7 @@ class _Migration(DataflowRun):
         else:
             retire_rewritten(rebuild, transaction)
             correct_side_logs(rebuild, readers, transaction, errors, called, anew=not self._known)
+        inputs = with_whole_ledgers(rebuild.request, transaction, inputs, rebuild.manifest, readers)
         seen = self._seen(readers)
         return replace(
             rebuild.manifest,

@@ -11,6 +11,7 @@ from ddcli.dataclass import dataclass
 from ddcli.driver.dataflow_run import DataflowRun, StepInput
 from ddcli.driver.meter import ProgressMeter, widths_of
 from ddcli.driver.prepare import horizons_of, input_horizons
+from ddcli.driver.replacement import with_ledgers
 from ddcli.driver.step import pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Layout
@@ -27,6 +28,7 @@ from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import put_aside
 from ddcli.sources.arrangement_input import imported
+from ddcli.sources.slices import InputSlice
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
@@ -38,11 +40,12 @@ from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import polars as pl
 
     from ddcli.driver.dataflow_run import StepResult
+    from ddcli.driver.replacement import Replacement
     from ddcli.engine.scope import Scope
     from ddcli.engine.times import Time
     from ddcli.job.sizes import Sizes
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
     from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Feed
     from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.log.pieces import ConsumedRange
     from ddcli.store.state.entries import Times
@@ -71,7 +75,11 @@ class SingleRun(DataflowRun):
     readers: dict[str, Reader]
     seen: Time | None
     upper: Frontier
+    replacements: Mapping[str, Replacement] = field(default_factory=dict)
+    """The files that replace others, or are withdrawn, by input."""
     _taken: dict[str, ConsumedRange] = field(default_factory=dict)
+    _sources: dict[str, Feed] = field(default_factory=dict)
+    """The updates that were taken, with the differences that replaced files make."""
     _meter: ProgressMeter | None = None
     _held: OpenBatches | None = None
     """The batches that the last round of a watch left open."""
@@ -131,18 +139,18 @@ class SingleRun(DataflowRun):
             self.graph,
             self.readers,
             # Tasks report the rows that they read themselves.
-            self._taken if spread else self._meter.watched(self._taken, self.readers),
+            self._sources if spread else self._meter.watched(self._sources, self.readers),
             cut,
             spread,
             pools,
             traces,
             interval,
             self.before,
-            streams=not spread and cut.streams(sum(given.rows for given in self._taken.values())),
+            streams=not spread and cut.streams(sum(given.rows for given in self._sources.values())),
             combines=spread or cut.room is not None,
             bundled=True,
             often=held is not None,
-            widths=widths_of(self._taken, self.readers) if spread else None,
+            widths=widths_of(self._sources, self.readers) if spread else None,
         )
 
     def collector(self, errors: ErrorLog) -> Callable[..., None]:
@@ -192,6 +200,7 @@ class SingleRun(DataflowRun):
         columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
         taken = {name: reader.take(columns[name], before, upper) for name, reader in self.readers.items()}
         rows = sum(taken[name].rows for name in scans)
+        rows += sum(each.taken((), upper).rows for name, each in self.replacements.items() if name in scans)
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
         cut, spread = self.placement.cut(self.graph, len(self.time), rows, kept)
@@ -200,20 +209,24 @@ class SingleRun(DataflowRun):
             most = rows_together(rows, width, cut, apart=reader.seeks)
             if most is not None:
                 taken[name] = reader.take(columns[name], before, upper, most)
-        self._taken = taken
+        self._taken, self._sources = taken, {**taken}
+        for name, replacement in self.replacements.items():
+            own, more = taken[name], replacement.taken(columns[name], upper, cut.most)
+            self._sources[name] = InputSlice([*own.slices, *more.slices], own.rows + more.rows)
         return cut, spread
 
     def _read(self, facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
         taken = self._taken
+        replaced = {name: each.after.listing.to_read for name, each in self.replacements.items()}
         return {
             name: InputSummary(
-                taken[name].rows,
-                len(reader.listing.to_read),
+                self._sources[name].rows,
+                len(reader.listing.to_read) + len(replaced.get(name, ())),
                 sum(not file.done for file in taken[name].files),
                 taken[name].late,
                 str(late_directory(self.request, name)) if taken[name].put_aside else None,
                 *(facts[name].negatives() if name in facts else (0, None)),
-                bytes=sum(file.size for file in reader.listing.to_read),
+                bytes=sum(file.size for file in (*reader.listing.to_read, *replaced.get(name, ()))),
                 unparsed=sum(each.numbers.len() for _, each in taken[name].unparsed),
                 unparsed_in=str(unparsed_below(error_directory(self.request), name)) if taken[name].unparsed else None,
                 passed={str(reader.listing.root / one.path): one.why for one in reader.listing.passed},
@@ -227,6 +240,7 @@ class SingleRun(DataflowRun):
         times, called = self.upper.elements, again(writer.reopenings)
         errors.write(transaction, error_directory(self.request), (self.before, times), called)
         put_aside(self.request, transaction, self._taken, self.time, (self.before, times), called)
+        inputs = {name: self._entry(name, reader, times) for name, reader in self.readers.items()}
         return Manifest(
             name=self.request.spec.name.value,
             upper=times,
@@ -234,14 +248,7 @@ class SingleRun(DataflowRun):
             plan=self.graph.fingerprint,
             engine=__version__,
             file=relative_file(self.request.state, self.request.spec.path),
-            inputs={
-                name: InputEntry(
-                    times,
-                    with_archive_paths(self.request.spec.inputs[name], self.request.base, self._taken[name].files),
-                    reader.kept(),
-                )
-                for name, reader in self.readers.items()
-            },
+            inputs=with_ledgers(self.request, transaction, inputs, self.manifest, self.readers, self.replacements),
             arrangements=given.traces.entries(self.upper),
             outputs={name: self._output(name, writer) for name in writer.layouts},
             exports=self.graph.exports,
@@ -254,6 +261,15 @@ class SingleRun(DataflowRun):
                 **self._horizons(),
                 **self._clock(given.traces),
             },
+        )
+
+    def _entry(self, name: str, reader: Reader, times: Times) -> InputEntry:
+        """Return an input as the next manifest has it, without its ledger."""
+        files = self._taken[name].files
+        if name in self.replacements:
+            files = tuple(sorted((*files, *self.replacements[name].files(times)), key=lambda file: file.path))
+        return InputEntry(
+            times, with_archive_paths(self.request.spec.inputs[name], self.request.base, files), reader.kept()
         )
 
     def _output(self, name: str, writer: OutputWriter) -> OutputEntry:

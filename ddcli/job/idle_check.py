@@ -35,7 +35,7 @@ def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
     if (
         request.decided.refresh is not None
         or request.decided.rewrite
-        or request.decided.withdrawn
+        or (request.decided.withdrawn and not request.decided.copies)
         or request.decided.reopened is not None
     ):
         return True

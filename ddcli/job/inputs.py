@@ -37,6 +37,8 @@ class InputFiles:
     progress: Frontier | None
     listing: Listing
     shared: Shared | None = None
+    replacing: Listing | None = None
+    """The files that replace others of their names, where the state has copies of these: a run takes in the difference."""
 
     def past(self) -> InputFiles:
         """Return the files that were taken in already."""
@@ -133,12 +135,16 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             listing = listing.anew()
         if request.decided.forgetting is not None:
             listing = listing.archived_as_now()
-        if request.decided.withdrawn or request.decided.reopened is not None:
+        joint = bool(request.decided.copies) and request.decided.closes
+        if (request.decided.withdrawn and not joint) or request.decided.reopened is not None:
             left = {file.path for file in listing.new if file.path not in named}
             listing = listing.without(left, consumed)
+        replacing = None
+        if name in request.decided.copies:
+            listing, replacing = listing.apart(named, consumed)
         if request.ready is not None:
             listing = listing.only(request.ready)
-        found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
+        found[name] = InputFiles(None if progress is None else Frontier(progress), listing, replacing=replacing)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
 
@@ -148,7 +154,8 @@ def with_replaced_files(
 ) -> tuple[Request, dict[str, InputFiles] | None]:
     """Return the request that replaces the rows of files that have changed, where inputs ask for that, and the inputs, None where they are to be found again.
 
-    The files are withdrawn and taken in again in one commit, which keeps the places that they have in the order of arrival.
+    The files are withdrawn and taken in again in one commit, which keeps the places that they have in the order of arrival: by the state's copies of
+    them (see `driver.replacement`), else by reading their inputs again (see `driver.migration`).
     """
     if manifest is None or not any(given.changed == "replace" for given in request.spec.inputs.values()):
         return request, found

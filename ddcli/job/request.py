@@ -51,6 +51,8 @@ class Decisions:
     """The outputs to write from the beginning, in place of the files that they have."""
     withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The files that are to be withdrawn, by input, under their names in the state."""
+    copies: Mapping[str, Path] = field(default_factory=dict)
+    """The directories that have the withdrawn files as they were taken in, by input: then a run takes in the difference to these. Empty: the inputs are read again."""
     reopened: Frontier | None = None
     """The frontier to which the state is taken back."""
     forgetting: ErasureRequest | None = None

@@ -14,6 +14,7 @@ import polars as pl
 from ddcli.dataclass import frozen
 from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import encode
+from ddcli.engine.rounds import times_of
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import reading
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.pool import Pool
-    from ddcli.engine.times import Frontier
+    from ddcli.engine.times import Frontier, Time
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.state.entries import FileEntry
 
@@ -68,6 +69,24 @@ class Settled:
 
     def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         return as_of(self.part.matrix(layout, pool), self.frontier, self.nt)
+
+    updates = matrix
+
+
+@frozen
+class Corrected:
+    """The updates of a file that was replaced, or that replaces it: inserted or, with the `sign` -1, taken back, at one time or after it."""
+
+    part: Slice
+    time: Time
+    sign: int
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        found = self.part.matrix(layout, pool).copy()
+        times = times_of(found, len(self.time))
+        np.maximum(times, np.array(self.time, np.int64), out=times)
+        found[:, -1] *= self.sign
+        return found
 
     updates = matrix
 

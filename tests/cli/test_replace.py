@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections import Counter
 
 import polars as pl
@@ -23,6 +24,14 @@ clock: event
 inputs:
   a: {{path: in/, format: {format}, changed: replace, columns: {{k: int64, v: string, time: int64}}}}
 outputs: {{a: out/}}
+"""
+SUMS = """\
+name: p
+inputs:
+  a: {path: in/, format: append, changed: replace, columns: {k: int64, v: int64}}
+collections:
+  sums: {from: a, apply: [{reduce: {by: [k], s: sum(v)}}]}
+outputs: {sums: out/}
 """
 APPEND, UPSERT, SNAPSHOTS = "append", "upsert, key: [k]", "snapshots"
 
@@ -133,6 +142,95 @@ def test_a_pipeline_that_changed_with_a_file_of_its_input(days):
     ran(days, "run", "--full-refresh", "all")
     assert (1, "b") not in contents(days.folder / "out")
     assert contents(days.folder / "out") == contents(days.folder / "more")
+
+
+@pytest.fixture
+def sums(shop):
+    """Return a folder with three files that were read, and a sum of their rows."""
+    shop.write("p.yaml", SUMS)
+    for day in range(3):
+        shop.write(f"in/{day}.csv", csv([(day, at) for at in range(10)]))
+    ran(shop, "run", "--now", "2020-01-01")
+    return shop
+
+
+def read(shop, *arguments):
+    """Return the summary of a run, and how many rows it has read."""
+    summary = json.loads(ran(shop, *arguments, "-o", "json").out)
+    return summary, summary["inputs"].get("a", {}).get("rows")
+
+
+def test_a_file_that_comes_again_costs_its_rows_alone(sums):
+    sums.write("in/1.csv", csv([(1, at) for at in range(11)]))
+    sums.write("in/3.csv", csv([(3, 7)]))
+    summary, rows = read(sums, "run")
+    assert rows == 10 + 11 + 1
+    assert (summary["replaced"], summary["withdrawn"]) == ({"a": ["1.csv"]}, {})
+    assert contents(sums.folder / "out") == {(0, 45): 1, (1, 55): 1, (2, 45): 1, (3, 7): 1}
+    log = read_log(sums.folder / "out")
+    last = log.filter(pl.col("time") == log["time"].max())
+    assert sorted(last.select("k", "s", "diff").iter_rows()) == [(1, 45, -1), (1, 55, 1), (3, 7, 1)]
+    summary, rows = read(sums, "retract", "in/0.csv")
+    assert (rows, summary["withdrawn"]) == (10, {"a": ["0.csv"]})
+    (sums.folder / "in/2.csv").unlink()
+    summary, rows = read(sums, "retract", "--missing")
+    assert (rows, summary["withdrawn"]) == (10, {"a": ["2.csv"]})
+    assert contents(sums.folder / "out") == {(1, 55): 1, (3, 7): 1}
+
+
+def test_a_state_without_copies_reads_the_input_again_once(sums):
+    sums.write("p.yaml", SUMS.replace("changed: replace, ", ""))
+    sums.write("in/3.csv", csv([(3, 7)]))
+    ran(sums, "run")
+    assert not [*sums.folder.glob(".dd/p/ledger/*")]
+    sums.write("p.yaml", SUMS)
+    sums.write("in/1.csv", csv([(1, 1)]))
+    summary, rows = read(sums, "run")
+    assert (rows, summary["rebuilt"]["sums"]["rows"]) == (None, 2)
+    sums.write("in/1.csv", csv([(1, 2)]))
+    assert read(sums, "run")[1] == 2
+    assert contents(sums.folder / "out") == {(0, 45): 1, (1, 2): 1, (2, 45): 1, (3, 7): 1}
+
+
+def test_rows_that_are_forgotten_are_in_no_copy(sums):
+    sums.write("in/1.csv", csv([(1, at) for at in range(10)] + [(1, 123456789)]))
+    ran(sums, "run")
+    assert "123456789" in str(copies(sums))
+    sums.write("in/1.csv", csv([(1, at) for at in range(10)]))
+    ran(sums, "forget", "--where", "v = 123456789")
+    assert "123456789" not in str(copies(sums))
+    # A file that still has forgotten rows has no copy.
+    ran(sums, "forget", "--where", "v = 9")
+    assert "in/2.csv" in sums("forget", "p.yaml", "--where", "v = 9").err
+    assert copies(sums) == {}
+    sums.write("in/2.csv", csv([(2, at) for at in range(9)]))
+    for day in (0, 1):
+        sums.write(f"in/{day}.csv", csv([(day, at) for at in range(9)]))
+    ran(sums, "run")
+    assert contents(sums.folder / "out") == {(day, 36): 1 for day in range(3)}
+    assert len(copies(sums)) == 3
+
+
+def copies(shop):
+    """Return the copies of files in the state."""
+    found = {}
+    for path in sorted(shop.folder.glob(".dd/p/ledger/*.parquet")):
+        for row in pl.read_parquet(path).iter_rows(named=True):
+            found[row["path"]] = row["content"]
+    return found
+
+
+def test_a_copy_of_a_state_has_the_copies_of_files(sums):
+    result = sums("state", "export", "p.yaml", ".dd/q")
+    assert result.code == 0, result.err
+    sums.write("in/1.csv", csv([(1, 1)]))
+    shutil.rmtree(sums.folder / ".dd/p")
+    (sums.folder / ".dd/q").rename(sums.folder / ".dd/p")
+    assert sums("state", "verify", "p.yaml").code == 0
+    assert read(sums, "run")[1] == 11
+    damaged = next(iter(sums.folder.glob(".dd/p/ledger/*.parquet")))
+    damaged.write_bytes(damaged.read_bytes()[:-20] + bytes(20))
+    assert damaged.name in sums("state", "verify", "p.yaml").err
 
 
 def test_consumed_files_are_not_replaced(shop):

@@ -20,6 +20,7 @@ from ddcli.driver.run import run
 from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, UsageError
 from ddcli.job.sizes import BASE
 from ddcli.runtime.placement import Placement
+from ddcli.sources.change_log import read_log
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import SETTINGS, ObjectPath
@@ -389,3 +390,26 @@ def test_other_schemes_are_refused(tmp_path, bucket):
     path.write_text(path.read_text().replace("s3://", "ftp://"))
     with pytest.raises(UsageError, match=r"'ftp://.*' is not a path of an object store"):
         run(path)
+
+
+def test_an_object_that_comes_again_costs_its_rows_alone(tmp_path, bucket):
+    """The state, with its copies of objects, is in the store, too."""
+    text = """\
+state: {bucket}/state/
+inputs: {{a: {{path: {bucket}/in/, format: append, changed: replace, columns: {{k: int64, v: int64}}}}}}
+collections: {{sums: {{from: a, apply: [{{reduce: {{by: [k], s: sum(v)}}}}]}}}}
+outputs: {{sums: {bucket}/out/}}
+"""
+    path = tmp_path / "p.yaml"
+    path.write_text(text.format(bucket=bucket))
+    for day in range(3):
+        (bucket / f"in/{day}.csv").put(f"k,v\n{day},1\n{day},2\n".encode())
+    run(path)
+    (bucket / "in/1.csv").put(b"k,v\n1,5\n")
+    (bucket / "in/3.csv").put(b"k,v\n3,7\n")
+    made = run(path)
+    assert (made.inputs["a"].rows, made.replaced) == (4, {"a": ["1.csv"]})
+    assert run(path, withdraw=[bucket / "in/0.csv"]).inputs["a"].rows == 2
+    found = read_log(str(bucket / "out"), as_of="latest")
+    assert sorted(found.select("k", "s", "diff").iter_rows()) == [(1, 5, 1), (2, 3, 1), (3, 7, 1)]
+    assert not [*verify_state(bucket / "state", read_newest(bucket / "state"))]

@@ -9,6 +9,7 @@
 * entries: the entries of a manifest: inputs, arrangements, outputs, and their files
 * export: a copy of a state, made while runs go on
 * holds: the claims of readers in other pipelines
+* ledger: copies of the files of inputs, for files that come again
 * locked_directory: a directory under its lock, and the removal of files that no manifest names
 * manifest: all that a state consists of
 * names: the names that a state's files may have

@@ -45,6 +45,8 @@ LOGS = "logs"
 """The directory of a state in which the logs of outputs are that name no place of their own, one of each."""
 PAGE = 1000
 """Objects that a store lists with a request."""
+LEDGER = "ledger"
+"""The directory of a state with the ledgers of its inputs (see `ledger`)."""
 UPDATES = "updates-"
 """The prefix of an output log's files."""
 
@@ -66,10 +68,28 @@ def own_path(directory: Path, arrangement: str, shard: int, file: FileEntry) -> 
     return directory / f"arrangements/{arrangement}/{shard}/{file.name}"
 
 
+def ledger_path(directory: Path, file: FileEntry) -> Path:
+    """Return the path of a file of a ledger."""
+    return directory / LEDGER / file.name
+
+
 def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
     """Yield every batch that a manifest names, with its path; those of a bundle have one."""
     for name, shard, file in batches_of(manifest):
         yield batch_path(directory, name, shard, file), file
+
+
+def state_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
+    """Yield every batch and every file of a ledger that a manifest names, with its path."""
+    yield from batch_files(directory, manifest)
+    for file in ledger_files(manifest):
+        yield ledger_path(directory, file), file
+
+
+def ledger_files(manifest: Manifest) -> Iterator[FileEntry]:
+    """Yield every file of the ledgers of a manifest's inputs."""
+    for given in manifest.inputs.values():
+        yield from given.ledger
 
 
 def batches_of(manifest: Manifest) -> Iterator[tuple[str, int, FileEntry]]:
@@ -91,6 +111,8 @@ def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
                     for file in files
                     if file.name not in kept and not file.bundle
                 )
+    named = {file.name for file in ledger_files(now)}
+    yield from (ledger_path(directory, file) for file in ledger_files(before) if file.name not in named)
     for name in before.bundles.keys() - now.bundles.keys():
         yield directory / BUNDLES / name
     for name in {*before.segments()} - {*now.segments()}:
@@ -105,7 +127,7 @@ def left_by_attempts(
     All have the commit's number in their names. In an object store such names follow each other, so that a request finds those of a directory.
     """
     number = f"{manifest.number:09d}-"
-    kept = {path for path, _ in batch_files(directory, manifest)} | {
+    kept = {path for path, _ in state_files(directory, manifest)} | {
         directory / SEGMENTS / name for name in manifest.segments()
     }
     places = [directory / BUNDLES, directory / SEGMENTS, *{path.parent for path in made if BATCH.fullmatch(path.name)}]
@@ -147,11 +169,11 @@ def remove_unnamed(
     kept = [read_manifest(manifest_path(directory, each)) for each in older if each in held]
     if manifest is not None:
         kept.append(manifest)
-    named = {path for each in kept for path, _ in batch_files(directory, each)}
+    named = {path for each in kept for path, _ in state_files(directory, each)}
     arrangements = _directories_in(directory)
     batches = _batches_in(directory, [shard for found in arrangements.values() for shard in found])
-    bundles = ours(directory / BUNDLES, BUNDLE, WAITING)
-    side_by_side(files.remove, [path for path in (*batches, *bundles) if path not in named])
+    others = [*ours(directory / BUNDLES, BUNDLE, WAITING), *ours(directory / LEDGER, BATCH, WAITING)]
+    side_by_side(files.remove, [path for path in (*batches, *others) if path not in named])
     full = {path.parent for path in named}
     for arrangement, found in arrangements.items():
         for shard in found:

@@ -167,11 +167,14 @@ class InputFile:
 
 @frozen
 class InputEntry:
-    """An input: the rows before `upper` of these files are in the state. `schema` belongs to the log's reader; it has the columns at least."""
+    """An input: the rows before `upper` of these files are in the state. `schema` belongs to the log's reader; it has the columns at least.
+    `ledger` are the files with copies of those, oldest first (see `ledger`).
+    """
 
     upper: Times
     files: Sequence[InputFile]
     schema: dict[str, Any]
+    ledger: tuple[FileEntry, ...] = ()
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
@@ -188,7 +191,8 @@ class InputEntry:
             text_of(schema["identity"])
             mandatory(times(schema["begin"]))
             count_of(schema.get("built", 0)), text_of(schema.get("mark", ""))
-        return cls(mandatory(times(tree["upper"])), files, schema)
+        ledger = tuple(_copies_from(*row) for row in tree.get("ledger", ()))
+        return cls(mandatory(times(tree["upper"])), files, schema, ledger)
 
     @property
     def is_imported(self) -> bool:
@@ -212,7 +216,13 @@ class InputEntry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest holds of it."""
-        return {"upper": self.upper, "schema": self.schema, **register_of(InputFile, self.files).to_json()}
+        plain: dict[str, Any] = {"upper": self.upper, "schema": self.schema}
+        plain |= (
+            {"ledger": [(each.name, each.rows, each.size, each.checksum, each.footer) for each in self.ledger]}
+            if self.ledger
+            else {}
+        )
+        return plain | register_of(InputFile, self.files).to_json()
 
 
 @frozen
@@ -318,6 +328,12 @@ def mandatory(frontier: Times | None) -> Times:
     if frontier is None:
         raise ValueError("no frontier")
     return frontier
+
+
+def _copies_from(name: Any, rows: Any, size: Any, checksum: Any, footer: Any) -> FileEntry:
+    """Return a file of a ledger from its row in a manifest."""
+    named(BATCH, name), count_of(rows), count_of(size), named(CHECKSUM, checksum), named(CHECKSUM, footer)
+    return FileEntry(name, rows, size, checksum, None, (), footer=footer)
 
 
 def register_of(kind: type[T], files: Sequence[T]) -> Register[T]:

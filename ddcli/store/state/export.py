@@ -12,7 +12,7 @@ from ddcli.store.files.gate import Files, temporary
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import locate, relative
 from ddcli.store.state.bundles import alone
-from ddcli.store.state.contents import batch_directory, batch_path, batches_of
+from ddcli.store.state.contents import batch_directory, batch_path, batches_of, ledger_files, ledger_path
 from ddcli.store.state.entries import Size
 from ddcli.store.state.manifest import Manifest, manifest_path
 from ddcli.store.state.outputs import output_paths
@@ -91,6 +91,11 @@ class _Copy:
             named[place] = entry
             if self._there.get(place) != entry:
                 self._write(place, entry, read_checked(batch_path(self._directory, name, shard, file), file))
+        for file in ledger_files(manifest):
+            place = ledger_path(self._target, file)
+            named[place] = file
+            if self._there.get(place) != file:
+                self._write(place, file, read_checked(ledger_path(self._directory, file), file))
         for place in self._there.keys() - named.keys():
             self._files.remove(place)
         for folder in sorted({place.parent for place in named}):

@@ -11,7 +11,7 @@ from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.bundles import BUNDLES
 from ddcli.store.state.consumers import CONSUMERS
-from ddcli.store.state.contents import LOGS, SPILL, TABLES_OUT
+from ddcli.store.state.contents import LEDGER, LOGS, SPILL, TABLES_OUT
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.names import (
     ARRANGEMENT,
@@ -52,6 +52,7 @@ STATE: Layout = [
     (_either("manifest"), [(_either(MANIFEST, HALF_MANIFEST), None)]),
     (_either(SEGMENTS), [(_either(SEGMENT, WAITING), None)]),
     (_either("arrangements"), [(ARRANGEMENT, [(SHARD, [(_either(BATCH, WAITING), None)])])]),
+    (_either(LEDGER), [(_either(BATCH, WAITING), None)]),
     (_either(BUNDLES), [(_either(BUNDLE, WAITING), None)]),
     (_either("holds"), [(_either(LOCK, HOLD, HALF_HOLD), None)]),
     (_either(CONSUMERS), [(_either(LOCK, OF_CONSUMER, HALF_CONSUMER), None)]),

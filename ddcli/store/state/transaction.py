@@ -22,11 +22,13 @@ from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.bundles import BUNDLES, FULL, Bundle, alone, fits, footprint, inside, worn
 from ddcli.store.state.contents import (
+    LEDGER,
     batch_directory,
     batch_path,
     batches_of,
     publish,
 )
+from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.locked_directory import try_to
 from ddcli.store.state.manifest import Manifest, manifest_path, remember
 from ddcli.store.state.register import SEGMENTS
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ddcli.store.state.batch_lists import BatchList
-    from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.locked_directory import LockedDirectory
 
 COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
@@ -106,6 +107,12 @@ class Transaction:
                 return name, Written(size, checksum(data))
         path = batch_directory(self.state.directory, arrangement, shard) / name
         return name, self._add_named(path, data)
+
+    def add_ledger(self, data: bytes | memoryview, rows: int, footer: str) -> FileEntry:
+        """Write a file of an input's ledger, with so many rows and this checksum of its footer; return its entry."""
+        name = self._next(LEDGER, "parquet")
+        written = self._add_named(self.state.directory / LEDGER / name, data)
+        return FileEntry(name, rows, written.size, written.checksum, None, (), footer=footer)
 
     def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
         """Write a batch of a bundle into a file of its own; return its entry. A batch that has its own file stays."""

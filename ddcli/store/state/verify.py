@@ -13,7 +13,7 @@ from ddcli.store.files.access import read_bytes, reading, size_of
 from ddcli.store.files.gate import PENDING, checksum, one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.bundles import members
-from ddcli.store.state.contents import batch_files, unpublished
+from ddcli.store.state.contents import state_files, unpublished
 from ddcli.store.state.manifest import RESTORE, Manifest
 from ddcli.store.state.outputs import output_files
 
@@ -179,7 +179,7 @@ def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
     """
     waiting = {target: source for source, target in unpublished(directory, manifest)}
     entries: dict[Path, list[FileEntry]] = defaultdict(list)
-    for path, entry in (*batch_files(directory, manifest), *output_files(directory, manifest)):
+    for path, entry in (*state_files(directory, manifest), *output_files(directory, manifest)):
         entries[waiting.get(path, path)].append(entry)
     errors: dict[Path, list[StateError]] = {}
 

@@ -137,6 +137,12 @@ class Listing:
             new = tuple(replace(file, at=at) for file in new)
         return replace(self, new=(), waiting=tuple(sorted((*self.waiting, *new), key=lambda file: file.path)))
 
+    def apart(self, paths: Collection[str], before: Iterable[InputFile]) -> tuple[Listing, Listing]:
+        """Return the listing without its new files at these paths, and the listing of these alone, as if they had been taken in with the files that they replace."""
+        chosen = replace(self, new=tuple(file for file in self.new if file.path in paths)).marked(before).new
+        new = tuple(file for file in self.new if file.path not in paths)
+        return replace(self, new=new, amended=self.amended - set(paths)), Listing(self.root, (), chosen, base=self.base)
+
     def whole(self) -> Listing:
         """Return the listing with all files to read."""
         return replace(self, waiting=tuple(self._taken()), done=(), passed=(), amended=frozenset(), grown={})

@@ -1,0 +1,193 @@
+"""Files that come again, or are withdrawn, at the cost of their rows: by the ledger of their input, which has them as they were taken in.
+
+The run that takes in new rows takes back the rows of the copies and inserts those of the files that are there now, in its one commit. Both have the
+time of the run, so that their common rows cancel where they are first consolidated.
+
+That is exact where the records of an input add up: at each time the input then holds what it would hold if the files had always been as they are now, and all
+operators are functions of that. Others are left to `migration`, which reads the input again: an upsert or a snapshot depends on the order of files; a
+standing record of SQL on rows that ever were; rows that can't be read are in a side log. So is a state without copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Self
+
+from ddcli.dataclass import dataclass
+from ddcli.job.clock import run_time
+from ddcli.job.idle_check import is_changed
+from ddcli.job.inputs import InputFiles
+from ddcli.plan.logical import Once
+from ddcli.plan.physical_graph import physical_graph
+from ddcli.sources.readers import in_files, open_logs, refuse_unclean
+from ddcli.sources.slices import Corrected, InputSlice
+from ddcli.store.log.reader import LogReader
+from ddcli.store.state.ledger import identity_of, known_files, next_ledger, restore
+from ddcli.store.tables.listing import Listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ddcli.driver.prepare import Prepared
+    from ddcli.engine.times import Time
+    from ddcli.job.request import Request
+    from ddcli.plan.node import Node
+    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.sources.readers import Reader
+    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
+    from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.transaction import Transaction
+
+
+class CopyDirectory:
+    """A temporary directory for copies of files, which is made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: TemporaryDirectory[str] | None = None
+
+    def path(self) -> Path:
+        """Return the path of the directory."""
+        if self._made is None:
+            self._made = TemporaryDirectory(prefix="dd-")
+        return Path(self._made.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._made is not None:
+            self._made.cleanup()
+
+
+@dataclass
+class Replacement:
+    """Some files of an input as they were taken in, and the files that are in their places now, if there are any."""
+
+    before: LogReader
+    after: LogReader
+    time: Time
+
+    def taken(self, columns: Iterable[str], upper: Times, most: int | None = None) -> InputSlice:
+        """Return the difference that the replacement makes before a frontier, in slices of at most `most` rows."""
+        taken = [
+            (reader.take(columns, None, upper, most), sign) for reader, sign in ((self.before, -1), (self.after, 1))
+        ]
+        slices = [Corrected(part, self.time, sign) for each, sign in taken for part in each.slices]
+        return InputSlice(slices, sum(each.rows for each, _ in taken))
+
+    def files(self, upper: Times) -> tuple[InputFile, ...]:
+        """Return the files that are there now, as the next manifest is to have them."""
+        return self.after.take((), None, upper).files
+
+
+def with_copies(
+    request: Request, manifest: Manifest, ready: Prepared, graph: PhysicalGraph, place: Callable[[], Path]
+) -> Request:
+    """Return the request that replaces the files that it withdraws by the state's copies of them, which are put below `place`; the same one where that can't be done."""
+    decided = request.decided
+    if (
+        not decided.withdrawn
+        or not request.clock.arrival
+        or decided.refreshes_all
+        or decided.forgetting is not None
+        or request.resources.engine == "spark"
+        or request.resources.spark.ready
+        or any(graph.engines.values())
+        or is_changed(request.deciding(withdrawn={}), manifest, graph.fingerprint)
+        or _has_standing_record(graph, decided.withdrawn)
+        or not all(_adds_up(request, name, ready.readers[name]) for name in decided.withdrawn)
+    ):
+        return request
+    copies = {}
+    for name, keys in decided.withdrawn.items():
+        entry = manifest.inputs[name]
+        files = [file for file in entry.files if file.key in keys and not file.withdrawn]
+        if not entry.ledger:
+            return request
+        copies[name] = place() / name
+        if not restore(request.state, entry.ledger, files, copies[name]):
+            return request
+    return request.deciding(copies=copies)
+
+
+def open_replacements(
+    request: Request, manifest: Manifest, ready: Prepared, most: int
+) -> dict[str, Replacement] | None:
+    """Return the replacements of a request with copies; None where rows that can't be read are among theirs."""
+    at = run_time(request.clock, manifest)
+    before, after = dict[str, InputFiles](), dict[str, InputFiles]()
+    for name, root in request.decided.copies.items():
+        keys = request.decided.withdrawn[name]
+        files = (file for file in manifest.inputs[name].files if file.key in keys and not file.withdrawn)
+        # The copies are known by the ledger: in an object store a fingerprint is no digest.
+        before[name] = InputFiles(None, Listing(root, (), tuple(replace(file, fingerprint="") for file in files)))
+        replacing = ready.found[name].replacing
+        assert replacing is not None, "the input has copies"
+        after[name] = InputFiles(None, replacing)
+    refuse_unclean(manifest, after)
+    both = [in_files(open_logs(request, manifest, each, most)) for each in (before, after)]
+    if any(reader.unparsed for readers in both for reader in readers.values()):
+        return None
+    return {name: Replacement(both[0][name], both[1][name], (at,)) for name in before}
+
+
+def _adds_up(request: Request, name: str, reader: Reader) -> bool:
+    return request.spec.inputs[name].changed == "replace" and isinstance(reader, LogReader) and reader.log.adds_up
+
+
+def _has_standing_record(graph: PhysicalGraph, names: Iterable[str]) -> bool:
+    """Return whether a record of the plan depends on whether an input of these ever had one."""
+    standing: dict[str, Node] = {str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, Once)}
+    return not physical_graph(standing).scans().keys().isdisjoint(names)
+
+
+def with_ledgers(
+    request: Request,
+    transaction: Transaction,
+    inputs: Mapping[str, InputEntry],
+    before: Manifest | None,
+    readers: Mapping[str, Reader],
+    replacements: Mapping[str, Replacement],
+) -> dict[str, InputEntry]:
+    """Return the inputs of the next manifest with their ledgers, which get the new files that a run has read."""
+    found = dict(inputs)
+    for name, entry in inputs.items():
+        if _adds_up(request, name, reader := readers[name]):
+            copied = [(file, reader.listing) for file in reader.listing.new]
+            if name in replacements:
+                listing = replacements[name].after.listing
+                copied += [(file, listing) for file in listing.to_read]
+            found[name] = replace(entry, ledger=next_ledger(transaction, _ledger(before, name), entry.files, copied))
+    return found
+
+
+def with_whole_ledgers(
+    request: Request,
+    transaction: Transaction,
+    inputs: Mapping[str, InputEntry],
+    before: Manifest,
+    readers: Mapping[str, Reader],
+) -> dict[str, InputEntry]:
+    """Return the inputs of the next manifest with their ledgers, which get the files that they lack of the inputs that were read from the beginning.
+
+    No file that still holds forgotten rows is in a ledger, and no copy of an input from which rows are forgotten stays.
+    """
+    found, forgetting = dict(inputs), request.decided.forgetting
+    for name, reader in readers.items():
+        if not _adds_up(request, name, reader):
+            continue
+        entry, ledger = inputs[name], _ledger(before, name)
+        if forgetting is not None and name in forgetting.conditions:
+            ledger = ()
+        unclean = forgetting.unclean.get(name, {}) if forgetting is not None else {}
+        known = known_files(request.state, ledger)
+        lacking = (file for file in entry.files if identity_of(file) not in known and file.key not in unclean)
+        copied = [(file, reader.listing) for file in lacking if not file.withdrawn]
+        found[name] = replace(entry, ledger=next_ledger(transaction, ledger, entry.files, copied))
+    return found
+
+
+def _ledger(before: Manifest | None, name: str) -> Sequence[FileEntry]:
+    return before.inputs[name].ledger if before is not None and name in before.inputs else ()

@@ -1,0 +1,203 @@
+"""The ledger of an input: the content of its files as it was taken in, so that a file that comes again costs its own rows.
+
+A ledger is some immutable files of Parquet, oldest first, which the manifest names beside the input's files. A row is a part of a file, with the
+file's identity; the last part of a file that was copied whole, and had not changed by then, is marked. So a copy counts if it has all parts up to
+the marked one: it is the content that the run has read. The footer has all rows but their contents, so that a copy is found without reading those.
+
+A commit merges the newest ledger files into the one that it adds while they are not much larger, so there are few; copies of files that the input
+no longer has go with that. A ledger most of whose rows are such copies is written anew.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.store.files.access import naming
+from ddcli.store.files.gate import checksum
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.log.joint_file import read_footer
+from ddcli.store.parquet.row_groups import footer_in, metadata_of
+from ddcli.store.parquet.thrift import fields
+from ddcli.store.state.contents import ledger_path
+from ddcli.store.state.verify import damaged, read_checked, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.store.state.entries import FileEntry, InputFile
+    from ddcli.store.state.transaction import Transaction
+    from ddcli.store.tables.listing import Listing
+
+    Identity = tuple[str, int, int, str]
+
+PART = 4 << 20
+"""Bytes of a file in one row."""
+FULL = 64 << 20
+"""Bytes of content in one ledger file, before compression."""
+MERGED = 32 << 20
+"""Bytes of ledger files that are merged, at most."""
+INDEX = "dd.ledger"
+"""The key of a footer's metadata that has the rows without their contents."""
+FEW = 64
+"""Rows of a ledger that is not worth to be written anew."""
+IDENTITY = {"path": pl.String, "size": pl.Int64, "mtime_ns": pl.Int64, "fingerprint": pl.String}
+SCHEMA = {**IDENTITY, "part": pl.Int64, "last": pl.Boolean, "content": pl.Binary}
+
+
+def identity_of(file: InputFile) -> Identity:
+    """Return the values by which a ledger knows a file with its content."""
+    return file.path, file.size, file.mtime_ns, file.fingerprint
+
+
+def next_ledger(
+    transaction: Transaction,
+    before: Sequence[FileEntry],
+    files: Iterable[InputFile],
+    new: Iterable[tuple[InputFile, Listing]],
+) -> tuple[FileEntry, ...]:
+    """Return an input's ledger after a commit that leaves it these files: the one `before`, with copies of the `new` ones, each with a listing that has it."""
+    live = {identity_of(file): -(-file.size // PART) or 1 for file in files if not file.withdrawn}
+    new = [(file, listing) for file, listing in new if identity_of(file) in live]
+    rows = sum(entry.rows for entry in before)
+    worn = rows > 2 * sum(live.values()) + FEW
+    merged = len(before) if worn else merges([entry.size for entry in before], sum(file.size for file, _ in new) // 4)
+    if not new and not worn:
+        return tuple(before)
+    writer = _Writer(transaction)
+    again = {identity_of(file) for file, _ in new}
+    for entry in before[len(before) - merged :]:
+        for row in _read(transaction.state.directory, entry).iter_rows():
+            if row[:4] in live and row[:4] not in again:
+                writer.add(row)
+    for file, listing in new:
+        for row in _copied(file, listing):
+            writer.add(row)
+    return (*before[: len(before) - merged], *writer.finish())
+
+
+def merges(sizes: Sequence[int], added: int) -> int:
+    """Return how many of the newest ledger files, of these sizes, are merged with `added` bytes.
+
+    >>> merges([900, 100, 10, 3], 2), merges([900, 100, 10, 3], 60), merges([900], 2)
+    (2, 3, 0)
+    """
+    total, count = added, 0
+    for size in reversed(sizes):
+        if size > 2 * total or total + size > MERGED:
+            break
+        total, count = total + size, count + 1
+    return count
+
+
+def known_files(directory: Path, ledger: Sequence[FileEntry]) -> set[Identity]:
+    """Return the identities of the files of which a ledger has whole copies."""
+    return {identity for identity, places in _places(directory, ledger).items() if _is_whole(places)}
+
+
+def restore(directory: Path, ledger: Sequence[FileEntry], wanted: Sequence[InputFile], target: Path) -> bool:
+    """Write the copies of some files below `target`, under their paths in the input; return False where the ledger lacks one. Raises StateError for a damaged ledger."""
+    places = _places(directory, ledger)
+    found = {file.path: places.get(identity_of(file), {}) for file in wanted}
+    if not all(_is_whole(parts) for parts in found.values()):
+        return False
+    contents: dict[int, pl.DataFrame] = {}
+    for path, parts in found.items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        with (target / path).open("wb") as copy:
+            for part in range(len(parts)):
+                at, row, _ = parts[part]
+                if at not in contents:
+                    contents[at] = _read(directory, ledger[at])
+                copy.write(contents[at]["content"][row])
+    return True
+
+
+def _places(directory: Path, ledger: Sequence[FileEntry]) -> dict[Identity, dict[int, tuple[int, int, bool]]]:
+    """Return the parts of each file in a ledger: the number of the ledger file, the row, and whether it is the last part. The newest copy of a part counts."""
+    found: dict[Identity, dict[int, tuple[int, int, bool]]] = {}
+    for at, entry in enumerate(ledger):
+        for row, (*identity, part, last) in enumerate(_index(ledger_path(directory, entry), entry)):
+            found.setdefault(tuple(identity), {})[part] = (at, row, last)
+    return found
+
+
+def _index(path: Path, entry: FileEntry) -> list[tuple[Any, ...]]:
+    """Return the rows of a ledger file without their contents, from its footer, or refuse it if that is not as it was written."""
+    try:
+        footer = read_footer(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except ValueError:
+        raise damaged(path) from None
+    if checksum(footer) != entry.footer:
+        raise damaged(path)
+    return [tuple(row) for row in json.loads(metadata_of(fields(footer))[INDEX])]
+
+
+def _is_whole(parts: dict[int, tuple[int, int, bool]]) -> bool:
+    """Return whether parts are all those up to the last one."""
+    last = len(parts) - 1
+    return last in parts and parts[last][2]
+
+
+def _read(directory: Path, entry: FileEntry) -> pl.DataFrame:
+    """Return the rows of a ledger file, or refuse it if its bytes are not those that were written."""
+    return pl.read_parquet(io.BytesIO(read_checked(ledger_path(directory, entry), entry)))
+
+
+def _copied(file: InputFile, listing: Listing) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of a file; none is marked as the last where the file is no longer the one that was listed."""
+    path, size, part = listing.path(file), 0, 0
+    with naming(path), path.reader() if isinstance(path, ObjectPath) else path.open("rb") as source:
+        content = source.read(PART)
+        while True:
+            size += len(content)
+            following = source.read(PART) if len(content) == PART else b""
+            last = not following and size == file.size and listing.is_as_listed(file)
+            yield (*identity_of(file), part, last, content)
+            if not following:
+                return
+            content, part = following, part + 1
+
+
+class _Writer:
+    """Writes rows to ledger files of a transaction, as many as `FULL` bytes ask for."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._rows: list[tuple[object, ...]] = []
+        self._size = 0
+        self._entries: list[FileEntry] = []
+
+    def add(self, row: tuple[object, ...]) -> None:
+        self._rows.append(row)
+        self._size += len(row[-1])  # type: ignore[arg-type]
+        if self._size >= FULL:
+            self._write()
+
+    def finish(self) -> Collection[FileEntry]:
+        """Return the entries of all files."""
+        if self._rows:
+            self._write()
+        return self._entries
+
+    def _write(self) -> None:
+        frame = pl.DataFrame(self._rows, SCHEMA, orient="row")
+        group = max(1, PART * len(self._rows) // max(self._size, 1))
+        buffer = io.BytesIO()
+        frame.write_parquet(
+            buffer,
+            compression="zstd",
+            compression_level=1,
+            row_group_size=group,
+            statistics=False,
+            metadata={INDEX: json.dumps([row[:-1] for row in self._rows])},
+        )
+        data = buffer.getbuffer()
+        self._entries.append(self._transaction.add_ledger(data, frame.height, checksum(footer_in(data))))
+        self._rows, self._size = [], 0
