@@ -79,7 +79,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     lines = partial(_written, pipeline) if form == "yaml" else None
     if lines is None:
         view = explain(pipeline, None if state is None else locate(Path.cwd(), state))
-        lines = partial(_lines, view, form)
+        lines = partial(_lines, pipeline, view, form)
     if out is None:
         for line in lines(terminal=sys.stdout):
             say(*line.split("\n"), styled=form == "text")
@@ -127,7 +127,7 @@ def _written(pipeline: Path, terminal: TextIO | None = None) -> list[str]:  # no
     return found.text.rstrip("\n").split("\n")
 
 
-def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:
+def _lines(pipeline: Path, view: View, form: str, terminal: TextIO | None = None) -> list[str]:
     """Return a view in a format; text is fitted to the `terminal`, if there is one."""
     if form == "json":
         return [json_text(view.to_json())]
@@ -144,9 +144,10 @@ def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:
 
     if form == "svg":
         return [svg(draw(view))]
+    from ddcli.commands.lineage import find_lineage
     from ddcli.render.page import page
 
-    return [page(draw(view))]
+    return [page(draw(view), find_lineage([pipeline]))]
 
 
 def _can_draw(stream: TextIO) -> bool:

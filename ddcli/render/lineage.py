@@ -93,8 +93,8 @@ def mermaid(report: LineageReport) -> Iterator[str]:
         yield from (f"  {ids[source]} -.-> {ids[each.name]}" for source in each.influences)
 
 
-def page(report: LineageReport) -> str:
-    """Return a page with a table of the columns, and one of the columns of inputs with those that they reach; each name leads to its row."""
+def tables(report: LineageReport) -> Iterator[str]:
+    """Yield the HTML of a table of the columns, and of one of the columns of inputs with those that they reach; each name leads to its row."""
     reached: dict[ColumnName, tuple[list[ColumnName], list[ColumnName]]] = {}
     for each in report.columns:
         for names, at in ((each.sources, 0), (each.influences, 1)):
@@ -102,13 +102,18 @@ def page(report: LineageReport) -> str:
                 reached.setdefault(name, ([], []))[at].append(each.name)
     rows = [(each.name, each.type, each.sources, each.influences) for each in report.columns]
     back = [(name, "", *both) for name, both in sorted(reached.items())]
+    yield from _table(report, ("Column", "From", "Decided by"), rows)
+    yield from _table(report, ("Column of an input", "Goes into", "Decides about"), back)
+
+
+def page(report: LineageReport) -> str:
+    """Return a page with the tables of a report."""
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Column lineage</title>',
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
             f"<style>{LOOK}</style></head><body><h1>Column lineage</h1>",
-            *_table(report, ("Column", "From", "Decided by"), rows),
-            *_table(report, ("Column of an input", "Goes into", "Decides about"), back),
+            *tables(report),
             "</body></html>",
         ]
     )

@@ -11,16 +11,18 @@ from ddcli.job.summary import plural, size_of
 from ddcli.render.drawing import STYLE, draw, svg
 from ddcli.render.folded import folded
 from ddcli.render.glossary import meaning
+from ddcli.render.lineage import tables
 from ddcli.render.units import amount, clipped, duration, loop_title
 from ddcli.render.view import run_json
 from ddcli.screen import markup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.engine.counts import RowCounts
     from ddcli.render.drawing import Drawing
     from ddcli.render.folded import Folded
+    from ddcli.render.lineage import LineageReport
     from ddcli.render.view import OperatorView, View
 
 PLOT_WIDTH, PLOT_HEIGHT = 220, 44
@@ -32,7 +34,8 @@ LOOK = """
 * { box-sizing: border-box; }
 body { margin: 0; font: 15px/1.45 system-ui, sans-serif; }
 .dd { background: var(--paper); color: var(--ink); }
-header, main, footer { padding: 0 1.5rem; }
+header, main, details table { margin: .6rem 0; } details th, details td { text-align: left; white-space: normal; } details a { color: var(--name); } details tr:target { background: color-mix(in srgb, var(--hot) 15%, transparent); }
+footer { padding: 0 1.5rem; }
 h1 { font-size: 1.35rem; margin: 1.1rem 0 .2rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 1.4rem 0 .5rem; }
 p { margin: .2rem 0; color: var(--faint); }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem; margin: 1rem 0; }
@@ -139,8 +142,8 @@ BAR = (
 )
 
 
-def page(drawing: Drawing) -> str:
-    """Return a drawing as an HTML page."""
+def page(drawing: Drawing, lineage: LineageReport | None = None) -> str:
+    """Return a drawing as an HTML page, with the lineage of the outputs' columns, if it is given."""
     view, name = drawing.view, markup(drawing.view.name)
     whole = folded(view)
     above = draw(whole.view)
@@ -166,12 +169,20 @@ def page(drawing: Drawing) -> str:
             "<h2>Operators</h2>",
             _table(view),
             _loops(view),
+            *_lineage(lineage),
             "</main>",
             "<footer><p>Seconds are summed over all threads. A shared arrangement has a double border.</p></footer>",
             f"<script>{SCRIPT}</script>",
             "</body></html>",
         ]
     )
+
+
+def _lineage(report: LineageReport | None) -> Iterator[str]:
+    if report is not None:
+        yield '<h2>Columns</h2><details class="wide"><summary>The columns of inputs that each column comes from</summary>'
+        yield from tables(report)
+        yield "</details>"
 
 
 def _about(view: View) -> str:

@@ -18,6 +18,7 @@ import pytest
 
 import ddcli.plan
 from ddcli.commands.explain import explain
+from ddcli.commands.lineage import find_lineage
 from ddcli.expressions.steps import Step
 from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import Type
@@ -57,7 +58,8 @@ def pages(tmp_path_factory):
             assert run(f"dd run pipelines/{name}.yaml {until}", folder).code == 0
         views[name] = explain(folder / f"pipelines/{name}.yaml")
     views["many"], views["evil"] = many(), evil()
-    return {name: (view, page(draw(view))) for name, view in views.items()}
+    report = find_lineage([folder / "pipelines/airborne.yaml"])
+    return {name: (view, page(draw(view), report if name == "airborne" else None)) for name, view in views.items()}
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +187,14 @@ def test_runs_are_plotted(pages, seen):
         "state: 1.0 MB, at least 1.0 MB, at most 1.0 MB",
     ]
     assert all(page["untitled"] == 0 for page in seen[0].values())
+
+
+def test_columns_are_shown_with_their_origin(pages, seen):
+    """Each has a row, to which its name leads."""
+    _, text = pages["airborne"]
+    for name in ("airborne.carrier", "airborne.flights", "airborne.name"):
+        assert f'<tr id="{name}">' in text
+    assert '<a href="#flights.carrier">' in text
 
 
 def test_texts_stay_texts(seen):
