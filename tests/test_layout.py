@@ -24,6 +24,15 @@ def test_a_package_names_its_files(package):
     assert sorted(named) == sorted(there)
 
 
+def test_the_page_of_the_tests_names_their_packages_and_files():
+    folder = Path(__file__).parent
+    rows = re.findall(r"^\| (`.*?) \|", (folder / "README.md").read_text(), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    packages = {path.parent.name for path in folder.glob("*/*.py")}
+    there = [path.name for path in folder.glob("*.py")] + [*packages]
+    assert sorted(named) == sorted(there)
+
+
 def test_few_modules_lie_flat():
     flat = {"__init__", "__main__", "dataclass", "errors", "named_tuple", "screen", "version"}
     assert {path.stem for path in ROOT.glob("*.py")} == flat

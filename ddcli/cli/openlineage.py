@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ddcli.errors import DdError, UsageError
+from ddcli.screen import shell
 from ddcli.spec.model import DATABASE, SPARK, database_file
 from ddcli.store.extras import check_package, package
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from ddcli.job.summary import RunSummary
     from ddcli.plan.bound import BoundPipeline
@@ -42,8 +44,11 @@ def emitting(
 ) -> Callable[..., RunSummary]:
     """Return a function that runs a pipeline as `run` does, and sends events to a URL or adds them to a file; None: wherever the environment names.
 
-    Raises UsageError where the client is not installed, but for a receiver that only the environment names: it may be meant for other programs.
+    Raises UsageError for a directory, and where the client is not installed, but for a receiver that only the environment names: it may be meant for other programs.
     """
+    if place is not None and (place.endswith("/") or Path(place).is_dir()) and not _is_url(place):
+        hint = f"name a file in it: `--openlineage {shell(os.path.join(place, 'events.ndjson'))}`"  # noqa: PTH118 - a `Path` has no `/` behind it
+        raise UsageError("events of OpenLineage are added to a file, and this is a directory", place=place, hint=hint)
     try:
         check_package("openlineage-python")
     except UsageError as error:
@@ -67,11 +72,15 @@ def emitting(
     return observed
 
 
+def _is_url(place: str) -> bool:
+    return urlsplit(place).scheme in ("http", "https")
+
+
 def _sender(place: str | None) -> Callable[[Any], None]:
     client = package(CLIENT)
     if place is None:
         found = client.OpenLineageClient()
-    elif urlsplit(place).scheme in ("http", "https"):
+    elif _is_url(place):
         http = package(f"{CLIENT}.transport.http")
         key = os.environ.get("OPENLINEAGE_API_KEY")
         auth = {"auth": http.ApiKeyTokenProvider({"apiKey": key})} if key else {}
@@ -103,7 +112,7 @@ class _RunEvents:
 
     def _event(self, kind: str, summary: RunSummary | None, error: BaseException | None) -> Any:
         events, facets = package(f"{CLIENT}.event_v2"), package(f"{CLIENT}.facet_v2")
-        bound = self._bound()
+        bound = self._bound
         engine = facets.processing_engine_run.ProcessingEngineRunFacet(
             version=__version__, name="dd", openlineageAdapterVersion=__version__
         )
@@ -125,8 +134,9 @@ class _RunEvents:
             outputs=list(self._outputs(bound, summary, events, facets)) if bound is not None else [],
         )
 
+    @cached_property
     def _bound(self) -> BoundPipeline | None:
-        """Return the pipeline with its columns; None if its file, or an input of it, can't be read."""
+        """The pipeline with its columns, as it is when the run begins; None if its file, or an input of it, can't be read."""
         from ddcli.commands.check import bound_pipeline
 
         try:
@@ -157,10 +167,10 @@ class _RunEvents:
             yield events.InputDataset(namespace=namespace, name=place, facets=found, inputFacets=own)
 
     def _outputs(self, bound: BoundPipeline, summary: RunSummary | None, events: Any, facets: Any) -> Iterator[Any]:
-        from ddcli.commands.lineage import find_lineage
+        from ddcli.commands.lineage import lineage_of
 
         columns: dict[str, dict[str, ColumnLineage]] = {}
-        for each in find_lineage([self._pipeline]).columns:
+        for each in lineage_of(bound):
             columns.setdefault(each.name.of, {})[each.name.column] = each
         base = self._pipeline.absolute().parent
         for name, found_columns in columns.items():

@@ -74,6 +74,7 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
             consumed,
             forgets=given.consumed == "forget",
             replaces=given.changed == "replace",
+            emptied=entry is not None and not entry.files,
             refused=refused,
         )
     except InputError as error:

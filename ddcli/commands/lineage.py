@@ -32,7 +32,11 @@ def find_lineage(paths: Iterable[Path], wanted: Sequence[str] = ()) -> LineageRe
     Raises UsageError for an unknown name, or for inputs among others.
     """
     pipelines, _ = find_pipelines(paths)
-    followed = _Followed(pipelines)
+    for pipeline in pipelines:
+        if pipeline.spec is None:
+            read_spec(pipeline.path)  # raises its errors
+    labelled = {_label(each, pipelines): each for each in pipelines}
+    followed = _Followed(labelled, {label: bound_pipeline(each.path) for label, each in labelled.items()})
     outputs = [name for each in followed.bound for name in followed.columns_of_outputs(each)]
     if not wanted:
         return LineageReport([followed.lineage(name) for name in outputs], len(pipelines) == 1, downward=False)
@@ -56,15 +60,18 @@ def find_lineage(paths: Iterable[Path], wanted: Sequence[str] = ()) -> LineageRe
     return LineageReport(found, len(pipelines) == 1, downward=True)
 
 
+def lineage_of(bound: BoundPipeline) -> list[ColumnLineage]:
+    """Return the lineage of all columns of a pipeline's outputs, to columns of its inputs."""
+    name = bound.spec.name.value
+    followed = _Followed({}, {name: bound})
+    return [followed.lineage(column) for column in followed.columns_of_outputs(name)]
+
+
 class _Followed:
     """Pipelines, each after those that it reads from, with the lineage of columns that were asked for so far."""
 
-    def __init__(self, pipelines: Sequence[Pipeline]) -> None:
-        for each in pipelines:
-            if each.spec is None:
-                read_spec(each.path)  # raises its errors
-        self._pipelines = {_label(each, pipelines): each for each in pipelines}
-        self.bound = {label: bound_pipeline(each.path) for label, each in self._pipelines.items()}
+    def __init__(self, pipelines: dict[str, Pipeline], bound: dict[str, BoundPipeline]) -> None:
+        self._pipelines, self.bound = pipelines, bound
         self._known: dict[ColumnName, ColumnLineage] = {}
 
     def columns_of_outputs(self, label: str) -> list[ColumnName]:

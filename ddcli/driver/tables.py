@@ -14,7 +14,7 @@ from ddcli.spec.model import SPARK
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.tables.file_identity import PUT_BACK, fingerprint_of
+from ddcli.store.tables.file_identity import PUT_BACK, RESTORE, fingerprint_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -209,7 +209,7 @@ def errors_at_tables(request: Request) -> Iterator[None]:
         given = next((one for one in request.spec.tables.values() if Path(one.path.value) == file.parent), None)
         if given is None or given.origin is None:
             raise
-        hint = FORGOTTEN if error.choices[:1] == PUT_BACK[:1] else error.hint
+        hint = FORGOTTEN if error.choices[:1] in (PUT_BACK[:1], RESTORE[:1]) else error.hint
         problem = ROW.sub(lambda found: _record(file, int(found[2])), error.problem)
         whole = f"inputs.{given.name.value}: {problem}"
         raise InputError(whole, span=given.origin.span, hint=hint) from None

@@ -50,7 +50,8 @@ def apart(given: InputSpec, base: Path, files: Iterable[InputFile]) -> list[Inpu
 def list_here(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing:
     """List the existing files of an input, all as new, to learn its columns; archived files are listed in their archive."""
     known = apart(given, base, entry.files) if entry is not None and given.consumed != "keep" else []
-    listing = list_input(given.path.value, base, known, forgets=given.consumed == "forget").anew()
+    emptied = entry is not None and not entry.files
+    listing = list_input(given.path.value, base, known, forgets=given.consumed == "forget", emptied=emptied).anew()
     if not known:
         return listing
     return replace(

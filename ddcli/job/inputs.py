@@ -126,6 +126,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             consumed,
             forgets=given.consumed == "forget",
             replaces=given.changed == "replace" and progress is None,
+            emptied=entry is not None and not entry.files,
             glimpsed=seen,
         )
         if progress is not None:

@@ -69,7 +69,8 @@ def measured(
             count = float(removed.get(measure.output, 0))
             limit, base = measure.limit, before.get("measure_rows") or 0.0
             if count > (limit.most or 0.0) * (base if limit.relative else 1):
-                problems.append(f"{count:,.0f} rows removed of {base:,.0f}, more than {limit.written}")
+                rows = f"{count:,.0f} {plural(int(count), 'row')} removed of {base:,.0f}"
+                problems.append(f"{rows}, more than {limit.written}")
         else:
             problems += _changed(measure.name, measure.limit, before.get(measure.column) or 0.0, value or 0.0)
     return tuple(problems)

@@ -32,9 +32,17 @@ WORD = re.compile("[A-Z][a-z]*")
 """A word in the name of an operator."""
 INTERNAL = re.compile(r'"?[#$]\w')
 """A name that a query's plan adds, and no file has."""
+LOOP = re.compile("[0-9a-f]{20}, ")
+"""The name of a loop in the words of a node of it: a digest of all that it does, inputs included."""
 CONTENTS = "="
 """The prefix of scans of an arrangement's contents, instead of an input."""
 
+OF_INPUTS = (
+    f"{INPUT}:",
+    *(f"{INPUT} is {kind} now" for kind in ("upserts", "snapshots")),
+    *(f"{kind} is" for kind in ("upserts", "snapshots")),
+)
+"""The beginnings of reasons that are changes of inputs: of their columns, and of their formats."""
 RECORDS = logical.Table | logical.Watched
 """The nodes that keep the records of an input as they are."""
 
@@ -165,7 +173,7 @@ class PlanChanges:
         reasons = self._compare(self.plan.logical.outputs[name], before) if before else []
         edits = [edit.words for edit in self.edits_of(name)]
         # An edited collection explains all changes but those of inputs.
-        return edits + [reason for reason in reasons if not edits or reason.startswith(INPUT)]
+        return edits + [reason for reason in reasons if not edits or reason.startswith(OF_INPUTS)]
 
     def edits_of(self, name: str) -> list[Edit]:
         """Return the edits behind the change of an output."""
@@ -190,8 +198,9 @@ class PlanChanges:
         same = len(inputs) == len(node.inputs)
         below = [self._compare(child, other) for child, other in zip(node.inputs, inputs, strict=True)] if same else []
         reasons = list(dict.fromkeys(reason for each in below for reason in each))
-        now = node.wording
-        return reasons if (kind, words) == now else [_differ(kind, words, *now), *reasons]
+        now_kind, now = node.wording
+        unchanged = (kind, LOOP.sub("", words)) == (now_kind, LOOP.sub("", now))
+        return reasons if unchanged else [_differ(kind, words, now_kind, now), *reasons]
 
     def _has(self, fingerprint: str) -> bool:
         return fingerprint in self.known.arrangements or fingerprint + WAITING in self.known.arrangements
@@ -209,7 +218,7 @@ def as_source(node: Node, times: int) -> Node:
 def describe(node: Node) -> str:
     """Return a description of the collection that a node's state holds: `orders by customer`, `sums by region of orders`."""
     inputs = sorted({each.name for each in _scans(node)})
-    of = ", ".join(inputs)
+    of = ", ".join(inputs) or "a loop's variable"
     grouped = f" by {node.groups}" if node.groups else ""
     return (
         f"{of}{grouped}"
@@ -225,7 +234,7 @@ def _scans(node: Node) -> list[physical.Scan | physical.Pick]:
 def _differ(kind: str, words: str, now_kind: str, now: str) -> str:
     if kind != now_kind:
         return f"{kind} is {now_kind} now"
-    if INTERNAL.search(words + now):
+    if INTERNAL.search(words + now) or LOOP.match(now):
         return f"{kind} changed"
     return f"{kind}: {_short(words)} is {_short(now)} now"
 

@@ -9,6 +9,7 @@ debugging, the rows without which it would: without any one of them it would sti
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import field
 from itertools import groupby
 from operator import itemgetter
@@ -25,7 +26,7 @@ from ddcli.driver.whole_inputs import before
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.progress import SILENT
-from ddcli.errors import DdError, UsageError
+from ddcli.errors import DdError, Span, SpecError, UsageError
 from ddcli.expressions.statement import check_tables, query_text, read_statement, tables_of
 from ddcli.expressions.tree import quoted
 from ddcli.expressions.zones import in_zone
@@ -207,6 +208,21 @@ def _run_of(runs: Sequence[RunRecord], at: int, inputs: Inputs, *, by_rows: bool
     return None
 
 
+@contextmanager
+def _errors_at(condition: str) -> Iterator[None]:
+    """Have errors of a query in which a condition begins on the second line point at the condition alone."""
+    try:
+        yield
+    except SpecError as error:
+        span = error.span
+        if span is None or not 1 < span.line <= len(condition.splitlines()) + 1:
+            raise UsageError(
+                f"`{condition}` is not a whole condition", hint="for example `> 1000`, or `amount is not null`"
+            ) from None
+        place = Span("condition", span.line - 1, span.column, span.length, span.source)
+        raise SpecError(error.problem, span=place, hint=error.hint) from None
+
+
 class _Search:
     """The dataflow of a query and a condition, fed with the logs of the outputs that the query names."""
 
@@ -236,7 +252,8 @@ class _Search:
         (first, *_) = (name for name in value.schema if not name.startswith(ORDER))
         compared = condition.strip().lower().startswith(OPERATORS)
         self.condition = f"{quoted(first)} {condition.strip()}" if compared else condition.strip()
-        verdict = bound(f"select ({self.condition}) as verdict from ({query}) as answer")  # noqa: S608 - it is the person's own query
+        with _errors_at(self.condition):
+            verdict = bound(f"select (\n{self.condition}\n) as verdict from ({query}) as answer")  # noqa: S608 - it is the person's own query
         if str(verdict.schema["verdict"].required()) != "bool":
             raise UsageError(
                 f"the condition `{self.condition}` is {verdict.schema['verdict'].required()}, not true or false"

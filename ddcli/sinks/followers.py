@@ -113,6 +113,7 @@ def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:
 def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifest: Manifest) -> bool:
     """Bring a table up to its log, in a commit at most; return whether there was one."""
     log, directory = manifest.outputs[name], directory_of(request.state, name)
+    spec = _with_certain_key(spec, log)
     marks = read_marks(directory)
     key = CommitKey(state.identity, name)
     with _opened(spec, request, key, state.files, marks.done) as target:
@@ -142,6 +143,13 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         target.publish(number, change, known, announce)
         write_marks(directory, state.files, FollowerCommits(replace(coming, left=target.left())))
         return True
+
+
+def _with_certain_key(spec: TargetSpec, log: OutputEntry) -> TargetSpec:
+    """Return a target without a key of its table in a database, where a record of a history may have a null in it: that record would be in its way for ever."""
+    kinds = _types(log.schema)
+    unsure = spec.history and any(kinds[text.value].nullable for text in spec.history)
+    return replace(spec, key=()) if unsure else spec
 
 
 def _change(

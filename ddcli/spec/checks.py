@@ -46,11 +46,23 @@ class Literal(Shape[str]):
         if not isinstance(node, Scalar) or node.kind == "null":
             raise notes.mismatch(node, place, "a value", "a null is no violation: `not_null` refuses it")
         if node.plain and node.kind in ("int", "float", "bool"):
-            return node.text.value
+            return _number(node.text.value)
         return "'" + node.text.value.replace("'", "''") + "'"
 
     def _schema(self) -> JsonSchema:
         return {"type": ["string", "integer", "number", "boolean"]}
+
+
+def _number(text: str) -> str:
+    """Return a number of YAML, or a truth value, as SQL.
+
+    >>> _number("-.inf"), _number("0x1F"), _number("007"), _number("true")
+    ("cast('-inf' as float64)", '31', '007', 'true')
+    """
+    special = re.fullmatch(r"[-+]?\.(inf|nan)", text, re.IGNORECASE)
+    if special:
+        return f"cast('{text.replace('.', '').replace('+', '').lower()}' as float64)"
+    return str(int(text, 0)) if re.match(r"[-+]?0[xo]", text) else text
 
 
 class OtherColumn(Shape[tuple[Text, Text]]):

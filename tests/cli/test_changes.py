@@ -552,3 +552,39 @@ def test_a_state_of_the_format_before_is_planned_anew_by_a_run_with_nothing_new(
     with_nothing_new = files(state)
     ran(orders)
     assert files(state) == with_nothing_new
+
+
+LOOPS = """\
+  reach:
+    iterate:
+      variables: {all: orders}
+      body:
+        all: {from: all, apply: [{map: {region: region, amount: "least(amount, 100)"}}, distinct]}
+      result: all
+  steps: {sql: "with recursive s(r, n) as (select region, amount from orders union select r, least(n + 1, 9) from s) select * from s"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("amount: int64", "amount: int32", "input: `orders (region string, amount int64)` is `orders (region string, amount int32)` now"),
+        ("format: append", "format: upsert, key: [region]", "input is upserts now"),
+        ("{all: orders}", "{all: {from: orders, apply: [{filter: amount > 0}]}}", "collection `reach`: changed"),
+    ],
+)  # fmt: skip
+def test_a_changed_input_of_a_loop_is_named_without_the_loops_identity(orders, old, new, reason):
+    text = "name: orders\ninputs: {orders: {path: csv/, format: append, columns: {region: string, amount: int64}}}\n"
+    orders.write("orders.yaml", f"{text}collections:\n{LOOPS}outputs: {{reach: out/reach/, steps: out/steps/}}\n")
+    orders.write("csv/1.csv", "region,amount\nnorth,1\nsouth,7\n")
+    assert orders("run", "orders.yaml").code == 0
+    edit(orders, (old, new))
+    found = planned(orders)
+    assert found["outputs"]["reach"]["why"][0] == reason
+    assert found["outputs"]["reach"]["why"][1:] in (
+        [],
+        [*filter(lambda why: why.startswith("map:"), found["outputs"]["reach"]["why"])],
+    )
+    shown = orders("plan", "orders.yaml").out
+    assert "build   a loop's variable by region, amount\n" in shown
+    assert not re.search("[0-9a-f]{20}", shown + orders("run", "orders.yaml").err)

@@ -261,6 +261,23 @@ def test_removed_rows(shop):
     assert "3 rows removed of 5, more than 40%" in left_alone(shop)
     shop.write("orders/2.csv", HEAD + "".join(f"{at},1,1,\n" for at in range(3)))
     assert shop("run", "p.yaml").code == 0
+    shop.write("p.yaml", base + "  - {change: {removed: 0%}, of: orders}\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("orders/3.csv", HEAD + "".join(f"{at},1,1,\n" for at in range(2)))
+    assert "1 row removed of 3, more than 0%" in left_alone(shop)
+
+
+def test_numbers_as_yaml_writes_them(shop):
+    """NaN, infinities and other bases are no SQL."""
+    shop.write(
+        "p.yaml",
+        "inputs: {t: {path: in/, format: append, columns: {f: float64, n: int64}}}\noutputs: {t: out/}\n"
+        "checks: [{in: {f: [.nan, -.Inf, 1.5], n: [0x1F, 0o17, +3, -4]}, of: t}]\n",
+    )
+    shop.write("in/1.csv", "f,n\nNaN,31\n-inf,15\n1.5,3\n1.5,-4\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("in/2.csv", "f,n\ninf,31\n1.5,30\n")
+    assert "2 violations" in shop("run", "p.yaml").err
 
 
 def test_a_test_expects_violations(checked):

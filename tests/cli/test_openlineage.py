@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from ddcli.commands import check, lineage
 from ddcli.store import extras
 
 SALES = """\
@@ -179,3 +180,21 @@ def test_without_the_client_the_option_is_refused_and_the_environment_noted(sale
     result = sales("run", "sales.yaml")
     assert result.code == 0
     assert "the environment names a receiver of OpenLineage" in result.err
+
+
+@pytest.mark.parametrize("place", ["new/", "in", "in/"])
+def test_a_directory_is_refused_before_the_run(sales, place):
+    done = sales("run", "sales.yaml", "--openlineage", place)
+    assert done.code == 2
+    assert f"hint: name a file in it: `--openlineage {place.rstrip('/')}/events.ndjson`" in done.err
+    assert not (sales.folder / "out").exists()
+
+
+def test_a_run_binds_its_pipeline_once_for_all_events(sales, monkeypatch):
+    calls = []
+    bind = check.bound_pipeline
+    monkeypatch.setattr(check, "bound_pipeline", lambda path: calls.append(path) or bind(path))
+    monkeypatch.setattr(lineage, "bound_pipeline", check.bound_pipeline)
+    assert sales("run", "sales.yaml", "--openlineage", "events.jsonl").code == 0
+    assert len(events(sales)) == 2
+    assert len(calls) == 1

@@ -118,7 +118,14 @@ def test_a_file_that_is_gone_can_be_withdrawn_and_put_back(upsert):
     path = upsert.folder / "in/2.csv"
     data = path.read_bytes()
     path.unlink()
-    assert "has vanished" in ran(upsert, "run", code=3).err
+    err = ran(upsert, "run", code=3).err
+    assert "has vanished" in err
+    assert err.splitlines()[2:] == [
+        "  - put the file back as it was",
+        "  - withdraw its rows: `dd retract p.yaml in/2.csv`, or `dd retract p.yaml --missing` for all files that are gone",
+        "  - keep the rows of files that are gone: `consumed: forget` under the input",
+        "  - compute everything anew from the present files: `dd run p.yaml --full-refresh all`",
+    ]
     ran(upsert, "retract", "in/2.csv")
     assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
     assert "no run has read this file" in ran(upsert, "retract", "in/2.csv", code=3).err
@@ -127,14 +134,21 @@ def test_a_file_that_is_gone_can_be_withdrawn_and_put_back(upsert):
     assert contents(upsert.folder / "out") == {(1, "bad"): 1, (2, "b"): 1, (3, "c"): 1}
 
 
-def test_the_only_file_of_an_input_that_is_gone(shop):
-    shop.write("p.yaml", UPSERT.replace("in/", "in/1.csv"))
-    path = shop.write("in/1.csv", csv((1, "a")))
+@pytest.mark.parametrize("path", ["in/1.csv", "in/*.csv"])
+@pytest.mark.parametrize("first", ["withdrawn", "removed"])
+def test_the_only_file_of_an_input_is_gone(shop, path, first):
+    """Runs continue without it, whichever comes first, and read it when it is back."""
+    shop.write("p.yaml", UPSERT.replace("in/", path))
+    file = shop.write("in/1.csv", csv((1, "a")))
     ran(shop, "run")
-    path.unlink()
-    err = ran(shop, "retract", path, code=3).err
-    assert "withdrawn: 1.csv" in err
-    assert "there is no file or directory" in err
+    if first == "removed":
+        file.unlink()
+    ran(shop, "retract", file)
+    file.unlink(missing_ok=True)
+    assert contents(shop.folder / "out") == {}
+    for command in ("run", "run", "check", "plan", "inputs"):
+        ran(shop, command)
+    assert ran(shop, "run", "--full-refresh", "all").code == 0
     assert contents(shop.folder / "out") == {}
     shop.write("in/1.csv", csv((1, "b")))
     ran(shop, "run")

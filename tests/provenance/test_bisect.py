@@ -202,3 +202,26 @@ def test_what_is_wrong(simple, arguments, says):
     result = simple("bisect", "p.yaml", *arguments)
     assert result.code in (1, 2)
     assert says in result.err
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("total >", "error: `total >` is not a whole condition\nhint: for example"),
+        ("sum(total", "error: `sum(total` is not a whole condition\n"),
+        ("totl > 3", "condition:1:1: error: no column is named `totl`\n           1 | totl > 3\n"),
+        ("total > 3\nand n < 'x'", "condition:2:9: error: `<` needs arguments of one type, got int64 and string\n           2 | and n < 'x'\n"),
+        ("> 'x'", "condition:1:9: error: `>` needs arguments of one type"),
+        ("total + 1", "error: the condition `total + 1` is int64, not true or false\n"),
+    ],
+)  # fmt: skip
+def test_an_error_in_a_condition_is_at_its_place(shop, condition, message):
+    """A person has not written the query in which it is evaluated."""
+    shop.write("sales.yaml", f"clock: arrival\n{PIPELINE}")
+    shop.write("in/orders/0.csv", "id,customer,amount\n1,0,5\n")
+    shop.write("in/customers.csv", "customer,region\n0,north\n")
+    assert shop("run", "sales.yaml").code == 0
+    done = shop("bisect", "sales.yaml", "select total, n from sales", "--good", condition)
+    assert done.code == 2
+    assert done.err.startswith(message)
+    assert "verdict" not in done.err

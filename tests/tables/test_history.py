@@ -17,7 +17,7 @@ from tests.judge.test_arrival import die
 
 PLACES = {"parquet": "parquet: h.parquet", "delta": "delta: h/", "sqlite": "to: 'sqlite:///h.db'"}
 PIPELINE = """\
-inputs: {{a: {{path: in/, columns: {{id: int64, name: string?, city: string}}}}}}
+inputs: {{a: {{path: in/, columns: {{id: {id}, name: string?, city: string}}}}}}
 outputs: {{h: {{from: a, as: history, key: [id], {track}{place}}}}}
 """
 SCHEMA = {"id": pl.Int64, "name": pl.String, "city": pl.String, "time": pl.Int64, "diff": pl.Int64}
@@ -62,14 +62,14 @@ def held(folder, kind):
     return set(rows)
 
 
-def steps(draw):
+def steps(draw, keys=range(4)):
     """Yield the updates of some runs: each moves keys from record to record, at later and later times."""
     now, time = {}, 0
     for _ in range(5):
         found = []
         for _ in range(draw.randint(1, 3)):
             time += draw.randint(1, 2)
-            for key in draw.sample(range(4), draw.randint(1, 3)):
+            for key in draw.sample(keys, draw.randint(1, 3)):
                 before = now.pop(key, None)
                 if before is not None:
                     found.append((*before, time, -1))
@@ -87,9 +87,10 @@ def test_random_logs(tmp_path, kind):
         written = f"track: [{', '.join(('id', 'name', 'city')[at] for at in track)}], " if track else ""
         folder = tmp_path / str(seed)
         folder.mkdir()
-        (folder / "p.yaml").write_text(PIPELINE.format(track=written, place=PLACES[kind]))
+        id_, keys = draw.choice([("int64", range(4)), ("int64?", (0, 1, None))])
+        (folder / "p.yaml").write_text(PIPELINE.format(id=id_, track=written, place=PLACES[kind]))
         updates, taken = [], {}
-        for number, found in enumerate(steps(draw)):
+        for number, found in enumerate(steps(draw, keys)):
             updates += found
             taken[number] = found
             write_log(folder / f"in/{number}.parquet", found, SCHEMA)
@@ -126,14 +127,14 @@ def test_under_the_clock_of_arrivals(shop):
 
 
 def test_two_records_of_a_key(tmp_path):
-    (tmp_path / "p.yaml").write_text(PIPELINE.format(track="", place=PLACES["parquet"]))
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(id="int64", track="", place=PLACES["parquet"]))
     write_log(tmp_path / "in/0.parquet", [(1, "x", "Rome", 0, 1), (1, "y", "Rome", 3, 1)], SCHEMA)
     with pytest.raises(EngineError, match=r"two records of one key at 3, and a history has one: id = 1"):
         run(tmp_path / "p.yaml")
 
 
 def test_a_retraction_of_what_is_not_there(tmp_path):
-    (tmp_path / "p.yaml").write_text(PIPELINE.format(track="", place=PLACES["parquet"]))
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(id="int64", track="", place=PLACES["parquet"]))
     write_log(tmp_path / "in/0.parquet", [(1, "x", "Rome", 0, 1), (1, "x", "Rome", 2, -2)], SCHEMA)
     with pytest.raises(EngineError, match=r"a record with a negative multiplicity at 2, and a history .*: id = 1"):
         run(tmp_path / "p.yaml")

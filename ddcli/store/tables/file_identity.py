@@ -29,6 +29,13 @@ PUT_BACK = (
     "compute everything anew from the present files: `dd run PIPELINE --full-refresh all`",
 )
 """The ways on for a person whose input file has changed."""
+RESTORE = (
+    "put the file back as it was",
+    "withdraw its rows: `dd retract PIPELINE FILE`, or `dd retract PIPELINE --missing` for all files that are gone",
+    "keep the rows of files that are gone: `consumed: forget` under the input",
+    "compute everything anew from the present files: `dd run PIPELINE --full-refresh all`",
+)
+"""The ways on for a person whose input file is gone."""
 
 
 OTHER_CONTENT = "it has the same size and other content"

@@ -15,7 +15,7 @@ from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.contents import UPDATES
-from ddcli.store.tables.file_identity import PUT_BACK, has_changed, mark_in, present_entry, taken_again, withdrawn_entry
+from ddcli.store.tables.file_identity import RESTORE, has_changed, mark_in, present_entry, taken_again, withdrawn_entry
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of
 from ddcli.store.tables.lakes import refuse_lake_tables
 from ddcli.store.tables.listing import Growth, Listing
@@ -52,6 +52,7 @@ def list_input(
     *,
     forgets: bool = False,
     replaces: bool = False,
+    emptied: bool = False,
     glimpsed: ListingSnapshot | None = None,
     refused: list[RefusedFile] | None = None,
 ) -> Listing:
@@ -63,6 +64,7 @@ def list_input(
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
     `replaces`, files that changed are listed as such. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
+    So it may be if it is `emptied`: earlier runs have taken it in, and all files that it had were withdrawn and removed.
     With a list `refused` files that changed or vanished are left out of the listing and added to it instead.
     """
     consumed = tuple(consumed)
@@ -74,10 +76,10 @@ def list_input(
             else:
                 root, found = _settled(path, base, passed)
         except NothingFound:
-            emptied = _emptied(path, base, consumed, forgets=forgets)
-            if emptied is None:
+            place = _emptied(path, base, consumed, may_be=emptied or (bool(consumed) and forgets))
+            if place is None:
                 raise
-            root, found = emptied, []
+            root, found = place, []
         listing = _sorted_out(root, found, consumed, base, forgets=forgets, replaces=replaces, refused=refused)
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
@@ -141,11 +143,11 @@ def glimpse(path: str, base: Path) -> ListingSnapshot | None:
         return None
 
 
-def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, forgets: bool) -> Path | None:
-    """Return the root of an input of one file, or a glob, all files of which may be gone; None where something is missing."""
+def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, may_be: bool) -> Path | None:
+    """Return the root of an input of one file, or a glob, all files of which may be gone, or are archived or withdrawn; None where something is missing."""
     root, name = places_of(path, base)[-1], locate(base, path).name
     gone = any(file.archived for file in consumed) or all(file.withdrawn for file in consumed)
-    may_be = bool(consumed) and (forgets or gone)
+    may_be = may_be or (bool(consumed) and gone)
     named = glob.has_magic(path) or all(file.path == name for file in consumed)
     if may_be and isinstance(root, ObjectPath):  # there are no directories: one without objects doesn't exist
         return root if named else places_of(path, base)[0]
@@ -231,7 +233,7 @@ def _refuse_vanished(root: Path, gone: Mapping[str, InputFile], refused: list[Re
     """Raise InputError for the first file that is gone and was not withdrawn, or add all of these to `refused`."""
     for path in sorted(path for path, file in gone.items() if not file.withdrawn):
         problem = f"a file that was already read has vanished: '{path}'"
-        error = InputError(problem, place=str(root / path), hint=PUT_BACK)
+        error = InputError(problem, place=str(root / path), hint=RESTORE)
         if refused is None:
             raise error
         refused.append(RefusedFile(gone[path], error))
