@@ -258,33 +258,44 @@ def _spread(present: pl.Expr, ddof: int, *, root: bool) -> pl.Expr:
 def _of_pairs(function: str) -> pl.Expr:
     """Return an aggregate of pairs of floats, over the rows in which both are not null.
 
-    It is null if a value is infinite. The mean of equal values may be another float: their distances from it are 0.
+    It is null if a value is infinite. The mean of equal values may be another float: their distances from it are 0. Very large and very
+    small values are computed 600 binary places lower or higher, as their squares would leave the floats.
     """
     import polars as pl
 
     y, x = pl.col("a0"), pl.col("a1")
     both = y.is_not_null() & x.is_not_null()
-    y, x = y.filter(both), x.filter(both)
     count = both.sum()
+
+    def places(value: pl.Expr) -> pl.Expr:
+        size = value.abs().max()
+        return pl.when(size > 2.0**400).then(600).when(size < 2.0**-400).then(-600).otherwise(0)
+
+    def moved(value: pl.Expr, by: pl.Expr) -> pl.Expr:
+        half = pl.lit(2.0).pow(by / 2)  # in two steps, as the power itself may be no float
+        return value * half * half
 
     def apart(value: pl.Expr) -> pl.Expr:
         known = pl.when(~value.is_finite().all()).then(math.nan).when(value.min() == value.max()).then(0.0)
-        return known.otherwise(value - value.mean())
+        distance = value - value.mean()
+        return known.otherwise(distance - distance.mean())  # the mean has been rounded
 
+    up, right = (places(value.filter(both)) for value in (y, x))
+    y, x = moved(y.filter(both), -up), moved(x.filter(both), -right)
     xx, yy, xy = (
         (one * other).sum() for one, other in ((apart(x), apart(x)), (apart(y), apart(y)), (apart(y), apart(x)))
     )
     formulas: dict[str, Callable[[], pl.Expr]] = {
-        "covar_pop": lambda: pl.when(count > 0).then(xy / count),
-        "covar_samp": lambda: pl.when(count > 1).then(xy / (count - 1)),
+        "covar_pop": lambda: pl.when(count > 0).then(moved(xy / count, up + right)),
+        "covar_samp": lambda: pl.when(count > 1).then(moved(xy / (count - 1), up + right)),
         "corr": lambda: pl.when((xx != 0) & (yy != 0)).then((xy / (xx.sqrt() * yy.sqrt())).clip(-1, 1)),
-        "regr_slope": lambda: pl.when(xx != 0).then(xy / xx),
-        "regr_intercept": lambda: pl.when(xx != 0).then(y.mean() - xy / xx * x.mean()),
+        "regr_slope": lambda: pl.when(xx != 0).then(moved(xy / xx, up - right)),
+        "regr_intercept": lambda: pl.when(xx != 0).then(moved(y.mean() - xy / xx * x.mean(), up)),
         "regr_r2": lambda: pl.when(xx != 0).then(
             pl.when((yy == 0) & xx.is_finite()).then(1.0).otherwise(xy / xx * (xy / yy))
         ),
-        "regr_sxx": lambda: pl.when(count > 0).then(xx),
-        "regr_sxy": lambda: pl.when(count > 0).then(xy),
+        "regr_sxx": lambda: pl.when(count > 0).then(moved(xx, right + right)),
+        "regr_sxy": lambda: pl.when(count > 0).then(moved(xy, up + right)),
     }
     return formulas[function]()
 

@@ -32,8 +32,8 @@ def revisions_of(value: Any) -> tuple[str, ...]:
     return tuple(word for word, is_revised in REVISIONS.items() if any(map(is_revised, found)))
 
 
-def _expressions(value: Any) -> Iterator[Expression]:
-    """Yield the expressions in a part of a node, with all below them."""
+def _expressions(value: Any) -> Iterator[Any]:
+    """Yield the expressions in a part of a node, with all below them, and the aggregates."""
     if isinstance(value, Expression):
         yield from value.walk()
     elif isinstance(value, tuple | list):
@@ -42,10 +42,11 @@ def _expressions(value: Any) -> Iterator[Expression]:
     elif isinstance(value, dict):
         yield from _expressions(list(value.values()))
     elif is_dataclass(value) and not isinstance(value, Type):
+        yield value
         yield from _expressions([getattr(value, each.name) for each in fields(value)])
 
 
-def _is_rounded(call: Expression) -> bool:
+def _is_rounded(call: Any) -> bool:
     """Return whether a call is a quotient by one number for all rows, or a text or month of a timestamp with a zone."""
     if not isinstance(call, Call):
         return False
@@ -66,7 +67,7 @@ def _is_rounded(call: Expression) -> bool:
     return function in {"epoch", "seconds", "log", "log10"}
 
 
-def _is_like_duckdb(node: Expression) -> bool:
+def _is_like_duckdb(node: Any) -> bool:
     """Return whether a call or a cast had another meaning before it had DuckDB's, by its arguments or for some of their values."""
     if isinstance(node, Cast):
         source, target = node.argument.type, node.type
@@ -93,18 +94,18 @@ def _is_whole(value: Expression, least: int) -> bool:
     return isinstance(value, Literal) and isinstance(value.value, int) and value.value >= least
 
 
-def _is_by_calendar(call: Expression) -> bool:
+def _is_by_calendar(call: Any) -> bool:
     """Return whether a call moves a timestamp by days or months of its zone, whose clocks may change between."""
     return isinstance(call, Call) and call.function in BY_CALENDAR and call.args[0].type.zone not in {None, "UTC"}
 
 
-def _is_to_places(call: Expression) -> bool:
+def _is_to_places(call: Any) -> bool:
     """Return whether a call rounds a float to digits behind the point."""
     digits = call.args[1] if isinstance(call, Call) and call.function == "round" and len(call.args) > 1 else None
     return isinstance(digits, Literal) and call.type.is_float and isinstance(digits.value, int) and digits.value > 0
 
 
-def _is_exact(node: Expression) -> bool:
+def _is_exact(node: Any) -> bool:
     """Return whether a cast reads more texts than before, which were null, or rounds parts of a second that it cut before; or a mean of large integers."""
     if isinstance(node, Call) and node.function == "list_avg":
         inner = node.args[0].type.inner
@@ -123,11 +124,20 @@ def _is_exact(node: Expression) -> bool:
     )
 
 
+OF_PAIRS = {"covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_sxy"}
+
+
+def _is_of_pairs(node: Any) -> bool:
+    """Return whether an aggregate is one of pairs, whose squares were no floats for very large or small values."""
+    return not isinstance(node, Expression) and getattr(node, "function", "") in OF_PAIRS
+
+
 REVISIONS = {
     "rounded once, by the clocks of zones": _is_rounded,
     "as in DuckDB": _is_like_duckdb,
     "by the calendar of zones": _is_by_calendar,
     "rounded as in binary": _is_to_places,
     "casts and means as in DuckDB": _is_exact,
+    "pairs of every size": _is_of_pairs,
 }
 """The revisions, each with the calls whose values it changed."""

@@ -133,6 +133,17 @@ def test_what_an_earlier_version_computed_otherwise_has_another_fingerprint(monk
     assert [one != other for one, other in zip(told, before, strict=True)] == [revised, revised]
 
 
+@pytest.mark.parametrize(("aggregate", "revised"), [("corr(v, k)", True), ("regr_r2(v, k)", True), ("max(v)", False)])
+def test_an_aggregate_that_an_earlier_version_computed_otherwise_has_another_fingerprint(
+    monkeypatch, aggregate, revised
+):
+    """Those of pairs are computed anew, and no other."""
+    reduced = chain(f'reduce: {{by: [s], x: "{aggregate}"}}')
+    told = fingerprint(reduced)
+    monkeypatch.setattr("ddcli.plan.node.revisions_of", lambda _: ())
+    assert [one != other for one, other in zip(told, fingerprint(reduced), strict=True)] == [revised, revised]
+
+
 REVISED = """\
 inputs: {t: {path: in/, format: upsert, key: [k], columns: {k: int64, s: string}}}
 collections: {c: {sql: "select k, upper(s) as u, s[-1] as l from t"}}
