@@ -199,7 +199,10 @@ def _evaluated(expression: Expression) -> tuple[object, list[Check]]:
     """Return the value of an expression that reads no column, and the checks that it fails; a column for nanoseconds, which Python would cut."""
     low = Lowering()
     value = low._computed(expression)  # noqa: SLF001 - its own class
-    found = pl.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
+    frame = pl.DataFrame({"": [None]})
+    for step in low.parts:
+        frame = frame.with_columns(step)
+    found = frame.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
     finer = expression.type.kind == "time" or expression.type.unit == "ns"
     constant = found["value"] if finer else found["value"].to_list()[0]
     return constant, [check for i, check in enumerate(low.checks) if found[f"{i}"].item()]

@@ -263,6 +263,15 @@ TEXT_CONSTANTS = [
 INTERVALS = ["interval '1' day", "interval '1' month", "interval '90' minute", "interval '-1' year", "interval '7' day"]
 
 
+def constant(column: str, value: object) -> str:
+    """Return a value of a column as a constant, empty for a list or a struct."""
+    kind = COLUMNS[column].removesuffix("?")
+    if kind.startswith(("list", "struct")):
+        return ""
+    written = "null" if value is None else "'" + str(value).replace("'", "''") + "'"
+    return f"cast({written} as {SQL_TYPES.get(kind, kind)})"
+
+
 def same_names(theirs: set[str]) -> list[tuple[str, str]]:
     """Return the names that both have, each with its function's name in the table."""
     named = [(name, name) for name in FUNCTIONS] + list(SYNONYMS.items())
