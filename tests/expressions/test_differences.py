@@ -82,3 +82,18 @@ def test_functions_are_found_by_name_and_by_meaning():
     assert search("substr")[0].name == "substring"
     assert "week" in [each.name for each in search("ISO week")]
     assert search("nothing of the kind") == []
+
+
+@pytest.mark.parametrize(
+    ("part", "begins"),
+    [
+        ("select e.b, min(r.n + 1) from r join t e on r.a = e.a group by e.b", "groups here have all rows"),
+        ("select x.a, y.n from r x join r y on x.n = y.a", "each side of a join here has all rows"),
+        ("select e.b, r.n from r join t e on r.a = e.a", None),
+    ],
+)
+def test_a_recursion_that_needs_more_than_the_last_round_is_noted(part: str, begins: str | None) -> None:
+    """DuckDB shows a recursive part the rows of the last round alone, and here it has all rows."""
+    notes = bound_notes(f"with recursive r(a, n) as (select a, 1 from t union {part}) select a, n from r")
+    assert [note.startswith(begins or "-") for _, note in notes] == ([] if begins is None else [True] * len(notes))
+    assert bool(notes) == (begins is not None)

@@ -8,6 +8,7 @@ is accepted.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from ddcli.plan.node import LoopName
     from ddcli.plan.sql.context import QueryLowering
+
+ALL_ROUNDS = "{} all rows found so far, and in DuckDB those of the last round alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,9 +239,18 @@ def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset
 
 
 def _check_growth(statement: QueryLowering, query: exp.Union, members: frozenset[str]) -> None:
-    """Raise SpecError for a `union` with a part in which more rows of the tables may lead to fewer rows."""
-    for table in tables_in(query, members):
+    """Raise SpecError for a `union` with a part in which more rows of the tables may lead to fewer rows.
+
+    Note a part whose rows are others in a database that shows it only the rows of the last round.
+    """
+    found = tables_in(query, members)
+    selects = Counter(id(table.parent_select) for table in found)
+    for table in found:
         inner: exp.Expr = table
+        if any(isinstance(around, exp.Select) and around.args.get("group") for around in _around(table, query)):
+            statement.note(table, ALL_ROUNDS.format("groups here have"))
+        elif selects[id(table.parent_select)] > 1:
+            statement.note(table, ALL_ROUNDS.format("each side of a join here has"))
         for around in _around(table, query):
             if _may_shrink(around, inner):
                 hint = "aggregate around the union, as in `select a, min(b) from (... union all ...) group by a`, or in the query that reads the table"
