@@ -44,7 +44,7 @@ TRUNC_UNITS = {
 DIFF_UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
 
-FLAGS_AT = {"regexp_like": 2, "regexp_replace": 3, "regexp_extract": 3}
+FLAGS_AT = {"regexp_like": 2, "regexp_replace": 3, "regexp_extract": 3, "regexp_extract_all": 3}
 """The position of the flags among the arguments."""
 MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 STRFTIME = "YymbBdjaAHIpMSf%"
@@ -103,6 +103,10 @@ def fold(literal: Literal, target: Type) -> Literal | None:
     return replace(literal, value=rescaled(exact, target), type=target)
 
 
+LOOKING = re.compile(r"(?<!\[)\^|\$|\\[bBAz]")
+"""The parts of a pattern that look at the text around a match."""
+
+
 def check_constants(function: str, args: Sequence[Expression]) -> None:
     """Check patterns, units and fills, which are constants; raises Mismatch."""
     constants = {index: arg.value for index, arg in enumerate(args) if isinstance(arg, Literal)}
@@ -121,10 +125,13 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
         like_pattern(str(constants[1]), str(constants.get(2, "")), args)
     if function.startswith("regexp_"):
         groups = _check_regex(str(constants[1]), args[1])
-        if function == "regexp_extract" and len(args) > 2:
+        if function in ("regexp_extract", "regexp_extract_all") and len(args) > 2:
             group = constants[2]
             if not isinstance(group, int) or not 0 <= group <= groups:
                 raise Mismatch(f"the pattern has no group {group}", args[2], f"it has {groups}")
+            if group and function == "regexp_extract_all" and LOOKING.search(str(constants[1])):
+                problem = "groups of all matches need a pattern without `^`, `$` and `\\b`"
+                raise Mismatch(problem, args[1], "match what is around with a group of its own")
         at = FLAGS_AT.get(function, len(args))
         flags = "cisg" if function == "regexp_replace" else "cis"
         if wrong := set(str(constants.get(at, ""))) - set(flags):

@@ -106,6 +106,11 @@ class _Parser(Parser):
             exp.Paren(this=this) if isinstance(this, exp.Anonymous) and self._opens() else this
         )
 
+    def _parse_column_ops(self, this: exp.Expr | None) -> exp.Expr | None:
+        """Read `name.upper()` as `upper(name)`."""
+        found = super()._parse_column_ops(this)
+        return found if found is None else _methods(found)
+
     def _opens(self) -> bool:
         return bool(self._match(TokenType.L_BRACKET, advance=False))
 
@@ -183,6 +188,35 @@ class _Parser(Parser):
     }
     NO_PAREN_FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+
+def _methods(node: exp.Expr) -> exp.Expr:
+    """Return a value with its parts, in which a call behind a value has that as its first argument."""
+    inner = node.args.get("this")
+    if isinstance(inner, exp.Expr) and isinstance(node, (exp.Dot, exp.Bracket, exp.Cast, exp.JSONExtract, exp.Window)):
+        node.set("this", _methods(inner))
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
+        value, call = node.this.pop(), node.expression.pop()
+        call.set("expressions", [_as_column(value), *call.expressions])
+        return call
+    return node
+
+
+def _as_column(value: exp.Expr) -> exp.Expr:
+    """Return a column that sqlglot has written as names between points; any other value as it is."""
+    names: list[exp.Expr] = []
+    inner = value
+    while isinstance(inner, exp.Dot) and isinstance(inner.expression, exp.Identifier):
+        names.append(inner.expression)
+        inner = inner.this
+    parts = [*names, inner]
+    if not isinstance(inner, exp.Identifier) or len(parts) > len(PARTS):
+        return value
+    return exp.Column(**{part: name.pop() for part, name in zip(PARTS, parts, strict=False)})
+
+
+PARTS = ("this", "table", "db", "catalog")
+"""The names of a column, from the last to the first."""
 
 
 class _Tokenizer(Tokenizer):

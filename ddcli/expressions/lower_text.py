@@ -204,6 +204,12 @@ def _regexp_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(args[0].is_not_null()).then(found.fill_null(""))
 
 
+def _regexp_extract_all(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    pattern, group = flagged(constant(call, 1), constant(call, 3)), int(constant(call, 2, "0"))
+    found = args[0].str.extract_all(pattern)
+    return found.list.eval(pl.element().str.extract(pattern, group)) if group else found
+
+
 def _concat_ws(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.concat_str(args[1:], separator=constant(call, 0), ignore_nulls=True).fill_null("")
 
@@ -301,5 +307,6 @@ LOWER: dict[str, Lower] = {
     "regexp_like": lambda _, call, args: args[0].str.contains(flagged(constant(call, 1), constant(call, 2))),
     "regexp_replace": _regexp_replace,
     "regexp_extract": _regexp_extract,
+    "regexp_extract_all": _regexp_extract_all,
     "regexp_substr": lambda _, call, args: args[0].str.extract(constant(call, 1), 0),
 }

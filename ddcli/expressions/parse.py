@@ -255,9 +255,6 @@ class ExpressionReader(FormReader):
             self.fail(node, "`within group` is not allowed behind this", hint)
         if isinstance(node, exp.Comprehension):
             self.fail(node, "list comprehensions are not supported", INSTEAD["list_transform"])
-        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
-            hint = f"write {str(node.expression.this).lower()}({self.tree.written(node.this)})"
-            self.fail(node, "functions are not written behind a value", hint)
         if isinstance(node, exp.BitwiseXor | exp.Pow):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `power(a, b)`; of bits `xor(a, b)`")
         written = self.tree.written(node)

@@ -375,6 +375,8 @@ class Calls:
                 args[1:] = [self.rng.choice(CONSTANTS["digits"]) for _ in args[1:2]]
             if "date" in name:
                 args[0] = self.argument("string", "unit")
+        if args[:1] and args[0] in COLUMNS and self.rng.random() < 0.1:
+            return f"{args[0]}.{name}({', '.join(args[1:])})"
         return f"{name}({', '.join(args)})"
 
     def of_list(self, name: str) -> list[str]:

@@ -109,7 +109,8 @@ select x from generate_series(1, 2, interval 1 day) as g(x) → 1:15 → takes t
 select a, b as A from t union by name select a from u → → a side of `by name` has two columns of one name
 select a from t union by name select s as a from t → → column `a` is int64 on one side and string on the other
 select [x + 1 for x in [a]] as l from t → 1:9 → list comprehensions are not supported
-select s.upper() as l from t → 1:8 → functions are not written behind a value
+select s.upper(1) as l from t → 1:8 → upper takes 1 argument, got 2
+select s.shout() as l from t → 1:8 → no function is named `shout`
 select corr(a, s) as x from t → 1:16 → corr expects numbers, got string
 select array_agg(distinct a order by b) as x from t → 1:8 → different values are ordered by themselves
 select list_sum([s]) as x from t → 1:18 → list_sum takes a list of numbers
