@@ -25,6 +25,7 @@
 * main: the group of all commands, and the exit code of each error
 * messages: the reports of a run, as lines or as JSON objects
 * metrics: the file of `dd run --metrics`
+* notebooks: results as notebooks show them
 * openlineage: the events of `dd run --openlineage`
 * plan: `dd plan`
 * query: `dd query`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ddcli.commands.check import bound_pipeline
 from ddcli.job.paths import state_of
@@ -11,15 +11,13 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.runs import read_runs
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def explain(path: Path, state: Path | None = None) -> View:
-    """Return the view of the pipeline file at `path`, or raise its errors. No row is read, nothing written, no lock taken.
+def explain(path: Path | str, state: Path | None = None) -> View:
+    """Return the view of the pipeline file at `path`, or raise its errors. A notebook shows it as a drawing. No row is read, nothing written, no lock taken.
 
     An input with declared columns needs no file; the columns of others are read from the files' footers.
     """
+    path = Path(path)
     bound = bound_pipeline(path)
     spec = bound.spec
     state = state or state_of(spec, path.absolute().parent)

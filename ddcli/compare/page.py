@@ -26,6 +26,10 @@ del, ins { text-decoration: none; padding: 0 .2rem } .ok { color: #1a7f37 } .no 
 """
 
 
+SHOWN = 20
+"""The most changed rows of a difference in another page."""
+
+
 def page(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[str], limit: int | None) -> str:
     """Return the page: `notes`, then each difference under its title, with at most `limit` changed rows (None: all)."""
     lines = [f"<p>{markup(line)}</p>" for line in notes]
@@ -33,6 +37,11 @@ def page(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[str], 
         lines += _section(title, found, limit)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>dd diff</title><style>{STYLE}</style>'
     return "\n".join(["<!doctype html>", f'<html lang="en"><head>{head}</head><body>', *lines, "</body></html>", ""])
+
+
+def fragment(found: Difference) -> str:
+    """Return a difference as a part of another page, with the first of its changed rows."""
+    return "\n".join(_section(None, found, SHOWN))
 
 
 def _section(title: str | None, found: Difference, limit: int | None) -> list[str]:

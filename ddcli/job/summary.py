@@ -6,7 +6,7 @@ from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
-from ddcli.screen import markdown, near
+from ddcli.screen import markdown, markup, near
 from ddcli.store.time_text import json_time
 
 if TYPE_CHECKING:
@@ -208,6 +208,10 @@ class RunSummary:
         tree = {name: value for name, value in asdict(replace(self, counts=None)).items() if name != "counts"}
         tree["checks"] = {name: verdict.to_json() for name, verdict in self.checks.items()}
         return tree | {name: json_time(tree[name]) for name in ("lower", "upper", "time", "reopened")}
+
+    def _repr_html_(self) -> str:
+        """Return the summary as a notebook shows it."""
+        return f"<pre>{markup(chr(10).join(self.lines()))}</pre>"
 
     @property
     def head(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +30,6 @@ from ddcli.store.time_text import format_time, parse_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.progress import Progress
@@ -76,10 +77,30 @@ class Answer:
         return format_time(self.at, self.inputs.kinds)
 
 
+def why(
+    path: Path | str,
+    collection: str,
+    values: Mapping[str, Any],
+    *,
+    at: str | None = None,
+    change: bool = False,
+    state: Path | None = None,
+    limit: int = 5,
+) -> Answer:
+    """Return the updates of inputs for which a collection has the records with these `values`; see `dd why`. A notebook shows them as trees.
+
+        >>> why("pipelines/airborne.yaml", "airborne", {"carrier": "HA"}).matching
+        0
+
+    Without a record the answer has the reason why there is none. Raises UsageError for an unknown name, and the errors of the file and its inputs.
+    """
+    return explain(Path(path), collection, values, at=at, change=change, state=state, limit=limit)
+
+
 def explain(
     path: Path,
     collection: str,
-    keys: Sequence[str],
+    keys: Sequence[str] | Mapping[str, Any],
     *,
     at: str | None = None,
     change: bool = False,
@@ -88,7 +109,7 @@ def explain(
     no_code: bool = False,
     progress: Progress = SILENT,
 ) -> Answer:
-    """Return the reasons why a collection has records with the values `keys` (`column=value`) at the time `at`.
+    """Return the reasons why a collection has records with the values `keys` (`column=value`, or a mapping) at the time `at`.
 
     Without a time, at the last closed time, or before any run, at the last in the inputs. With `change`, return the reasons of their
     change at that time, by default the last at which any of them changed. At most `limit` records are explained, and at most `limit` of a
@@ -111,7 +132,7 @@ def explain(
 def _explain(
     request: Request,
     collection: str,
-    keys: Sequence[str],
+    keys: Sequence[str] | Mapping[str, Any],
     at: str | None,
     progress: Progress,
     *,
@@ -126,7 +147,11 @@ def _explain(
         hint = f"did you mean '{near}'?" if near else f"collections: {', '.join(known)}"
         raise UsageError(f"no collection, input or output is named '{collection}'", place=str(path), hint=hint)
     node = inputs.relations[collection_named(request.spec, collection)].node
-    values = read_keys(keys, node.schema)
+    if isinstance(keys, Mapping):
+        values = _known_columns(keys, node.schema)
+        keys = [f"{name}={value}" for name, value in values.items()]
+    else:
+        values = read_keys(keys, node.schema)
     asked = Question(inputs, node, values, _time(inputs, at), limit)
     subject = f"'{collection}' with {' and '.join(keys)}"
     progress.begin(f"looking for {subject}")
@@ -252,6 +277,16 @@ def _time(inputs: Inputs, at: str | None) -> Time:
             "the inputs have no rows yet", place=str(inputs.request.spec.path), hint="choose a time with `--as-of`"
         )
     return latest
+
+
+def _known_columns(values: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """Return values of columns. Raises UsageError for a column that there is not."""
+    for name in values:
+        if name not in schema:
+            near = did_you_mean(name, schema)
+            hint = f"did you mean '{near}'?" if near else f"columns: {', '.join(schema)}"
+            raise UsageError(f"there is no column '{name}'", hint=hint)
+    return dict(values)
 
 
 def read_keys(keys: Sequence[str], schema: Schema) -> dict[str, Any]:

@@ -41,6 +41,10 @@ CHANGES = {
 }
 
 
+WIDE = 160
+"""The width of trees on a page."""
+
+
 def trees(answer: Answer) -> Iterator[Tree]:
     """Yield a tree for each record that is explained."""
     from rich.tree import Tree
@@ -51,6 +55,21 @@ def trees(answer: Answer) -> Iterator[Tree]:
         tree = Tree(head, guide_style="dim")
         _add(tree, answer, each.reason, {id(each.reason)}, head=True)
         yield tree
+
+
+def as_html(answer: Answer) -> str:
+    """Return the trees of an answer as a part of a page."""
+    import io
+
+    from rich.console import Console
+
+    console = Console(record=True, file=io.StringIO(), width=WIDE, highlight=False)
+    for tree, each in zip(trees(answer), answer.explained, strict=True):
+        console.print(tree)
+        console.print(verdict(each))
+    if answer.missing is not None:
+        console.print(missing_tree(answer, answer.missing))
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 def missing_tree(answer: Answer, missing: Missing) -> Tree:
