@@ -4,12 +4,11 @@
 * bisection: the first failure of a condition on outputs, and its cause
 * changes: the reasons why a record changed at a time
 * contents: a collection at one time and the updates of an input, searched by values
-* depth: recursion as deep as a loop has rounds
 * explanation: the answer to a question, each explanation checked
 * frames: the rows that a window function's value can depend on
 * inputs: the inputs as of a time
 * question: a question, its world, its checked explanations
-* reasons: the tree from a record to updates of inputs
+* reasons: the tree from a record to updates of inputs, and the walk that finds it
 * restriction: the input rows on which a record can depend
 * sentences: operators and values in words
 * trace: from a record to the records that it is made of

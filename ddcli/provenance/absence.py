@@ -6,6 +6,7 @@ operator is the reason: its condition is not true of them, another record exclud
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
@@ -14,8 +15,8 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
-from ddcli.plan.node import Values
-from ddcli.provenance.depth import by_type
+from ddcli.plan.node import Node, Values
+from ddcli.provenance.reasons import each_of, walk
 from ddcli.provenance.restriction import SAME
 from ddcli.provenance.sentences import bare, bounds, named_values, readable, show, step_text
 from ddcli.provenance.trace import Tracer
@@ -23,9 +24,8 @@ from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
-    from ddcli.plan.node import Node
     from ddcli.provenance.contents import Contents, Record
     from ddcli.provenance.question import Question
     from ddcli.provenance.reasons import Reason
@@ -44,31 +44,41 @@ class Missing:
     hindrance: Reason | None = None
 
 
+Lacking = tuple[Node, Values]
+"""A node, and the values that no record of its collection has."""
+Steps = Generator[Lacking, Missing, Missing]
+"""A search that yields the records whose absence it needs and gets the reasons."""
+
+
 @dataclass(frozen=True)
 class Absence:
     """The search for the reasons why the records of a question are missing."""
 
     question: Question
-    _known: dict[tuple[str, str], Missing] = field(default_factory=dict)
+    _known: dict[Hashable, Missing] = field(default_factory=dict)
 
     def of(self, node: Node, values: Values) -> Missing:
         """Return the reason why no record of a node outside of loops has these values; the same object at each call."""
-        at = node.fingerprint, repr(values)
-        if at not in self._known:
-            found = self._contents(node, values)
-            exists = Missing(node, values, f"exists: {self._text(node, found)}") if len(found) else None
-            self._known[at] = exists or _below(type(node))(self, node, values)
-        return self._known[at]
+        return walk((node, values), self._known, _key, self._explained)
+
+    def _explained(self, wanted: Lacking) -> Missing | Steps:
+        node, values = wanted
+        found = self._contents(node, values)
+        return Missing(node, values, f"exists: {self._text(node, found)}") if len(found) else self._below(node, values)
+
+    def _because(self, node: Node, values: Values, why: str, lacking: Iterable[Lacking]) -> Steps:
+        """Return the absence that follows from those of other records."""
+        return Missing(node, values, why, (yield from each_of(lacking)))
 
     def _contents(self, node: Node, values: Values) -> Contents:
         return self.question.world.contents(node).where(values)
 
-    def _through(self, node: Node, values: Values, inside: Values, says: str) -> Missing:
+    def _through(self, node: Node, values: Values, inside: Values, says: str) -> Missing | Steps:
         """Return the absence of the records that it would be made of; or, if they exist, the reason `says` why the operator drops them."""
         (child,) = node.inputs
         found = self._contents(child, inside)
         if not len(found):
-            return Missing(node, values, because=[self.of(child, inside)])
+            return self._because(node, values, "", [(child, inside)])
         return Missing(node, values, f"{readable(says, node)}: {self._text(child, found)}")
 
     def _text(self, node: Node, found: Contents) -> str:
@@ -78,17 +88,17 @@ class Absence:
         return ", ".join(records) + (f" and {more:,} more" if more else "")
 
     @singledispatchmethod
-    def _below(self, node: Node, values: Values) -> Missing:
+    def _below(self, node: Node, values: Values) -> Missing | Steps:
         """Return the reason why a record of a node is missing; by default, as of Python functions, there is none to find."""
         if isinstance(node, SAME):
             inputs = {child.fingerprint: child for child in node.inputs}.values()
-            return Missing(node, values, because=[self.of(child, values) for child in inputs])
+            return self._because(node, values, "", [(child, values) for child in inputs])
         if isinstance(node, groupings.Grouped) and node.leaves_out:
             return self._through(node, values, values, node.leaves_out)
         return Missing(node, values, "none of the collections below it has such a record")
 
     @_below.register
-    def _(self, node: loops.Leave, values: Values) -> Missing:
+    def _(self, node: loops.Leave, values: Values) -> Missing | Steps:
         """Return the absence from all rounds, and from the variable's initial collection."""
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
@@ -98,15 +108,15 @@ class Absence:
             return Missing(node, values, f"{error} can't be traced")
         initials = iterate.initials[node.which : node.which + 1]
         why = f"not in the last of the loop's {rounds} {plural(rounds, 'round')}"
-        return Missing(node, values, why, [self.of(each, values) for each in initials])
+        return self._because(node, values, why, [(each, values) for each in initials])
 
     @_below.register
-    def _(self, node: groupings.Threshold, values: Values) -> Missing:
+    def _(self, node: groupings.Threshold, values: Values) -> Missing | Steps:
         says = "its multiplicity is not positive" if node.function is None else f"{bare(node.function)} is not above 0"
         return self._through(node, values, values, says)
 
     @_below.register
-    def _(self, node: logical.Apply, values: Values) -> Missing:
+    def _(self, node: logical.Apply, values: Values) -> Missing | Steps:
         step = node.step
         if isinstance(step, FilterStep):
             return self._through(node, values, values, f"{bare(step.condition)} is not true of")
@@ -116,12 +126,12 @@ class Absence:
         return self._through(node, values, inside, f"{step_text(step)} returns another {others} for")
 
     @_below.register
-    def _(self, node: logical.Temporal, values: Values) -> Missing:
+    def _(self, node: logical.Temporal, values: Values) -> Missing | Steps:
         now = format_time(self.question.time, self.question.inputs.kinds)
         return self._through(node, values, values, f"now is {now}, and the record exists while {bounds(node)}")
 
     @_below.register
-    def _(self, node: windows.Window, values: Values) -> Missing:
+    def _(self, node: windows.Window, values: Values) -> Missing | Steps:
         calls = {name for name, _ in node.calls}
         inside = {name: value for name, value in values.items() if name not in calls}
         found = self._contents(node, inside)
@@ -130,50 +140,51 @@ class Absence:
         return self._through(node, values, inside, "its multiplicity is not positive")
 
     @_below.register
-    def _(self, node: groupings.Reduce, values: Values) -> Missing:
+    def _(self, node: groupings.Reduce, values: Values) -> Missing | Steps:
         keys = {name: values[name] for name, _ in node.by if name in values}
         group = self._contents(node, keys)
         if len(group):
             return Missing(node, values, f"the group has other values: {self._text(node, group)}")
         (child,) = node.inputs
-        return Missing(node, values, because=[self.of(child, *node.restriction(values))])
+        (inside,) = node.restriction(values)
+        return self._because(node, values, "", [(child, inside)])
 
     @_below.register
-    def _(self, node: joins.Join, values: Values) -> Missing:
+    def _(self, node: joins.Join, values: Values) -> Missing | Steps:
         left, right = node.sides(values)
         sides = [(node.left, left), (node.right, right)]
-        missing = [self.of(side, given) for side, given in sides if not len(self._contents(side, given))]
+        missing = [(side, given) for side, given in sides if not len(self._contents(side, given))]
         if missing:
-            return Missing(node, values, because=missing)
+            return self._because(node, values, "", missing)
         on = " and ".join(f"{one} = {other}" for one, other in node.on)
         return Missing(node, values, f"both sides have such records, but none with {on}")
 
     @_below.register
-    def _(self, node: asof.AsofJoin, values: Values) -> Missing:
+    def _(self, node: asof.AsofJoin, values: Values) -> Missing | Steps:
         left, _ = node.sides(values)
         if not len(self._contents(node.left, left)):
-            return Missing(node, values, because=[self.of(node.left, left)])
+            return self._because(node, values, "", [(node.left, left)])
         mine = {name: values[name] for name, side, _ in node.columns if side != "right" and name in values}
         found = self._contents(node, mine)
         if len(found):
             return Missing(node, values, f"the nearest on the right is another: {self._text(node, found)}")
         key = {other: left[one] for one, other in node.on if one in left}
-        return Missing(node, values, f"no record on the right has {node.condition}", [self.of(node.right, key)])
+        return self._because(node, values, f"no record on the right has {node.condition}", [(node.right, key)])
 
     @_below.register
-    def _(self, node: joins.Semijoin, values: Values) -> Missing:
+    def _(self, node: joins.Semijoin, values: Values) -> Missing | Steps:
         """Return the record on the right that excludes one on the left (of an antijoin), or the absence of a partner."""
         left, right = node.inputs
         found = self._contents(left, values)
         if not len(found):
-            return Missing(node, values, because=[self.of(left, values)])
+            return self._because(node, values, "", [(left, values)])
         record = dict(zip(left.schema, found.records()[0], strict=True))
         key = {other: record[one] for one, other in node.on}
         partners = self._contents(right, key)
         text = _shown(left, found.records()[0])
         if not node.anti:
             listed = " and ".join(f"{name} = {show(value)}" for name, value in key.items())
-            return Missing(node, values, f"no record on the right has {listed}: {text}", [self.of(right, key)])
+            return self._because(node, values, f"no record on the right has {listed}: {text}", [(right, key)])
         question = self.question
         tracer = Tracer(question.world, question.limit, question.named)
         excluding = [each for each, count in zip(partners.records(), partners.counts(), strict=True) if count > 0][:1]
@@ -200,7 +211,9 @@ class Absence:
         return Missing(node, values, "not in the last table")
 
 
-_below = by_type(Absence, "_below")
+def _key(lacking: Lacking) -> Hashable:
+    node, values = lacking
+    return node.fingerprint, repr(values)
 
 
 def _shown(node: Node, record: Record) -> str:

@@ -9,6 +9,7 @@ The check: the earlier updates, and of those at that time only the explanation's
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,10 @@ from ddcli.engine import kernels
 from ddcli.errors import DdError
 from ddcli.expressions.steps import MapStep
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
-from ddcli.plan.node import Graph
+from ddcli.plan.node import Graph, Node
 from ddcli.provenance.contents import Contents, Record
-from ddcli.provenance.depth import by_type
 from ddcli.provenance.question import Explained, Question
-from ddcli.provenance.reasons import Reason
+from ddcli.provenance.reasons import Reason, each_of, walk
 from ddcli.provenance.restriction import ALIKE
 from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
@@ -32,11 +32,16 @@ from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from ddcli.engine.columns import Matrix
-    from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers
+
+
+Changed = tuple[Node, Record]
+"""A node, and a record of it that has changed."""
+Steps = Generator[Changed, Reason, Reason]
+"""A search that yields the changed records below it and gets their reasons."""
 
 
 @dataclass
@@ -45,8 +50,8 @@ class Changes:
 
     before: Question
     now: Question
-    _known: dict[tuple[str, str], Reason] = field(default_factory=dict)
-    _open: set[tuple[str, str]] = field(default_factory=set)
+    _known: dict[Hashable, Reason] = field(default_factory=dict)
+    _begun: set[Hashable] = field(default_factory=set)
 
     def explained(self, record: Record, diff: int) -> Explained:
         """Return the smallest explanation of a record's change that passes the check."""
@@ -94,35 +99,35 @@ class Changes:
 
     def reason(self, node: Node, record: Record) -> Reason:
         """Return the reason why a record of a node has changed."""
-        at = node.fingerprint, repr(record)
-        if at not in self._known:
-            self._open.add(at)
-            self._known[at] = _below(type(node))(self, node, record)
-            self._open.discard(at)
-        return self._known[at]
+        return walk((node, record), self._known, _key, self._explained)
+
+    def _explained(self, changed: Changed) -> Reason | Steps:
+        self._begun.add(_key(changed))
+        return self._below(*changed)
 
     def _new(self, node: Node, record: Record, says: str) -> Reason:
         return Reason(node, readable(says, node), record, self.diff(node, record), change=True)
 
-    def _made_of(self, reason: Reason, changed: Iterable[tuple[Node, Contents]]) -> Reason:
+    def _made_of(self, reason: Reason, changed: Iterable[tuple[Node, Contents]]) -> Steps:
         """Return the reason, with the reasons of these changed records below it."""
-        reasons, shown = [], self.now.limit
+        reasons: list[Reason] = []
+        shown = self.now.limit
         for node, records in changed:
             if len(records) > MOST:
                 reason.everything, reason.more = True, reason.more + len(records) - shown
                 records = records.rows(np.arange(shown))
-            reasons += [self.reason(node, record) for record in records.records()]
+            reasons += yield from each_of((node, record) for record in records.records())
         return reason.made_of(reasons, shown)
 
-    def _simplified(self, node: Node, record: Record, says: str, changed: Iterable[tuple[Node, Contents]]) -> Reason:
+    def _simplified(self, node: Node, record: Record, says: str, changed: Iterable[tuple[Node, Contents]]) -> Steps:
         """Return the reason made of these changes; of an unnamed node without words, the only reason below it."""
-        reason = self._made_of(self._new(node, record, says), changed)
+        reason = yield from self._made_of(self._new(node, record, says), changed)
         if len(reason.because) == 1 and not reason.more and not says and node.fingerprint not in self.now.named:
             return reason.because[0]
         return reason
 
     @singledispatchmethod
-    def _below(self, node: Node, record: Record) -> Reason:
+    def _below(self, node: Node, record: Record) -> Reason | Steps:
         """Return the reason why a record of this kind of node has changed: by default, its change in the node's inputs."""
         assert isinstance(node, ALIKE), type(node)
         says = ""
@@ -133,7 +138,7 @@ class Changes:
         return self._simplified(node, record, says, [(child, self.differing(child, values)) for child in inputs])
 
     @_below.register
-    def _(self, node: logical.Apply, record: Record) -> Reason:
+    def _(self, node: logical.Apply, record: Record) -> Steps:
         (child,) = node.inputs
         step = node.step
         changed = self.differing(child, *node.restriction(dict(zip(node.schema, record, strict=True))))
@@ -143,10 +148,10 @@ class Changes:
         return self._simplified(node, record, step_text(step), [(child, changed)])
 
     @_below.register
-    def _(self, node: logical.Temporal, record: Record) -> Reason:
+    def _(self, node: logical.Temporal, record: Record) -> Steps:
         (child,) = node.inputs
         changed = self.differing(child, dict(zip(child.schema, record, strict=True)))
-        reason = self._made_of(self._new(node, record, f"while {bounds(node)}"), [(child, changed)])
+        reason = yield from self._made_of(self._new(node, record, f"while {bounds(node)}"), [(child, changed)])
         if not len(changed):
             came = "has come" if reason.count > 0 else "is over"
             reason.notes.append(f"its time {came}: now is {format_time(self.now.time, self.now.inputs.kinds)}")
@@ -157,7 +162,7 @@ class Changes:
         raise Opaque("a `join_function`")
 
     @_below.register
-    def _(self, node: joins.Join, record: Record) -> Reason:
+    def _(self, node: joins.Join, record: Record) -> Steps:
         """Return the changes on either side: of the pair's two records, or of an outer join, of all records with the key."""
         sides = dict(zip(node.schema, record, strict=True))
         keys = {c: sides[name] for name, side, c in node.columns if side == "key"}
@@ -173,7 +178,7 @@ class Changes:
         return self._made_of(reason, changed)
 
     @_below.register
-    def _(self, node: asof.AsofJoin, record: Record) -> Reason:
+    def _(self, node: asof.AsofJoin, record: Record) -> Steps:
         """Return the changes of the left record, and of the right records with its key."""
         left, _ = node.sides(dict(zip(node.schema, record, strict=True)))
         key = {other: left[one] for one, other in node.on if one in left}
@@ -181,7 +186,7 @@ class Changes:
         return self._made_of(self._new(node, record, asof_text(node)), changed)
 
     @_below.register
-    def _(self, node: joins.Semijoin, record: Record) -> Reason:
+    def _(self, node: joins.Semijoin, record: Record) -> Steps:
         left, right = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         key = {other: values[one] for one, other in node.on}
@@ -189,7 +194,7 @@ class Changes:
         return self._made_of(reason, [(left, self.differing(left, values)), (right, self.differing(right, key))])
 
     @_below.register
-    def _(self, node: groupings.Reduce, record: Record) -> Reason:
+    def _(self, node: groupings.Reduce, record: Record) -> Steps:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         changed = self.differing(child, *node.restriction(values))
@@ -201,7 +206,7 @@ class Changes:
         return self._made_of(self._new(node, record, reduce_text(node)), [(child, changed)])
 
     @_below.register
-    def _(self, node: groupings.Grouped, record: Record) -> Reason:
+    def _(self, node: groupings.Grouped, record: Record) -> Steps:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         reason = self._new(node, record, group_text(node, node.order_by if isinstance(node, windows.Window) else ()))
@@ -210,7 +215,7 @@ class Changes:
     # --- loops ----------------------------------------------------------------------------------------------------
 
     @_below.register
-    def _(self, node: loops.Leave, record: Record) -> Reason:
+    def _(self, node: loops.Leave, record: Record) -> Steps:
         """Return the changes of the records outside of the loop that the record's present derivation, or its former one, uses."""
         reason = self._new(node, record, "iterate")
         entering = {child.fingerprint: child for child in _outer_nodes(node)}
@@ -252,14 +257,15 @@ class Changes:
         values = dict(zip(node.schema, record, strict=True))
         group = self.differing(node, {name: values[name] for name in by})
         opposite = group.rows(np.flatnonzero(np.sign(group.matrix[:, -1]) == -np.sign(self.diff(node, record))))
-        known = any((node.fingerprint, repr(other)) in self._open for other in opposite.records())
+        keys = [_key((node, other)) for other in opposite.records()]
+        known = any(key in self._begun and key not in self._known for key in keys)
         return opposite if len(opposite) and not known else None
 
     def _one(self, node: Node, record: Record) -> Contents:
         return self.differing(node, dict(zip(node.schema, record, strict=True)))
 
     @_below.register
-    def _(self, node: logical.Once, record: Record) -> Reason:
+    def _(self, node: logical.Once, record: Record) -> Steps:
         (child,) = node.inputs
         says = "from the first row of its inputs on"
         return self._simplified(
@@ -308,7 +314,9 @@ class Changes:
         return reason
 
 
-_below = by_type(Changes, "_below")
+def _key(changed: Changed) -> Hashable:
+    node, record = changed
+    return node.fingerprint, repr(record)
 
 
 def _outer_nodes(node: loops.Leave) -> list[Node]:

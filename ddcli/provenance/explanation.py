@@ -21,7 +21,6 @@ from ddcli.plan.literals import read_value
 from ddcli.plan.test_steps import collection_named
 from ddcli.provenance.absence import Absence, Missing, hindrances
 from ddcli.provenance.changes import Changes
-from ddcli.provenance.depth import deep_recursion
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Explained, Question
 from ddcli.spec.tree import Scalar, scalar_kind
@@ -155,10 +154,9 @@ def _explain(
     asked = Question(inputs, node, values, _time(inputs, at), limit)
     subject = f"'{collection}' with {' and '.join(keys)}"
     progress.begin(f"looking for {subject}")
-    with deep_recursion():
-        answer = (
-            _changing(asked, subject, progress, given=at is not None) if change else _existing(asked, subject, progress)
-        )
+    answer = (
+        _changing(asked, subject, progress, given=at is not None) if change else _existing(asked, subject, progress)
+    )
     names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
     places: dict[Leaf, list[Where]] = {}
     question, records, explained, missing = answer

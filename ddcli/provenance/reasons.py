@@ -1,17 +1,22 @@
-"""The explanation of a record as a tree of operators and records down to the updates of inputs, the leaves."""
+"""The explanation of a record as a tree of operators and records down to the updates of inputs, the leaves; and the walk that finds it."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Hashable, Iterable
+
     from ddcli.plan.logical import Source
     from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers, Record
 
+Wanted = TypeVar("Wanted")
+Found = TypeVar("Found")
 Leaf = tuple[str, int]
 """An update of an input: the input's name, and the update's number among those that may matter."""
 
@@ -46,3 +51,45 @@ class Reason:
         self.leaves = self.leaves.union(*(reason.leaves for reason in reasons))
         self.everything = self.everything or any(reason.everything for reason in reasons)
         return self
+
+
+def walk(
+    wanted: Wanted,
+    known: dict[Hashable, Found],
+    key: Callable[[Wanted], Hashable],
+    explain: Callable[[Wanted], Found | Generator[Wanted, Found, Found]],
+) -> Found:
+    """Return the explanation of a record. `explain` returns it, or a generator: this yields each record whose explanation it needs, gets it, and returns its own.
+
+    The generators that wait are on a list, so an explanation may be as deep as a loop has rounds. `known` has the explanations found so
+    far, and gets those found now.
+    """
+    waiting: list[tuple[Hashable, Generator[Wanted, Found, Found]]] = []
+    while True:
+        at = key(wanted)
+        found = known.get(at)
+        if found is None:
+            begun = explain(wanted)
+            if isinstance(begun, GeneratorType):
+                waiting.append((at, begun))
+            else:
+                found = known[at] = cast("Found", begun)
+        while waiting:
+            at, steps = waiting[-1]
+            try:
+                wanted = steps.send(found)  # type: ignore[arg-type]  # None begins the generator
+                break
+            except StopIteration as end:
+                waiting.pop()
+                found = known[at] = end.value
+        else:
+            assert found is not None
+            return found
+
+
+def each_of(wanted: Iterable[Wanted]) -> Generator[Wanted, Any, list[Any]]:
+    """Return the explanations of some records, within a generator of `walk`: by `yield from`."""
+    found: list[Any] = []
+    for each in wanted:
+        found += [(yield each)]
+    return found

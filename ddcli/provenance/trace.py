@@ -12,9 +12,10 @@ a top-k that keeps only some copies of a record).
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from dataclasses import field
 from functools import singledispatchmethod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,14 +26,13 @@ from ddcli.expressions.tree import Column
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.provenance.contents import Contents, Record, SourceRows
-from ddcli.provenance.depth import by_type
 from ddcli.provenance.frames import in_reach
-from ddcli.provenance.reasons import Reason
+from ddcli.provenance.reasons import Reason, each_of, walk
 from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
 from ddcli.provenance.worlds import EvaluatedPlan, Place, Round, entered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     import polars as pl
 
@@ -51,6 +51,20 @@ NAN = "NaN"
 """The value that stands for NaN in a key: as a key it equals itself."""
 
 
+class Traced(NamedTuple):
+    """A record to trace: in a node's collection at a place, with its multiplicity, or (not `exact`) for its existence alone."""
+
+    place: Place
+    node: Node
+    record: Record
+    exact: bool
+
+
+Steps = Generator[Traced, Reason, Reason]
+"""A trace that yields the records below it and gets their reasons."""
+Parts = Generator[Traced, Reason, list[Reason]]
+
+
 @dataclass
 class Tracer:
     """The tracer of records in one world. Without `witnesses`, a reason has all records that a record is made of. `shown` is the number of
@@ -61,43 +75,45 @@ class Tracer:
     shown: int
     named: frozenset[str]
     witnesses: bool = True
-    _known: dict[tuple[int, str, str, bool], Reason] = field(default_factory=dict)
+    _known: dict[Hashable, Reason] = field(default_factory=dict)
     _rows: dict[str, SourceRows] = field(default_factory=dict)
 
     def reason(self, place: Place, node: Node, record: Record, *, exact: bool = True) -> Reason:
         """Return the reason why a record is in a node's collection at a place: with its multiplicity, or (not `exact`) at all."""
-        place = place.home(node)
-        exact = exact or not self.witnesses
-        at = id(place), node.fingerprint, repr(record), exact
-        known = self._known.get(at)
-        if known is None:
-            known = self._known[at] = _below(type(node))(self, node, place, record, exact)
-        return known
+        return walk(self._traced(place, node, record, exact=exact), self._known, _key, self._explained)
+
+    def _traced(self, place: Place, node: Node, record: Record, *, exact: bool = True) -> Traced:
+        return Traced(place.home(node), node, record, exact or not self.witnesses)
+
+    def _explained(self, wanted: Traced) -> Reason | Steps:
+        return self._below(wanted.node, wanted.place, wanted.record, wanted.exact)
 
     def _new(self, node: Node, place: Place, record: Record, says: str) -> Reason:
         number = place.number if isinstance(place, Round) else None
         return Reason(node, readable(says, node), record, place.contents(node).count(record), number)
 
-    def _best(self, witnesses: Sequence[tuple[Place, Node, Record]]) -> Reason:
+    def _best(self, witnesses: Sequence[tuple[Place, Node, Record]]) -> Steps:
         """Return the reason with the fewest leaves among those of the first few witnesses."""
         tried = witnesses[: TRIED if len(self._known) < PATIENCE else 1]
-        reasons = [self.reason(place, node, record, exact=False) for place, node, record in tried]
+        reasons: list[Reason] = yield from each_of(self._traced(*witness, exact=False) for witness in tried)
         return min(reasons, key=lambda reason: (reason.everything, len(reason.leaves)))
 
-    def _some(self, place: Place, node: Node, found: Contents, *, exact: bool) -> list[Reason]:
+    def _some(self, place: Place, node: Node, found: Contents, *, exact: bool) -> Parts:
         """Return the reasons of a node's records: of all, or of one that exists."""
         if exact:
-            return [self.reason(place, node, record) for record in found.records()]
+            return (yield from each_of(self._traced(place, node, record) for record in found.records()))
         there = [r for r, count in zip(found.records(), found.counts(), strict=True) if count > 0]
-        return [self._best([(place, node, record) for record in there])] if there else []
+        return [(yield from self._best([(place, node, record) for record in there]))] if there else []
 
     # --- linear operators -----------------------------------------------------------------------------------------
 
     @singledispatchmethod
-    def _below(self, node: Node, place: Place, record: Record, exact: bool) -> Reason:
+    def _below(self, node: Node, place: Place, record: Record, exact: bool) -> Reason | Steps:
         """Return the reason of a record of this kind of node."""
         assert isinstance(node, logical.Passthrough), type(node)
-        return self._simplified(node, place, record, "", [self.reason(place, node.inputs[0], record, exact=exact)])
+        return self._simplified(
+            node, place, record, "", [(yield self._traced(place, node.inputs[0], record, exact=exact))]
+        )
 
     def _simplified(self, node: Node, place: Place, record: Record, says: str, reasons: list[Reason]) -> Reason:
         """Return the reason made of these reasons; of an unnamed node without words, the only reason below it."""
@@ -106,24 +122,26 @@ class Tracer:
         return self._new(node, place, record, says).made_of(reasons)
 
     @_below.register
-    def _(self, node: logical.SignedSum, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: logical.SignedSum, place: Place, record: Record, exact: bool) -> Steps:
         if -1 in node.signs:
-            return self._simplified(node, place, record, "negate", [self.reason(place, node.inputs[0], record)])
+            return self._simplified(
+                node, place, record, "negate", [(yield self._traced(place, node.inputs[0], record))]
+            )
         counts = [place.home(child).contents(child).count(record) for child in node.inputs]
         there = [child for child, count in zip(node.inputs, counts, strict=True) if count > 0 or (exact and count)]
         # A collection that is summed twice has one reason, with twice the count.
         there = list({child.fingerprint: child for child in there}.values())
         if exact:
-            reasons = [self.reason(place, child, record) for child in there]
+            reasons = yield from each_of(self._traced(place, child, record) for child in there)
         else:
             there.sort(key=loops.level)  # a collection that is the same in all rounds needs no earlier round
             if there and loops.level(there[0]) < loops.level(there[-1]):
                 there = there[:1]
-            reasons = [self._best([(place, child, record) for child in there])] if there else []
+            reasons = [(yield from self._best([(place, child, record) for child in there]))] if there else []
         return self._simplified(node, place, record, "" if len(reasons) == 1 else "concat", reasons)
 
     @_below.register
-    def _(self, node: logical.Apply, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: logical.Apply, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         step = node.step
         (known,) = node.restriction(dict(zip(node.schema, record, strict=True)))
@@ -131,24 +149,26 @@ class Tracer:
         if computes(step) and child.schema:  # without columns there is but one record
             found, candidates = candidates.through(step)
             candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
-        reasons = self._some(place, child, candidates, exact=exact)
+        reasons = yield from self._some(place, child, candidates, exact=exact)
         return self._simplified(node, place, record, step_text(step), reasons)
 
     @_below.register
-    def _(self, node: logical.Temporal, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: logical.Temporal, place: Place, record: Record, exact: bool) -> Steps:
         says = f"while {bounds(node)}"
-        return self._simplified(node, place, record, says, [self.reason(place, node.inputs[0], record, exact=exact)])
+        return self._simplified(
+            node, place, record, says, [(yield self._traced(place, node.inputs[0], record, exact=exact))]
+        )
 
     @_below.register
-    def _(self, node: logical.Once, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: logical.Once, place: Place, record: Record, exact: bool) -> Steps:
         """Return the reason of some row of the inputs, if one still exists: the first row, which counts, may have been retracted."""
         (child,) = node.inputs
         there = place.home(child).contents(child).count(record) > 0
-        reasons = [self.reason(place, child, record, exact=False)] if there else []
+        reasons = [(yield self._traced(place, child, record, exact=False))] if there else []
         return self._new(node, place, record, "from the first row of its inputs on").made_of(reasons)
 
     @_below.register
-    def _(self, node: logical.JoinFunction, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: logical.JoinFunction, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         candidates, world = place.home(child).contents(child), self.world
         function = python_shift(cast("physical.PythonShift", node), world.values.pool, world.kinds, len(world.kinds))
@@ -157,13 +177,13 @@ class Tracer:
         if times is not None:
             giving = giving[(times[giving] <= np.array(world.time)).all(axis=1)]
         giving = giving if rows is None else rows[giving]
-        reasons = self._some(place, child, candidates.rows(np.unique(giving)), exact=True)
+        reasons = yield from self._some(place, child, candidates.rows(np.unique(giving)), exact=True)
         return self._new(node, place, record, f"join_function {node.function}").made_of(reasons)
 
     # --- joins ----------------------------------------------------------------------------------------------------
 
     @_below.register
-    def _(self, node: joins.Join, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: joins.Join, place: Place, record: Record, exact: bool) -> Steps:
         left, right = node.sides(dict(zip(node.schema, record, strict=True)))
         on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
         reason = self._new(node, place, record, f"{'' if node.how == 'inner' else node.how + ' '}join on {on}")
@@ -174,13 +194,10 @@ class Tracer:
                 both = [np.concatenate([pair[side] for pair in partners]) for side in (0, 1)]
                 partners = [(both[0], both[1])]
             tried = partners[: TRIED if len(self._known) < PATIENCE else 1]
-            made = [
-                [
-                    *self._some(place, node.left, lefts.rows(mine), exact=exact),
-                    *self._some(place, node.right, rights.rows(theirs), exact=exact),
-                ]
-                for mine, theirs in tried
-            ]
+            made = []
+            for mine, theirs in tried:
+                ours = yield from self._some(place, node.left, lefts.rows(mine), exact=exact)
+                made.append([*ours, *(yield from self._some(place, node.right, rights.rows(theirs), exact=exact))])
             return reason.made_of(min(made, key=lambda reasons: sum(len(each.leaves) for each in reasons)))
         for side, found, other, values, pairs in (
             (node.left, lefts, "right", left, [(one, two) for one, two in node.on]),
@@ -189,18 +206,18 @@ class Tracer:
             if len(found):
                 missing = " and ".join(f"{theirs} = {show(values[ours])}" for ours, theirs in pairs if ours in values)
                 reason.notes.append(f"no record of the {other} side {f'has {missing}' if missing else 'matches'}")
-                return reason.made_of(self._some(place, side, found, exact=exact))
+                return reason.made_of((yield from self._some(place, side, found, exact=exact)))
         return reason
 
     @_below.register
-    def _(self, node: asof.AsofJoin, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: asof.AsofJoin, place: Place, record: Record, exact: bool) -> Steps:
         left, right = node.sides(dict(zip(node.schema, record, strict=True)))
         reason = self._new(node, place, record, asof_text(node))
-        reasons = self._some(place, node.left, self._side(place, node.left, left), exact=exact)
+        reasons = yield from self._some(place, node.left, self._side(place, node.left, left), exact=exact)
         if right.get(node.at[1]) is None:
             reason.notes.append("no record of the right side is near it")
         else:  # one of them is enough: its multiplicity does not matter
-            reasons += self._some(place, node.right, self._side(place, node.right, right), exact=False)
+            reasons += yield from self._some(place, node.right, self._side(place, node.right, right), exact=False)
         return reason.made_of(reasons)
 
     def _side(self, place: Place, node: Node, values: Mapping[str, Any]) -> Contents:
@@ -209,24 +226,24 @@ class Tracer:
         return place.home(node).contents(node).where(ordered)
 
     @_below.register
-    def _(self, node: joins.Semijoin, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: joins.Semijoin, place: Place, record: Record, exact: bool) -> Steps:
         left, right = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         key = {other: values[one] for one, other in node.on}
         listed = " and ".join(f"{other} = {show(value)}" for other, value in key.items())
         reason = self._new(node, place, record, f"{'antijoin' if node.anti else 'semijoin'} on {', '.join(key)}")
-        reasons = [self.reason(place, left, record, exact=exact)]
+        reasons = [(yield self._traced(place, left, record, exact=exact))]
         if node.anti:
             reason.notes.append(f"no record on the right has {listed}")
         else:
             partners = place.home(right).contents(right).where(key)
-            reasons += self._some(place, right, partners, exact=not self.witnesses)
+            reasons += yield from self._some(place, right, partners, exact=not self.witnesses)
         return reason.made_of(reasons)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
     @_below.register
-    def _(self, node: groupings.Reduce, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: groupings.Reduce, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         group = place.home(child).contents(child).where(*node.restriction(values))
@@ -236,7 +253,7 @@ class Tracer:
             schema = {name: expression.type for name, expression in computed}
             keys = Contents(group.matrix[:0], schema, group.values)
             group = group.rows(keys.same(found.frame, {name: values[name] for name in schema}))
-        return self._grouped(node, place, record, reduce_text(node), group, self._extremes(node, group))
+        return (yield from self._grouped(node, place, record, reduce_text(node), group, self._extremes(node, group)))
 
     def _extremes(self, node: groupings.Reduce, group: Contents) -> Contents | None:
         """Return rows of a group that suffice for its least and greatest values; None if the reduction computes anything else."""
@@ -263,7 +280,7 @@ class Tracer:
 
     def _grouped(
         self, node: Node, place: Place, record: Record, says: str, group: Contents, witness: Contents | None = None
-    ) -> Reason:
+    ) -> Steps:
         """Return the reason of a group's record: all rows of the group, or the rows of `witness`, which are enough."""
         (child,) = node.inputs
         text = f"{says}: {len(group):,} {plural(len(group), 'record')}"
@@ -271,31 +288,33 @@ class Tracer:
             enough = f", of which {len(witness)} {'is' if len(witness) == 1 else 'are'} enough"
             reason = self._new(node, place, record, text + enough * (len(witness) < len(group)))
             # The least value doesn't depend on its multiplicity.
-            return reason.made_of([self.reason(place, child, each, exact=False) for each in witness.records()])
+            least = (self._traced(place, child, each, exact=False) for each in witness.records())
+            return reason.made_of((yield from each_of(least)))
         reason = self._new(node, place, record, text)
         if len(group) <= MOST:
-            return reason.made_of(self._some(place, child, group, exact=True), self.shown)
+            return reason.made_of((yield from self._some(place, child, group, exact=True)), self.shown)
         reason.everything, reason.more = True, len(group) - self.shown
-        return reason.made_of(self._some(place, child, group.rows(np.arange(self.shown)), exact=True))
+        return reason.made_of((yield from self._some(place, child, group.rows(np.arange(self.shown)), exact=True)))
 
     @_below.register
-    def _(self, node: groupings.Grouped, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: groupings.Grouped, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         key = {name: values[name] for name in node.by}
         group, text = place.home(child).contents(child).where(key), group_text(node, node.order)
         if not node.leaves_out:
-            return self._grouped(node, place, record, text, group)
+            return (yield from self._grouped(node, place, record, text, group))
         reason = self._new(node, place, record, f"{text}: of {len(group):,} records")
         own = group.where(values)
         if self.witnesses and own.counts() == [reason.count]:
-            return reason.made_of(self._some(place, child, own, exact=exact))
+            return reason.made_of((yield from self._some(place, child, own, exact=exact)))
         # Some copies of the record are left out because of the records before it.
         kept = place.contents(node).where(key)
-        return reason.made_of([self.reason(place, child, each) for each in kept.records()], self.shown)
+        traced = (self._traced(place, child, each) for each in kept.records())
+        return reason.made_of((yield from each_of(traced)), self.shown)
 
     @_below.register
-    def _(self, node: windows.Window, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: windows.Window, place: Place, record: Record, exact: bool) -> Steps:
         """Return the rows that frames and distances reach from the record's, the nearest first."""
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
@@ -303,54 +322,58 @@ class Tracer:
         near, reached = in_reach(node, group, {name: values[name] for name in child.schema})
         text, ordered = group_text(node, node.order), group.rows(near)
         if not self.witnesses or reached == len(group) or reached > MOST:
-            return self._grouped(node, place, record, text, ordered)
+            return (yield from self._grouped(node, place, record, text, ordered))
         says = f"{text}: of {len(group):,} records the {reached:,} that it can depend on"
         rows = ordered.rows(np.arange(reached))
-        return self._new(node, place, record, says).made_of(self._some(place, child, rows, exact=True), self.shown)
+        return self._new(node, place, record, says).made_of(
+            (yield from self._some(place, child, rows, exact=True)), self.shown
+        )
 
     @_below.register
-    def _(self, node: groupings.Threshold, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: groupings.Threshold, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
-        reason = self.reason(place, child, record, exact=node.function is not None)
+        reason = yield self._traced(place, child, record, exact=node.function is not None)
         return self._simplified(node, place, record, says, [reason])
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
     @_below.register
-    def _(self, node: loops.Leave, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: loops.Leave, place: Place, record: Record, exact: bool) -> Steps:
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         rounds, body = place.rounds(iterate), iterate.bodies[node.which]
         inner = rounds.round(rounds.last).home(body)
         if not isinstance(inner, Round) or inner.all is not rounds:
-            return self._simplified(node, place, record, "", [self.reason(inner, body, record, exact=exact)])
+            return self._simplified(node, place, record, "", [(yield self._traced(inner, body, record, exact=exact))])
         first = rounds.first(body, record, rounds.last)
         of = f"{rounds.last + 1} {plural(rounds.last + 1, 'round')}"
         reason = self._new(node, place, record, f"iterate: from round {first + 1} of {of} on")
-        return reason.made_of([self.reason(rounds.round(first), body, record, exact=exact)])
+        return reason.made_of([(yield self._traced(rounds.round(first), body, record, exact=exact))])
 
     @_below.register
-    def _(self, node: loops.LoopVariable, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: loops.LoopVariable, place: Place, record: Record, exact: bool) -> Steps:
         while isinstance(place, Round) and place.all.loop.loop != node.loop:
             assert isinstance(place.all.around, Round)
             place = place.all.around
         assert isinstance(place, Round)
         iterate, rounds = place.all.loop, place.all
         if place.number == 0:
-            return self.reason(rounds.around, iterate.initials[node.index], record, exact=exact)
+            return (yield self._traced(rounds.around, iterate.initials[node.index], record, exact=exact))
         body = iterate.bodies[node.index]
         if loops.level(body) < iterate.depth:
-            return self.reason(rounds.around, body, record, exact=exact)
-        return self.reason(rounds.round(rounds.first(body, record, place.number - 1)), body, record, exact=exact)
+            return (yield self._traced(rounds.around, body, record, exact=exact))
+        return (
+            yield self._traced(rounds.round(rounds.first(body, record, place.number - 1)), body, record, exact=exact)
+        )
 
     @_below.register
-    def _(self, node: loops.Enter, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: loops.Enter, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         found = place.home(child).contents(child).where(dict(zip(child.schema, record, strict=True)))
         at = int(max(entered(node, found)[0][0], 0)) if len(found) else 0
         says = f"enter in round {at + 1}"
-        return self._simplified(node, place, record, says, [self.reason(place, child, record, exact=exact)])
+        return self._simplified(node, place, record, says, [(yield self._traced(place, child, record, exact=exact))])
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -396,7 +419,8 @@ class Tracer:
         return self._rows[node.name]
 
 
-_below = by_type(Tracer, "_below")
+def _key(traced: Traced) -> Hashable:
+    return id(traced.place), traced.node.fingerprint, repr(traced.record), traced.exact
 
 
 def partners_of(node: joins.Join, lefts: Contents, rights: Contents) -> list[tuple[Numbers, Numbers]]:
