@@ -17,8 +17,7 @@ import click
 from ddcli.cli.main import cli
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS
-from ddcli.expressions.catalogue import AGGREGATE, GROUPS, WINDOW, catalogue
-from ddcli.expressions.differences import DIFFERENCES, ERROR
+from ddcli.expressions.catalogue import AGGREGATE, DIFFERENCES, ERROR, GROUPS, WINDOW, catalogue
 from tests.diagram import diagram
 from tests.harness import copy_root, run
 

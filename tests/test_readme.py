@@ -14,7 +14,7 @@ from ddcli.cli.run import LEAST_MEMORY
 from ddcli.compare.markdown import LIMIT
 from ddcli.compare.sides import MOST_OF_TEXT
 from ddcli.errors import LONGEST
-from ddcli.expressions import definition, module_text, modules, syntax_checks
+from ddcli.expressions import definition, modules, syntax_checks
 from ddcli.expressions.execute import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
@@ -134,7 +134,7 @@ def test_limits_are_those_of_the_code():
     powers = [(MOST_COPIES, "2^30"), (LEAST_MEMORY, "256 MiB"), (SMALL, "1 MiB"), (PART * PARTS, "144 GiB")]
     powers += [
         (LARGEST, "1 GiB"),
-        (module_text.LARGEST, "1 MiB"),
+        (modules.LARGEST, "1 MiB"),
         (modules.ALL, "8 MiB"),
         (diff.LEAST_MEMORY, "384 MiB"),
     ]

@@ -13,13 +13,12 @@ Expressions are those of pipeline files. No update of a time is emitted until th
 * arrangement_import: arrangements of other dataflows
 * clock: times as a program writes them and as the engine holds them
 * collection: multisets of records that change with time, and their operators
-* dataflow: inputs, collections, outputs, and the steps that close times
+* dataflow: inputs, collections, outputs, and the steps that close times; SQL queries over collections
 * functions: Python functions as operators
 * loops: loop variables, and the loops that close over them
 * outputs: the updates of a collection, for the program to read
-* passes: a step over a dataflow's shards: side by side, or in one pass over all
+* passes: a step over a dataflow's shards: side by side, or in one pass over all; the traces of all shards of an arrangement as one
 * program: the protocol of a dataflow for its parts
-* queries: SQL queries over collections
 * sessions: the inputs of a program's updates
 * traces: handles on arrangements: to read them as of a time, or import them elsewhere
 """

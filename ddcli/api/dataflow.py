@@ -15,7 +15,6 @@ from ddcli.api.collection import Arranged, Collection
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.outputs import Output
 from ddcli.api.passes import Passes, ShardTraces
-from ddcli.api.queries import queried
 from ddcli.api.sessions import Input, UpdateSource, Upserts
 from ddcli.api.traces import KeptTraces
 from ddcli.circuit.graph import Assembled, assemble
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.api.outputs import Update
+    from ddcli.api.program import Program
     from ddcli.api.traces import TraceHandle
     from ddcli.circuit.context import Traces
     from ddcli.circuit.source_places import ImportedSource, UpsertSource
@@ -51,6 +51,21 @@ if TYPE_CHECKING:
     from ddcli.engine.places import Deltas
     from ddcli.expressions.types import Type
     from ddcli.plan.node import LoopName, Node
+
+
+def queried(dataflow: Program, query: str, relations: Mapping[str, Relation]) -> Relation:
+    """Return the result of a query over collections by name. Raises SpecError at the place of a mistake in the text."""
+    from ddcli.expressions.statement import check_tables, query_text
+    from ddcli.expressions.zones import in_zone
+    from ddcli.plan.sql.context import Times
+    from ddcli.plan.sql.statement import bind
+
+    text = query_text(query)
+    check_tables(text, relations, "collections given")
+    around = dataflow.surroundings
+    with in_zone(dataflow.timezone):
+        found, _ = bind(text, relations.__getitem__, around.inputs, around.loop, Times(around.time))
+    return found
 
 
 SHARDS = 2

@@ -1,6 +1,5 @@
 """Circuits: the physical plan as operators over lanes, with the traces that they read.
 
-* batch_shards: batches as one pass sees them: those rows, or keys, of its shards
 * context: the surroundings of operators: traces, pools, facts about inputs
 * graph: a physical graph as a scope of operators, each loop a scope within
 * groups: aggregate calls as descriptions of lanes or functions of rows
@@ -10,7 +9,7 @@
 * running_windows: window calls that continue from row to row
 * shifts: Python functions `record -> (record, time, diff)*`
 * source_places: the places of sources, fed with rows or arranged as they come
-* traces: arrangements read from the state's batches and written back
+* traces: arrangements read from the state's batches and written back; batches as one pass sees them: those rows, or keys, of its shards
 * trial: a graph run in memory over given updates
 * windows: window calls over gathered rows in order
 """

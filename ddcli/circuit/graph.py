@@ -24,8 +24,7 @@ from ddcli.engine.memory_step import step_in_memory
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums
 from ddcli.engine.operators.join import Arrange, Entered
-from ddcli.engine.operators.linear import Consolidate, Permute
-from ddcli.engine.operators.once import SummedTimes
+from ddcli.engine.operators.linear import Consolidate, Permute, SummedTimes
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.places import Handle

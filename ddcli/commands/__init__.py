@@ -8,7 +8,7 @@
 * first_pipeline: the first pipeline file over the inputs that are found in a directory
 * found_inputs: inputs that are guessed from the files in a directory
 * inputs: the files of inputs with their states
-* lineage: the columns of inputs that columns of pipelines come from, across pipelines
+* lineage: the columns of inputs that columns of pipelines come from, across pipelines; the columns of inputs that a column comes from, by value, or because they decide about it
 * operators: a pipeline file with operators in place of SQL
 * pipelines: several pipelines, in the order in which they read from each other
 * plan: the changes that a run would make

@@ -11,24 +11,21 @@ The definition, which the tests recompute in plain Python: let A and B be multis
 Values are compared by their meaning, in a type to which both sides' types widen; a difference of types is reported apart.
 NaN equals NaN, -0.0 equals 0.0, null equals null.
 
-* cells: changed values as text and as JSON, exactly
+* cells: values and counts of a comparison as text
 * columns: the columns that both sides have, and the types in which they are compared
 * diff: the comparison: both sides are read once, divided by key, and compared bucket by bucket
 * difference: the result: counts, columns that differ, changed rows
 * markdown: a comparison as Markdown
 * output: a comparison in the chosen format
 * page: a comparison as one HTML page
-* pairs: the definition of a difference, on frames
+* pairs: the definition of a difference, on frames; the test whether unequal values count as equal
 * against: a pipeline file and a state: the effect of an edit, computed above what the state keeps
 * pipelines: two pipeline files compared by their outputs
-* plain_values: a comparison as JSON
 * revision: the pipeline file of a git revision
-* sentences: the lines that text, Markdown and HTML share
 * settings: tolerances and other settings, parsed from options
 * side: one open side: rows with multiplicities
 * sides: the sides that arguments name: files, a log or a table, and their types
-* text: a comparison as text
+* text: a comparison on a terminal, and as plain values
 * text_types: the types of columns of text
-* tolerance: the test whether unequal values count as equal
 * updates: a comparison as a change log
 """

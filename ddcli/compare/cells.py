@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD
+from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD, REMOVED
 from ddcli.dataclass import frozen
 from ddcli.expressions.types import from_polars
 from ddcli.render.rows import as_text
@@ -16,7 +16,8 @@ from ddcli.screen import json_number, json_value, json_visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ddcli.compare.columns import Compared
+    from ddcli.compare.columns import ColumnDifference, Compared
+    from ddcli.compare.difference import Difference
 
 NULL = "null"
 
@@ -78,3 +79,51 @@ def _as_text(column: pl.Series) -> pl.Series:
 def _quoted(value: Any) -> str:
     """Return a value as JSON of visible characters only."""
     return json_visible(json.dumps(json_value(value), ensure_ascii=False))
+
+
+MARKS = {ADDED: "+", REMOVED: "-", CHANGED: "~"}
+
+
+def column_words(each: ColumnDifference) -> str:
+    """Return the difference of a column in words."""
+    if each.change == "type":
+        return f"{each.a} in A, {each.b} in B, {each.note}"
+    return f"only in {'A' if each.change == 'only_a' else 'B'} ({each.a or each.b}), {each.note}"
+
+
+def verdict(found: Difference) -> str:
+    """Return the result in one line."""
+    if found.same and found.columns:
+        return "same, but for types, which are ignored"
+    if found.same:
+        return "same"
+    what = [f"{found.counts[change]:,} {change}" for change in (REMOVED, CHANGED, ADDED) if found.counts[change]]
+    if columns := found.counting_columns:
+        what.append(f"{len(columns)} column{'s' if len(columns) > 1 else ''}")
+    allowed = found.settings.max_changed
+    bound = ""
+    if allowed is not None and found.ok:
+        bound = f"; {found.rows:,} rows are no more than --max-changed {allowed}"
+    elif allowed is not None and found.rows:
+        fits = allowed.allows(found.rows, found.a.rows)
+        bound = (
+            f"; --max-changed {allowed} is about rows, not columns"
+            if fits
+            else f"; {found.rows:,} rows are more than --max-changed {allowed}"
+        )
+    return f"different: {', '.join(what)}{bound}"
+
+
+def notes(found: Difference) -> list[str]:
+    """Return the notes on a comparison: on its sides, and on duplicate keys."""
+    notes = list(found.notes)
+    for name, side in (("A", found.a), ("B", found.b)):
+        if side.repeated:
+            many, whose = (f"{side.repeated:,} keys are", "their") if side.repeated > 1 else ("1 key is", "its")
+            notes.append(f"{many} in {name} more than once: {whose} rows are paired in order")
+    return notes
+
+
+def left_out(shown: int, total: int) -> str | None:
+    """Return a note on the changes that are not shown; None if all are."""
+    return None if shown >= total else f"{total - shown:,} more not shown: see --limit"

@@ -9,11 +9,10 @@ import polars as pl
 
 from ddcli.compare.columns import compare_columns
 from ddcli.compare.difference import ChangedRows, Difference, Tally
-from ddcli.compare.pairs import RecordMatcher
+from ddcli.compare.pairs import RecordMatcher, bound
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.sides import SideReader, named_side, open_sides
-from ddcli.compare.tolerance import bound
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
 from ddcli.job.sizes import default_memory

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.compare.cells import rows_of, texts
+from ddcli.compare.cells import MARKS, column_words, left_out, notes, rows_of, texts, verdict
 from ddcli.compare.pairs import ADDED, CHANGED, REMOVED
-from ddcli.compare.sentences import MARKS, column_words, left_out, notes, verdict
 from ddcli.screen import markdown as escaped
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ def _pieces(
         from ddcli.compare.page import page
 
         return [page(titled, notes, limit)]
-    from ddcli.compare.plain_values import json_lines, to_json
+    from ddcli.compare.text import json_lines, to_json
 
     if form == "jsonl":
         return (f"{line}\n" for title, one in titled for line in json_lines(one, limit, title))

@@ -6,17 +6,15 @@
 * forget: `dd forget`: rows of inputs are removed from state, outputs and side logs
 * keep: old updates of outputs' logs summed up, as `keep:` states
 * libraries: native libraries mapped while Python imports
-* meter: inputs whose progress is measured as they are read
 * migration: the state of a changed pipeline: its new parts are built and committed
 * prepare: inputs found and opened, and the file bound to their columns
-* rebuild: the parts of a state that are built anew, and the frontier as of which they are
-* rebuild_outputs: the differences that outputs and side logs get
+* rebuild_outputs: the differences that outputs and side logs get; the parts of a state that are built anew, and the frontier as of which they are
 * rebuild_sources: the sources of a rebuild: rows before the frontier, kept contents, earlier contents of outputs
 * replacement: files that come again, or are withdrawn, by the state's copies of them
 * requested_changes: the changes that a request makes, and the refusals before anything is built anew
 * run: one run: it looks whether anything is new, takes that in and records it
 * run_plan: the plan of a run: the one that an earlier run kept, or a new one
-* single_run: the run proper: one step, one commit
+* single_run: the run proper: one step, one commit; inputs whose progress is measured as they are read
 * step: the step: slices of inputs through the dataflow to files of outputs and state
 * tables: tables of other programs around a run: inputs are mirrored, outputs follow
 * watch: `--watch`: a run whenever inputs change

@@ -19,8 +19,7 @@ from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.dataflow_run import DataflowRun, StepInput
 from ddcli.driver.prepare import horizons_of, input_horizons
-from ddcli.driver.rebuild import Rebuild
-from ddcli.driver.rebuild_outputs import correct_side_logs, corrected_outputs, name_ending, retire_rewritten
+from ddcli.driver.rebuild_outputs import Rebuild, correct_side_logs, corrected_outputs, name_ending, retire_rewritten
 from ddcli.driver.rebuild_sources import readers_of, sources_of, with_corrections
 from ddcli.driver.replacement import with_whole_ledgers
 from ddcli.driver.requested_changes import (

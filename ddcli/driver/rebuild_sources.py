@@ -23,7 +23,7 @@ from ddcli.store.state.entries import InputEntry
 from ddcli.store.state.verify import check_bytes
 
 if TYPE_CHECKING:
-    from ddcli.driver.rebuild import Rebuild
+    from ddcli.driver.rebuild_outputs import Rebuild
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph

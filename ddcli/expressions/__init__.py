@@ -6,13 +6,12 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * arithmetic: typing of arithmetic, on numbers and on times
 * bounds: ranges of integer and decimal expressions, which prove that these can't overflow
 * casts: casts between types, casts of constants
-* catalogue: functions and aggregates, for people
+* catalogue: functions and aggregates, for people; expressions with other values in DuckDB or Spark
 * checks: the checks of lowered expressions: the rows on which they fail
 * coerce: common types of expressions, and the casts to them
 * csv_dialect: the dialect of CSV files: delimiter, encoding, nulls, dates and numbers
 * definition: a Python function's definition, read from its text
 * dialect: the SQL that is read: sqlglot's grammar without its functions
-* differences: expressions with other values in DuckDB or Spark
 * execute: the run of a stage: values and checks in one query
 * forms: the forms of SQL with syntax of their own: case, cast, between, dates
 * function: one function of the table
@@ -30,20 +29,18 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * lower_struct: structs
 * lower_text: text functions
 * lower_time: dates, times, intervals
-* module_text: the text of a Python module: read, parsed
-* modules: Python modules that a pipeline names, found and imported
+* modules: Python modules that a pipeline names, found and imported; the text of a Python module: read, parsed
 * moment_format: dates and timestamps in a format of their own
 * nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut
 * nested_values: the syntax of lists and structs
 * number_functions: the table's arithmetic, and functions of numbers
 * operators: typing of operators and conditionals
 * order: the keys by which rows are ordered
-* parse: text to a checked, typed tree
+* parse: text to a checked, typed tree; replacements for functions of other databases
 * python: Python functions that a pipeline names
 * python_calls: Python functions in a stage
 * python_values: Python values as columns of a type
 * reductions: expressions over aggregate calls
-* replacements: replacements for functions of other databases
 * revisions: calls that an earlier version computed otherwise
 * row_order: rows in the order in which they are shown
 * scope: the names that an expression may use

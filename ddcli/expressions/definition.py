@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.errors import SpecError, did_you_mean
-from ddcli.expressions.module_text import digest, parse, read
-from ddcli.expressions.modules import WHERE, find, reached
+from ddcli.expressions.modules import WHERE, digest, find, parse, reached, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import DdError
     from ddcli.expressions.types import Schema
-    from ddcli.feed.changes import Delivery
-    from ddcli.feed.target import Subscription
+    from ddcli.feed.target import Delivery, Subscription
     from ddcli.store.targets.database import Database
 
 FEEDS = "dd_feeds"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, did_you_mean
-from ddcli.feed.changes import Delivery
+from ddcli.feed.target import Delivery
 from ddcli.store.files.access import real, unreadable
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate

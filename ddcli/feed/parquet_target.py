@@ -15,7 +15,7 @@ from ddcli.store.state.names import count_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.feed.changes import Delivery
+    from ddcli.feed.target import Delivery
 
 META = b"dd.feed"
 """The key of a file's positions and subscription in its metadata."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, StateError, UsageError
 from ddcli.named_tuple import NamedTuple
+from ddcli.store.state.consumers import token
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from ddcli.feed.changes import Delivery
 
 POSITION = "_position"
 """The column with the position up to which a row brings the target."""
@@ -72,3 +72,18 @@ def overtaken(place: str) -> LockedError:
     """Return the error for a target that is no longer at the position where the changes begin."""
     hint = "run again to deliver the new changes"
     return LockedError("another process has delivered these changes first", place=place, hint=hint)
+
+
+@frozen
+class Delivery:
+    """The changes of an output from one position to another, netted: each record once, with the sum of its diffs."""
+
+    since: int
+    position: int
+    changes: pl.DataFrame
+    files: int
+
+    @property
+    def token(self) -> str:
+        """The token that acknowledges the delivery."""
+        return token(self.since, self.position)

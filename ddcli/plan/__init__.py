@@ -1,7 +1,7 @@
 """Plans: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. Plans read no data.
 
 * bound: a pipeline file with the columns of its inputs
-* build: from a spec to the logical graph, with every error at once
+* build: from a spec to the logical graph, with every error at once; time columns that are data, too
 * changes: the consequences of a changed pipeline for its state
 * checks: inputs without the rows that checks put aside, and the collections of violations
 * choices: the choices of a plan with their reasons, for people
@@ -13,11 +13,9 @@
 * generation: the choices by which outputs were lowered together, as a state remembers them
 * generations: lowering that keeps the nodes of a state
 * iteration: closing a loop: types, body, identity
-* lineage: the columns of inputs that a column comes from, by value, or because they decide about it
 * literals: values of the file in the types of columns
 * loops: loop variables and the node that binds them
 * presence: a record that exists from the first row of some inputs on
-* named_times: time columns that are data, too
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`
 * places: the places of operators in the file, and the work of its collections
 * relation: a collection while it is built

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, SpecErrors, Text, did_you_mean
+from ddcli.errors import SpecError, SpecErrors, Text, UnknownColumn, did_you_mean
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type
@@ -18,7 +18,6 @@ from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_
 from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.plan.iteration import iterate
-from ddcli.plan.named_times import named_times
 from ddcli.plan.node import Graph
 from ddcli.plan.operators.row import BindContext
 from ddcli.plan.operators.table import HERE, apply_operators
@@ -33,6 +32,34 @@ if TYPE_CHECKING:
     from ddcli.errors import DdError, Span
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import LoopName, Node
+    from ddcli.spec.model import Spec
+
+
+def named_times(
+    spec: Spec, schemas: Mapping[str, Schema], time: Sequence[Type], errors: Sequence[DdError]
+) -> dict[str, Schema]:
+    """Return, for each input whose time column may be meant by an unknown name, its columns with that one.
+
+    The time of a log can't be data, as a retraction may come at another time than its insertion: errors get that reason.
+    """
+    unknown = [error for error in errors if isinstance(error, UnknownColumn)]
+    found: dict[str, Schema] = {}
+    if len(time) != 1:
+        return found
+    for name, given in spec.inputs.items():
+        column = given.named.value if given.named is not None else given.time[0].value
+        meant = [error for error in unknown if error.column == column]
+        if name not in schemas or not meant:
+            continue
+        if given.retracts:
+            for error in meant:
+                error.hint = (
+                    f"'{column}' is the time of the log '{name}': as data, what is retracted at another time would never cancel; "
+                    "write it into the log as a column of its own"
+                )
+        elif column not in schemas[name]:
+            found[name] = {**schemas[name], column: time[0]}
+    return found
 
 
 def build(

@@ -16,8 +16,7 @@ from ddcli.plan.node import Graph, Node
 from ddcli.plan.optimizer.delta_joins import delta_joins, identity, with_delta_joins
 from ddcli.plan.optimizer.join_order import much_smaller, reordered
 from ddcli.plan.optimizer.passes import PASSES, optimized, readers, side_place, side_places
-from ddcli.plan.optimizer.prune import required_columns, side_name, sides
-from ddcli.plan.optimizer.rewriting import Rewritten, as_written
+from ddcli.plan.optimizer.prune import Rewritten, as_written, required_columns, side_name, sides
 from ddcli.plan.optimizer.sharing import Share, by_conditions, chosen_wholes, sides_above
 
 if TYPE_CHECKING:

@@ -10,14 +10,70 @@ from collections import defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.named_tuple import NamedTuple
-from ddcli.render.shapes import Line, Point, Rect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.render.shapes import BoxGroup
+
+class Point(NamedTuple):
+    """A point; y grows downwards."""
+
+    x: float
+    y: float
+
+
+class Rect(NamedTuple):
+    """A box by its upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def moved(self, x: float, y: float) -> Rect:
+        """Return the box moved by this distance."""
+        return Rect(self.x + x, self.y + y, self.width, self.height)
+
+
+@frozen
+class Item:
+    """A box to be placed, perhaps in a group."""
+
+    id: str
+    width: float
+    height: float
+    group: str | None = None
+
+
+@frozen
+class BoxGroup:
+    """A group of boxes, perhaps in another, with the size of its label. `back` are lines of feedback between its boxes."""
+
+    id: str
+    width: float
+    height: float
+    group: str | None = None
+    back: tuple[tuple[str, str], ...] = ()
+
+
+@frozen
+class Line:
+    """A part of a line from `source`: points that are joined in turns by a straight line down and a curve; or a line of feedback (`back`).
+
+    The part with `target` ends at that box.
+    """
+
+    source: str
+    points: tuple[Point, ...]
+    target: str | None = None
+    back: bool = False
+
+    def moved(self, x: float, y: float) -> Line:
+        """Return the line moved by this distance."""
+        return Line(self.source, tuple(Point(p.x + x, p.y + y) for p in self.points), self.target, self.back)
+
 
 GAP_X, GAP_Y = 22.0, 34.0
 """The least distances between two boxes of a layer, and between layers."""

@@ -1,8 +1,7 @@
 """The places where a run is computed: this process, others of this machine, Spark.
 
 * chain: stages on Spark, one after the other, through its shuffle
-* placement: the engine of each stage
+* placement: the engine of each stage; tasks in threads of this process
 * scheduler: a step as tasks: they are cut, and their results collected
 * task: a shard or some slices through a stage, in any process
-* threads: tasks in threads of this process
 """

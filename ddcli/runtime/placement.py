@@ -5,6 +5,8 @@ Spark starts when a stage first wants it: its start takes longer than most runs.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.dataclass import frozen
@@ -13,15 +15,43 @@ from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
 from ddcli.job.sizes import GROWTH, LANE, WORKING, Sizes, sizes
 from ddcli.plan.loops import is_looped
-from ddcli.runtime.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    from ddcli.engine.progress import Progress
     from ddcli.job.options import Engine
     from ddcli.job.request import Request
     from ddcli.plan.physical_graph import PhysicalGraph
-    from ddcli.runtime.spark.session import Spark
+    from ddcli.runtime.spark.session import Function, Spark
+
+
+class Threads:
+    """Runs tasks here, as many at once as it has `slots`; the scheduler uses it as it does a `Spark`."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._attempts = count()
+
+    def task_memory(self, here: int) -> int:
+        """Return the bytes of memory of one task, of the `here` bytes that all tasks on this machine may use."""
+        return here // self.slots
+
+    def run(
+        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
+    ) -> list[bytes]:
+        named = [(task, f"here-{next(self._attempts)}") for task in tasks]
+        if len(named) == 1:
+            return [function(common, *named[0])]
+
+        def do(given: tuple[bytes, str]) -> bytes:
+            done = function(common, *given)
+            progress.advance()
+            return done
+
+        with ThreadPoolExecutor(self.slots, "dd-task") as threads:
+            return list(threads.map(do, named))
+
 
 T = TypeVar("T")
 

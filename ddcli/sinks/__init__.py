@@ -1,8 +1,7 @@
 """The files that a run writes beside its state.
 
 * archives: archived files of inputs without rows that are forgotten
-* databases: the table of a database that follows an output
-* followers: tables of other programs that follow outputs' logs
+* followers: tables of other programs that follow outputs' logs; the table of a database that follows an output
 * inspect: the lines that an `inspect` shows
 * log_compaction: old updates in a log, summed up
 * outputs: one file of updates for each output and commit

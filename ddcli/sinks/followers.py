@@ -19,18 +19,19 @@ from ddcli.errors import DdError, StateError
 from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.expressions.zones import in_utc
-from ddcli.job.output_tables import is_followed, place_in, place_of
-from ddcli.job.passwords import check_catalog
+from ddcli.job.output_tables import is_followed, place_in, place_of, stated
+from ddcli.job.passwords import check_catalog, check_server
 from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.change import DIFF
+from ddcli.store.targets.database_table import DatabaseTable
 from ddcli.store.targets.mark import CommitRecord, FollowerCommits, directory_of, number_after, read_marks, write_marks
 from ddcli.store.targets.target import CommitKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.targets.change import Change
+    from ddcli.store.targets.database import Database
     from ddcli.store.targets.mark import TableFile
     from ddcli.store.targets.target import Target
 
@@ -239,8 +241,6 @@ def _opened(
         check_catalog(properties)
         yield IcebergTarget(spec.place.value, catalog, properties, key, contents=spec.table)
     elif spec.kind == DATABASE:
-        from ddcli.sinks.databases import opened_table
-
         with opened_table(spec, request.base, key, request.spec.outputs) as table:
             yield table
     else:
@@ -249,3 +249,25 @@ def _opened(
 
         check_package("deltalake")
         yield DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)
+
+
+@contextmanager
+def opened_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collection[str]) -> Iterator[DatabaseTable]:
+    """Yield the table that one of a pipeline's outputs names. Only the modules of its database are imported."""
+    database: Database
+    if spec.product == "postgres":
+        from ddcli.store.targets.postgres_database import PostgresDatabase
+
+        database = PostgresDatabase(spec.place.value)
+        check_server(spec.place.value)
+    elif spec.product == "duckdb":
+        from ddcli.store.targets.duckdb_database import DuckdbDatabase
+
+        database = DuckdbDatabase(place_of(spec, base))
+    else:
+        from ddcli.store.targets.sqlite_database import SqliteDatabase
+
+        database = SqliteDatabase(place_of(spec, base))
+    parts = [spec.called] if spec.product == "sqlite" else spec.called.split(".")
+    with database.kept_open():
+        yield DatabaseTable(database, parts, key, outputs, [text.value for text in spec.key], stated(spec))

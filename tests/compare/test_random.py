@@ -13,8 +13,7 @@ from ddcli import diff
 from ddcli.compare.markdown import markdown
 from ddcli.compare.output import show
 from ddcli.compare.page import page
-from ddcli.compare.plain_values import json_lines, to_json
-from ddcli.compare.text import text_lines
+from ddcli.compare.text import json_lines, text_lines, to_json
 from ddcli.store.scratch import buckets
 from ddcli.store.scratch.buckets import Scratch
 from tests.compare.definition import difference, plain

@@ -9,8 +9,7 @@ import pytest
 from ddcli import Dataflow
 from ddcli.errors import DdError
 from ddcli.expressions.aggregates import AGGREGATES
-from ddcli.expressions.catalogue import search
-from ddcli.expressions.differences import DIFFERENCES, ERROR
+from ddcli.expressions.catalogue import DIFFERENCES, ERROR, search
 from ddcli.expressions.functions import FUNCTIONS
 from tests.sql.judge import bound_notes
 

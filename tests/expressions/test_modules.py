@@ -11,7 +11,7 @@ import pytest
 
 from ddcli.api.arguments import HERE
 from ddcli.errors import SpecError, Text
-from ddcli.expressions import module_text, modules
+from ddcli.expressions import modules
 from ddcli.expressions.definition import define
 from ddcli.expressions.python import Named, load_function, named
 from tests.draws import many
@@ -194,7 +194,7 @@ def test_a_module_that_is_no_file_is_not_waited_for(tmp_path):
 
 
 HOSTILE = {
-    "large": "x = [" + "1, " * module_text.LARGEST + "]",
+    "large": "x = [" + "1, " * modules.LARGEST + "]",
     "many names": "".join(f"a{n} = a{n + 1}\n" for n in range(5_000)) + "f = a0\na5000 = len\n",
     "deep": "def f(_):\n    return " + "(" * 150 + "1" + ")" * 150,
     "deeper": "def f(_):\n    return " + "+".join(["1"] * 20_000),

@@ -15,7 +15,7 @@ import pytest
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.tables.sheets import sheet_of
-from ddcli.store.tables.workbooks import Workbooks
+from ddcli.store.tables.whole_files import Workbooks
 from tests.draws import many
 from tests.formats.support import Place
 from tests.formats.test_other_files import read

@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ddcli.commands.lineage import lineage
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
-from ddcli.plan.lineage import lineage
 from tests.draws import many
 from tests.judge.columns import VALUES
 from tests.judge.harness import Meaning

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.operators.once import Once, SummedTimes
+from ddcli.engine.operators.linear import Once, SummedTimes
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.render.layers import spaced
-from ddcli.render.layout import layout
-from ddcli.render.shapes import BoxGroup, Item
+from ddcli.render.drawing import layout
+from ddcli.render.layers import BoxGroup, Item, spaced
 from tests.render.graphs import shapes
 
 EDGE = 0.01

@@ -26,8 +26,7 @@ from ddcli.plan.groupings import Threshold
 from ddcli.plan.logical import SignedSum
 from ddcli.plan.node import Node
 from ddcli.render.drawing import draw, svg
-from ddcli.render.glossary import BOUNDS, MEANINGS
-from ddcli.render.page import page, sparkline
+from ddcli.render.page import BOUNDS, MEANINGS, page, sparkline
 from ddcli.spec.bounds import WORK_CLASSES
 from tests.harness import ROOT, copy_root, run
 from tests.render.chromium import look_at

@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from ddcli.store.batch.writers import append, writer_of
+from ddcli.store.batch.compaction import append, writer_of
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import write_progress

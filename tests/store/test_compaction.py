@@ -18,7 +18,7 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import parse_type
-from ddcli.store.batch import compaction, file, writers
+from ddcli.store.batch import compaction, file
 from ddcli.store.batch.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, compact_wholly
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
@@ -188,7 +188,7 @@ def small(patch):
         (compaction, "CHUNK", 6),
         (compaction, "LEAST", 10),
         (compaction, "FUEL", 2),
-        (writers, "BLOCK", 2),
+        (compaction, "BLOCK", 2),
     ):
         patch.setattr(module, name, value)
 

@@ -34,7 +34,7 @@ from ddcli.engine.trace.trace_import import ImportedTrace
 from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes
 from ddcli.sources.arrangement_input import SharedReader
-from ddcli.store.batch import compaction, file, paged_rows, stored_batch, writers
+from ddcli.store.batch import compaction, file, paged_rows, stored_batch
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
@@ -73,7 +73,7 @@ SMALL = [
     (paged_rows, "TOGETHER", 4),
     (paged_rows, "LOOKED_INTO", 2),
     (paged_rows, "APART", 1),
-    (writers, "BLOCK", 4),
+    (compaction, "BLOCK", 4),
     (compaction, "GROUP", 2),
     (compaction, "MOST", 6),
     (compaction, "CHUNK", 4),

@@ -13,7 +13,7 @@ from ddcli.expressions.types import parse_type
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.commands.projects.project import ProjectNode
+    from ddcli.commands.projects.takeover import ProjectNode
 
 OWN = "dd"
 """The key of a source's, seed's or snapshot's `meta` for its input, in the form of a pipeline file."""

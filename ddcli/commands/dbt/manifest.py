@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ddcli.commands.projects.project import ForeignProject, ProjectNode
+from ddcli.commands.projects.takeover import ForeignProject, ProjectNode
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:

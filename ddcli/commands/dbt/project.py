@@ -14,8 +14,7 @@ from ddcli.errors import SpecError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.commands.projects.project import ProjectNode
-    from ddcli.commands.projects.takeover import ImportedProject
+    from ddcli.commands.projects.takeover import ImportedProject, ProjectNode
 
 TABLES = ("table", "incremental", "external", "materialized_view")
 """The materializations that become outputs; a view becomes one if nothing reads it."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ddcli.commands.projects.pipeline import ImportedQuery
-from ddcli.commands.projects.project import ForeignProject, ProjectNode
-from ddcli.commands.projects.takeover import ImportedProject, ProjectImporter
+from ddcli.commands.projects.takeover import ForeignProject, ImportedProject, ProjectImporter, ProjectNode
 from ddcli.commands.projects.translation import Translation
 from ddcli.commands.sdp.definitions import SparkDefinition, read_definitions
 from ddcli.commands.sdp.differences import differences

@@ -7,10 +7,8 @@
 * frames: rows in order, frames of windows, aggregates over frames
 * groups: operators over groups, as nodes
 * join: arrange and join
-* linear: map, filter, concat and other stateless operators
-* negative: detects negative multiplicities
+* linear: map, filter, concat and other stateless operators; one record that is inserted once
 * neighbours: windows that read few rows around each
-* once: one record that is inserted once
 * ordered_upsert: values by key, the greatest of an order
 * reduce: the reduction
 * reduce_aggregates: descriptions of aggregates: the lanes that they read and write
@@ -24,7 +22,7 @@
 * shift: moves updates to later times, and keeps them until then
 * snapshots: whole tables, one a time
 * sweep: groups in a loop held in working traces
-* threshold: `threshold` and `distinct`
+* threshold: `threshold` and `distinct`, and the check for negative multiplicities
 * upsert: values by key
 * walk: groups in a loop read from their histories
 """

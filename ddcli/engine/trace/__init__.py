@@ -3,7 +3,6 @@
 * batch: immutable, sorted, consolidated updates over an interval
 * key_ranges: a trace read near some places of its keys
 * policy: the choice of batches to merge; pure
-* shard_union: the traces of all shards of an arrangement as one
 * spine: logarithmically many batches, merged a little with each insertion; readers' claims on them
 * trace_import: one dataflow's trace read in another
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.plan import joins, logical
 from ddcli.plan.node import Graph
-from ddcli.plan.optimizer.rewriting import Rewritten
+from ddcli.plan.optimizer.prune import Rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

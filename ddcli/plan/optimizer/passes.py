@@ -11,9 +11,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
 from ddcli.plan.optimizer.join_order import reordered
-from ddcli.plan.optimizer.prune import side_name, sides
+from ddcli.plan.optimizer.prune import Rewritten, as_written, side_name, sides
 from ddcli.plan.optimizer.pushdown import pushed_down, read_by_several
-from ddcli.plan.optimizer.rewriting import Rewritten, as_written
 from ddcli.plan.optimizer.sharing import kept_whole
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows
 from ddcli.plan.node import Graph, digest
 from ddcli.plan.optimizer.join_order import joined_whole
+from ddcli.plan.optimizer.prune import Rewritten, as_written
 from ddcli.plan.optimizer.pushdown import filtered_by
-from ddcli.plan.optimizer.rewriting import Rewritten, as_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

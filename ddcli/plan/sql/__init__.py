@@ -3,10 +3,9 @@
 A query becomes a product of its tables with conditions, then groups, a list, an order with a limit. A subquery is a function of the outer query's columns
 that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli.expressions.sql`.
 
-* block: a relation while it is built, and the subqueries that attach to it
+* block: a relation while it is built, and the subqueries that attach to it; subqueries computed without the outer query's rows
 * calls: calls of aggregates, as syntax
 * context: the scope of a query, its result, and the protocols between the parts of a statement
-* decorrelation: subqueries computed without the outer query's rows
 * entries: the list of a `select`, and the expansion of `*`
 * groups: `group by`, aggregates, grouping sets
 * items: the entries of a `from`, and the chains that they are joined to
@@ -15,17 +14,14 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 * nodes: constructors of logical nodes: joins on expressions, null-safe joins, padding with nulls
 * operator_writer: a query's nodes as operators of a pipeline file
 * outer_aggregates: aggregates in a subquery over the rows of an outer query
-* outer_join: outer joins on any condition
 * present: comparisons with the present time, as bounds of time
-* product: items joined by the conditions on them
+* product: items joined by the conditions on them; outer joins on any condition
 * reader: expressions with names, aggregates and subqueries
 * recursion: `with recursive` as a loop
-* select: a `select`
+* select: a `select`; the `from` of a query with its `where`
 * sets: `union`, `intersect`, `except`
-* statement: a statement bound to the relations that it names
+* statement: a statement bound to the relations that it names; rows that depend on no table
 * table_functions: functions that return rows
-* tables: the `from` of a query with its `where`
 * top: `order by`, `limit`, `offset`
-* values: rows that depend on no table
 * windows: window functions and `qualify`
 """

@@ -15,8 +15,7 @@ from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, split
 from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Name, Names, renamed
-from ddcli.plan.sql.outer_join import outer_joined
-from ddcli.plan.sql.product import product
+from ddcli.plan.sql.product import outer_joined, product
 from ddcli.plan.sql.reader import RowExpressions, contains_query
 from ddcli.plan.sql.table_functions import with_rows
 

@@ -19,8 +19,7 @@ from ddcli.plan.sql.context import Environment, Outer
 from ddcli.plan.sql.items import Chain, Items, is_lateral, is_true
 from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import Pair
-from ddcli.plan.sql.outer_join import outer_joined
-from ddcli.plan.sql.product import between, product
+from ddcli.plan.sql.product import between, outer_joined, product
 from ddcli.plan.sql.reader import contains_query
 
 if TYPE_CHECKING:

@@ -1,11 +1,10 @@
 """Stored batches: the sorted updates of an arrangement over an interval of times.
 
-* compaction: the choice of batches to merge, and the merges
+* compaction: the choice of batches to merge, and the merges; the writer of a file, by its columns' types
 * file: the bytes: Parquet, every byte checked before it is read
 * frame_file: a file of any columns, its pages made of frames by pyarrow
 * index_writer: the index of a file that is being written
 * lane_file: a file of integers, its pages made of lanes by kernels
-* lane_reader: small files of integers, read whole without their index
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory
@@ -13,6 +12,5 @@
 * paged_rows: rows of files, whole or of certain keys
 * redistribution: batches dealt to another number of shards
 * row_group_file: a file of one row group, written without a library of Parquet
-* stored_batch: a batch in a file, as traces read it
-* writers: the writer of a file, by its columns' types
+* stored_batch: a batch in a file, as traces read it; small files of integers, read whole without their index
 """

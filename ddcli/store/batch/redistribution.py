@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
-from ddcli.store.batch.compaction import NewBatch, in_order
-from ddcli.store.batch.writers import append, writer_of
+from ddcli.store.batch.compaction import NewBatch, append, in_order, writer_of
 from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ddcli.store.batch.compaction import Writer
     from ddcli.store.batch.stored_batch import StoredBatch
-    from ddcli.store.batch.writers import Writer
     from ddcli.store.state.entries import FileEntry
 
 

@@ -1,12 +1,11 @@
 """Change logs: read by interval, written as a file for each commit.
 
-* arrival: the order in which rows arrived
 * condition: a condition over rows, as a person states it
 * joint_file: the one file of a commit, put together from parts
 * late_rows: rows at closed times, or far ahead of the clock
 * lineage: files that grow by the commits after them
 * log_files: the columns in the footers of the files, checked, and the times of their rows
-* newest_tables: the newest of the tables that arrive together
+* newest_tables: the newest of the tables that arrive together; the order in which rows arrived
 * pieces: rows that are to be read: pieces of files, and slices of an interval
 * progress: `_progress.json`: times that no later file touches
 * reader: the rows of an interval, checked, in slices

@@ -7,15 +7,13 @@
 * delta: the changes of the versions of a table of Delta Lake
 * delta_commits: the commits in the log of a table of Delta Lake
 * delta_log: the check of a Delta log before its package reads it
-* duckdb_reader: the rows of a query of DuckDB
-* duckdb_types: the types by which the columns of a query of DuckDB are read
+* duckdb_reader: the rows of a query of DuckDB; the types by which the columns of a query of DuckDB are read
 * file_order: the order in which files are compared
 * file_stamp: the stamp of a database in a file, or of a file that is put in place whole: it changes with them
-* iceberg: the changes of the snapshots of a table of Iceberg
+* iceberg: the changes of the snapshots of a table of Iceberg; null lists of structs in tables of Iceberg
 * joint_updates: small files of a mirror that become one
 * mirror: the files of a mirror, and the version that it has reached
 * mysql_reader: the rows of a query of MySQL
-* null_lists: null lists of structs in tables of Iceberg
 * postgres_reader: the rows of a query of Postgres
 * postgres_types: the types by which the columns of a query of Postgres are read
 * query_reader: the base of the readers of queries

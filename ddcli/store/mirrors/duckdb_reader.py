@@ -11,7 +11,6 @@ import pyarrow as pa
 from ddcli.errors import InputError
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.duckdb_types import held_to, reading
 from ddcli.store.mirrors.file_stamp import stamp_of
 from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, errors_at_file, from_start
 
@@ -20,6 +19,83 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
+
+# The types by which the columns of a query of DuckDB are read, so that each value is the one that the database has.
+#
+# A type in none of these lists is not read: Arrow has no such type, or polars changes or loses some of its values.
+
+EXACT = {
+    *("boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint"),
+    *("float", "double", "decimal", "varchar", "blob", "uuid", "enum", "null"),
+    *("date", "timestamp", "timestamp_ms", "timestamp_ns", "timestamp with time zone", "timestamptz_ns"),
+}
+"""Types of which each value comes over as it is, in lists and structs too."""
+DIGITS = pl.Decimal(38, 0)
+CHECKED: dict[str, tuple[str, pl.DataType]] = {
+    "hugeint": ("cast({} as varchar)", DIGITS),
+    "uhugeint": ("cast({} as varchar)", DIGITS),
+    "time": ("epoch_us({}) * 1000", pl.Time()),
+    "time_ns": ("epoch_ns({})", pl.Time()),
+    "timestamp_s": ("cast({} as timestamp)", pl.Datetime("us")),
+}
+"""Types that are read by an expression, whose result is then read as a type of ours: a value that doesn't fit it is refused."""
+LEFT_OUT = {"map", "tuple"}
+"""Types whose columns are left out, as those of files are, and columns of types that contain them."""
+DAY = 86_400 * 10**9
+
+
+def reading(query: Any, place: str, named: set[str] | None) -> Iterator[tuple[str, str, pl.DataType | None]]:
+    """Yield the columns of a query that are read: name, expression, and the type that values must fit, if not all do.
+
+    A column that can't be read is refused if the file names it, or names none; maps are left out.
+    """
+    for name, kind in zip(query.columns, query.types, strict=True):
+        column = delimited(name)
+        if kind.id in CHECKED:
+            expression, dtype = CHECKED[kind.id]
+            yield name, expression.format(column), dtype
+        elif {*_inside(kind)} <= EXACT:
+            yield name, column, None
+        elif name in named if named is not None else not LEFT_OUT & {*_inside(kind)}:
+            wanted = "`, or name the others under `columns`" if named is None else "`"
+            hint = f"cast it in a `query`, such as `cast({column} as {_castable(kind)}){wanted}"
+            problem = f"the column '{name}' is {kind}, a type of which not all values can be read"
+            raise InputError(problem, place=place, hint=hint)
+
+
+def held_to(values: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
+    """Return values that such an expression has returned in their type. Raises InputError for one that is none of it."""
+    if dtype == pl.Time():
+        failed = (values >= DAY).fill_null(value=False)
+        found = values.to_frame().select(pl.when(~failed).then(values)).to_series().cast(dtype)
+    else:
+        found = values.cast(dtype, strict=False)
+        failed = found.is_null() & values.is_not_null()
+    if failed.any():
+        what = (
+            "24:00:00, which is no time"
+            if dtype == pl.Time()
+            else f"{values.filter(failed)[0]}, of more than 38 digits"
+        )
+        hint = f"cast it in a `query`, such as `cast({delimited(values.name)} as varchar)`, or leave such rows out"
+        raise InputError(f"the column '{values.name}' has {what}", place=place, hint=hint)
+    return found
+
+
+def _inside(kind: Any) -> Iterator[str]:
+    """Yield the names of the types that lists and structs are made of, however deep they are inside each other."""
+    if kind.id in ("list", "struct"):
+        for _, each in kind.children:
+            yield from _inside(each)
+    else:
+        yield kind.id
+
+
+def _castable(kind: Any) -> str:
+    if kind.id in ("list", "array"):
+        inner = dict(kind.children)["child"]
+        return f"{inner if {*_inside(inner)} <= EXACT else 'varchar'}[]"
+    return "varchar"
 
 
 class DuckdbReader(QueryReader):

@@ -9,6 +9,7 @@ import io
 import time as clock
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -19,7 +20,6 @@ from ddcli.store.mirrors.cancellation import remainder
 from ddcli.store.mirrors.column_chunks import PieceColumns, chunks_of
 from ddcli.store.mirrors.file_order import FileRows
 from ddcli.store.mirrors.mirror import UnknownChange
-from ddcli.store.mirrors.null_lists import keep_null_lists
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.tables.table_folder import below, check_plain
 
@@ -31,6 +31,30 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from ddcli.store.mirrors.mirror import MirrorCursor
+
+# Null lists of structs in tables of Iceberg, which pyiceberg's reader (0.12) makes empty lists.
+#
+# It builds such a list anew from its offsets and its values, and drops the nulls among the lists. As a file whose columns are the table's is read without
+# pyiceberg, one row would be two different records, depending on its reader.
+
+
+@cache
+def keep_null_lists() -> None:
+    """Have pyiceberg's reader keep nulls, in this process from now on. A version that keeps them itself is left as it is, as it loses none."""
+    import pyarrow as pa
+    from pyarrow import compute
+    from pyiceberg.io.pyarrow import ArrowProjectionVisitor
+
+    plain = ArrowProjectionVisitor.list
+
+    def list_with_nulls(visitor: Any, kind: Any, lists: Any, values: Any) -> Any:
+        found = plain(visitor, kind, lists, values)
+        if found is None or found.null_count == lists.null_count:
+            return found
+        return compute.if_else(lists.is_null(), pa.scalar(None, found.type), found)
+
+    ArrowProjectionVisitor.list = list_with_nulls  # type: ignore[method-assign, assignment]  # there is no other way in
+
 
 REPLACE = "replace"
 """The operation of a snapshot that only rearranges rows."""

@@ -34,7 +34,6 @@
 * table_folder: the gate for the paths that a table of another program names
 * text_kind: the base of kinds of text: values are cast from text
 * text_syntax: the check of text's syntax
-* whole_files: ORC and Avro
+* whole_files: ORC and Avro; Excel
 * wider_types: types that hold every value of another
-* workbooks: Excel
 """

@@ -38,7 +38,7 @@ def kind_of(
         return WHOLE[name]
     columns = footers.columns_of_text(path, declared, dialect)
     if name == footers.EXCEL:
-        from ddcli.store.tables.workbooks import Workbooks
+        from ddcli.store.tables.whole_files import Workbooks
 
         return Workbooks(columns, rounds=rounds)
     from ddcli.store.tables.csv_kind import Csv
