@@ -115,6 +115,16 @@ def _lines(name: str, shown: str, clock: str, good: Sequence[FoundInput], bad: S
     for given in good:
         log = f"out/{given.name}/"
         yield f"  {given.name}: " + (f"{{path: {log}, from: {given.name}_renamed}}" if renamed[given.name] else log)
+    yield from _checks(good)
+
+
+def _checks(good: Sequence[FoundInput]) -> Iterator[str]:
+    """Yield checks that all rows meet so far, as comments: each keeps the values of its column in the state."""
+    found = [(given, kind) for given in good for kind in ("unique", "not_null") if kind in given.checks]
+    if found:
+        yield "# checks:  # ? all rows meet these so far; without the marks of comments a run commits nothing that violates one"
+    for given, kind in found:
+        yield f"#   - {{{kind}: {visible(_value([given.checks[kind]]))}, of: {given.name}}}"
 
 
 def _input(given: FoundInput) -> Iterator[str]:
@@ -159,9 +169,11 @@ def _value(value: Any) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a text as YAML, quoted if needed."""
-    return (
-        text
-        if re.fullmatch(r"(?!(?:null|true|false)\b)[A-Za-z_./][\w./?-]*", text, re.IGNORECASE | re.ASCII)
-        else json.dumps(text)
-    )
+    r"""Return a text as YAML, quoted if needed, with the letters of all languages as they are.
+
+    >>> _word("id"), _word("Geändert am"), _word("a\u2028b")
+    ('id', '"Geändert am"', '"a\\u2028b"')
+    """
+    if re.fullmatch(r"(?!(?:null|true|false)\b)[A-Za-z_./][\w./?-]*", text, re.IGNORECASE | re.ASCII):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -59,6 +59,8 @@ class FoundInput:
     doubts: dict[str, str] = field(default_factory=dict)
     partial: dict[str, str] = field(default_factory=dict)
     """The columns that are left out, as some files lack them, and how many."""
+    checks: dict[str, str] = field(default_factory=dict)
+    """The column of each kind of check that all rows meet so far."""
     table: str = ""
     """The kind of table, if another program keeps it."""
     why_not: str | None = None
@@ -283,6 +285,9 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
         given.doubts["format"] = (
             f"each '{candidate}' is unique so far; if later rows replace earlier ones: upsert, with `key: [{candidate}]`"
         )
+        if values and None not in values and "" not in values:
+            # Declared columns refuse nulls by their types.
+            given.checks |= {"unique": candidate} | ({} if declared else {"not_null": candidate})
 
 
 def _moments(table: dict[str, list[str | None]], time: str, beside: str | None) -> list[str | None]:

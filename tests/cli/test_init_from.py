@@ -387,3 +387,44 @@ def test_files_of_days_are_replaced_if_they_come_again(tmp_path):
     (tmp_path / "data/parts/1.csv").write_text("n,place\n1,z\n7,y\n")
     with pytest.raises(InputError, match="already read has changed"):
         run(tmp_path / "data.yaml")
+
+
+def test_exports_of_a_spreadsheet_and_of_postgres(tmp_path):
+    """Letters stay readable, null is found where a database writes it, and words of a language for true are a question."""
+    (tmp_path / "in").mkdir()
+    text = "sep=;\r\nArtikel;Preis;Geändert am;Aktiv;Notiz\r\nM4;1.200,05;31.01.2024 08:30;WAHR;\\N\r\nM5;0,12;01.02.2024 17:05;FALSCH;neu\r\n"
+    (tmp_path / "in/lager.csv").write_bytes(text.encode("cp1252"))
+    assert held(begun(tmp_path, tmp_path / "in"), "lager") == {
+        ("M4", Decimal("1200.05"), datetime(2024, 1, 31, 8, 30), "WAHR", None): 1,
+        ("M5", Decimal("0.12"), datetime(2024, 2, 1, 17, 5), "FALSCH", "neu"): 1,
+    }
+    written = (tmp_path / "in.yaml").read_text()
+    assert '      "Geändert am": "datetime[us]"\n' in written
+    assert (
+        "Aktiv: string  # ? text; `\"Aktiv\" = 'WAHR'` is a bool, if WAHR and FALSCH stand for true and false"
+        in written
+    )
+    assert "Notiz: string?  # ? \\N is read as null: see `null`" in written
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_checks_that_all_rows_meet_so_far_are_proposed(tmp_path, shop, kind):
+    """They become checks when their marks of comments are removed."""
+    for at in range(2):
+        frame = pl.DataFrame({"id": [2 * at, 2 * at + 1], "v": ["a", "a"]})
+        path = shop.folder / f"in/{at}.{kind}"
+        path.parent.mkdir(exist_ok=True)
+        frame.write_csv(path) if kind == "csv" else frame.write_parquet(path)
+    assert shop("init", "p", "--from", "in").code == 0
+    path = shop.folder / "p/in.yaml"
+    lines = path.read_text().splitlines()
+    proposed = lines[lines.index(next(line for line in lines if line.startswith("# checks:"))) :]
+    assert "?" in proposed[0]
+    assert proposed[1] == "#   - {unique: [id], of: in}"
+    path.write_text("\n".join([*lines[: -len(proposed)], *(line.removeprefix("# ") for line in proposed)]) + "\n")
+    assert shop("run", path).code == 0
+    shop.write("in/2.csv" if kind == "csv" else "in/x.csv", "id,v\n1,b\n")
+    if kind == "csv":
+        done = shop("run", path)
+        assert done.code == 7
+        assert "unique" in done.err

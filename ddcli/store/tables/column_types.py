@@ -20,6 +20,10 @@ OPTIONS = ("decimal", "thousands", "date_format", "timestamp_format")
 """Options of CSV that decide which texts are values of a type."""
 NULLS = ("NA", "N/A", "n/a", "NULL", "null", "\\N", "-", "#N/A", "None", "nan", "NaN")
 """Texts that stand for null in a column whose other values are numbers or dates."""
+NO_TEXT = "\\N"
+"""The one of these that no text is: databases write it."""
+WORDS = (("wahr", "falsch"), ("vrai", "faux"), ("ja", "nein"), ("oui", "non"), ("yes", "no"), ("y", "n"))
+"""Words for true and for false in spreadsheets, which are text here."""
 DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d")
 CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 INTEGER, CODE = re.compile(r"[+-]?\d+", re.ASCII), re.compile(r"0\d+", re.ASCII)
@@ -116,6 +120,9 @@ class FoundColumns:
                 if some != known:
                     self.options["null"] = sorted({*self._nulls, *nulls})
                 return kind
+        if NO_TEXT in nulls and known != {NO_TEXT}:
+            self.options["null"] = sorted({*self._nulls, NO_TEXT})
+            self.doubts.setdefault(name, f"{NO_TEXT} is read as null: see `null`")
         return "string"
 
     def _of_all(self, name: str, texts: set[str], *, is_csv: bool) -> str:
@@ -127,6 +134,12 @@ class FoundColumns:
             return "bool"
         if values <= {"t", "f"}:
             self.doubts[name] = "bool, if t and f stand for true and false"
+            return "string"
+        if pair := next((pair for pair in WORDS if {value.lower() for value in values} == {*pair}), None):
+            first, second = sorted(values, key=lambda value: value.lower() != pair[0])[:: len(values) - 1]
+            self.doubts[name] = (
+                f"text; `\"{name}\" = '{first}'` is a bool, if {first} and {second} stand for true and false"
+            )
             return "string"
         for kind, form in ISO.items():
             if all(map(form.fullmatch, values)) and not self._stated(kind):
