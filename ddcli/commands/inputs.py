@@ -74,6 +74,7 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
             consumed,
             forgets=given.consumed == "forget",
             replaces=given.changed == "replace",
+            retracts=given.missing == "retract",
             emptied=entry is not None and not entry.files,
             refused=refused,
         )
@@ -89,8 +90,11 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
     for file in listing.done:
         yield _state(file, "archived" if file.archived else "forgotten" if file.forgotten else "read", kinds)
     yield from (_state(file, "withdrawn", kinds) for file in listing.withdrawn)
-    replaced = (file for file in consumed if file.key in listing.changed)
-    yield from (_state(file, "changed", kinds, "the next run replaces its rows") for file in replaced)
+    for file in consumed:
+        if file.key in listing.changed:
+            gone = not listing.path(file).exists()
+            what = ("missing", "takes out") if gone else ("changed", "replaces")
+            yield _state(file, what[0], kinds, f"the next run {what[1]} its rows")
     for each in refused:
         gone = not listing.path(each.file).exists()
         yield _state(each.file, "missing" if gone else "changed", kinds, each.error.problem)

@@ -126,6 +126,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             consumed,
             forgets=given.consumed == "forget",
             replaces=given.changed == "replace" and progress is None,
+            retracts=given.missing == "retract" and progress is None,
             emptied=entry is not None and not entry.files,
             glimpsed=seen,
         )
@@ -153,12 +154,14 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
 def with_replaced_files(
     request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None
 ) -> tuple[Request, dict[str, InputFiles] | None]:
-    """Return the request that replaces the rows of files that have changed, where inputs ask for that, and the inputs, None where they are to be found again.
+    """Return the request that replaces the rows of files that have changed, and takes out those of missing ones, where inputs ask for that, and the inputs, None where they are to be found again.
 
     The files are withdrawn and taken in again in one commit, which keeps the places that they have in the order of arrival: by the state's copies of
     them (see `driver.replacement`), else by reading their inputs again (see `driver.migration`).
     """
-    if manifest is None or not any(given.changed == "replace" for given in request.spec.inputs.values()):
+    if manifest is None or not any(
+        given.changed == "replace" or given.missing == "retract" for given in request.spec.inputs.values()
+    ):
         return request, found
     if found is None:
         found = find_inputs(request, manifest, anew=request.decided.refreshes_all)

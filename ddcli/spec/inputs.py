@@ -200,12 +200,15 @@ class _ByFormat(Shape[model.InputSpec]):
             span = next(node.span for word, node in node.entries if word.value == "negative")
             notes.refuse(f"{place.path}.negative", f"this input can't be watched: {why}", span, "leave `negative` out")
             raise Refused
-        if given.changed == "replace" and given.consumed != "keep":
-            span = next(node.span for word, node in node.entries if word.value == "changed")
+        for policy, action, what in (
+            ("changed", "replace", "be replaced in"),
+            ("missing", "retract", "be missing from"),
+        ):
+            if getattr(given, policy) != action or given.consumed == "keep":
+                continue
+            span = next(node.span for word, node in node.entries if word.value == policy)
             hint = "leave one of both out: the other files of an input are read again when one is replaced, in their places"
-            notes.refuse(
-                f"{place.path}.changed", "files that are `consumed` have no place to be replaced in", span, hint
-            )
+            notes.refuse(f"{place.path}.{policy}", f"files that are `consumed` have no place to {what}", span, hint)
             raise Refused
         if given.quarantine is not None and given.late != "quarantine":
             hint = "set `late: quarantine` beside it, or leave it out"
@@ -249,10 +252,14 @@ _CHANGED = Key(
     Choice("policy", ("refuse", "replace")),
     about="a file of other content under the name of one that was read: refuse it (default), or replace its rows",
 )
+_MISSING = Key(
+    Choice("policy", ("refuse", "retract")),
+    about="a file that was read and is gone: refuse it (default), or take its rows out",
+)
 _RECORDS = {
     kind: Record(
         _input,
-        COMMON | {"changed": _CHANGED} | keys,
+        COMMON | {"changed": _CHANGED, "missing": _MISSING} | keys,
         "a path or a mapping",
         EXAMPLES.get(kind, "{path: landing/orders/}"),
     )

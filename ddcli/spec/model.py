@@ -54,7 +54,7 @@ class InputSpec:
     Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
     `named` is the time column that the file names, None if it names none. A row further than `max_ahead` after the present time
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
-    A file that has `changed` since it was read is refused, or its rows are replaced.
+    A file that has `changed` since it was read is refused, or its rows are replaced. One that is `missing` is refused, or its rows are taken out.
     With `rounding` decimals of text that have more digits than their column are rounded, else refused.
     An input that `infers` has the columns that its first run finds; messages add `inferred` about them.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
@@ -84,6 +84,7 @@ class InputSpec:
     max_ahead: Text | None = None
     consumed: Literal["keep", "forget"] | Text = "keep"
     changed: Literal["refuse", "replace"] = "refuse"
+    missing: Literal["refuse", "retract"] = "refuse"
     ignored: tuple[str, ...] = ()
     quarantines: bool = False
     rounding: str | None = None

@@ -237,6 +237,34 @@ def test_consumed_files_are_not_replaced(shop):
     shop.write("p.yaml", ARRIVAL.format(format="append, consumed: forget"))
     err = shop("check", "p.yaml").err
     assert "inputs.a.changed: files that are `consumed` have no place to be replaced in" in err
+    shop.write(
+        "p.yaml", ARRIVAL.format(format="append, consumed: forget, missing: retract").replace("changed: replace, ", "")
+    )
+    err = shop("check", "p.yaml").err
+    assert "inputs.a.missing: files that are `consumed` have no place to be missing from" in err
+
+
+def test_files_that_are_gone_may_take_their_rows_along(sums):
+    """And come back with them; but if all are gone, the place may be gone: a person decides that."""
+    text = (sums.folder / "p.yaml").read_text().replace("changed: replace", "changed: replace, missing: retract")
+    sums.write("p.yaml", text)
+    before = contents(sums.folder / "out")
+    kept = {path.name: path.read_bytes() for path in (sums.folder / "in").iterdir()}
+    first = min(kept)
+    (sums.folder / "in" / first).unlink()
+    assert "the next run takes out its rows" in sums("inputs", "p.yaml").out
+    ran(sums, "run")
+    assert contents(sums.folder / "out") != before
+    (sums.folder / "in" / first).write_bytes(kept[first])
+    ran(sums, "run")
+    assert contents(sums.folder / "out") == before
+    for name in kept:
+        (sums.folder / "in" / name).unlink()
+    result = sums("run", "p.yaml")
+    assert (result.code, "has vanished" in result.err) == (3, True)
+    assert contents(sums.folder / "out") == before
+    ran(sums, "retract", "--missing")
+    assert contents(sums.folder / "out") == {}
 
 
 def expected(kind, taken):
@@ -257,7 +285,9 @@ def test_random_histories(shop, clock, kind):
     """Files are added, replaced, touched, withdrawn and removed: the output is that of the files as they are, in the order in which they arrived first."""
     for case in range(many(12)):
         draw = chance("replace", kind, clock, case)
-        shop.write("p.yaml", (ARRIVAL if clock == "arrival" else EVENT).format(format=kind))
+        retracts = draw.random() < 0.5
+        missing = ", missing: retract" if retracts else ""
+        shop.write("p.yaml", (ARRIVAL if clock == "arrival" else EVENT).format(format=kind + missing))
         for path in [*shop.folder.glob("in/*"), *shop.folder.glob("out/*")]:
             path.unlink()
         if (shop.folder / ".dd/p").exists():
@@ -283,9 +313,13 @@ def test_random_histories(shop, clock, kind):
                     header = "k,v" if clock == "arrival" else "k,v,time"
                     shop.write(f"in/{name}", csv([row[: header.count(",") + 1] for row in content], header))
                     os.utime(path, (step + 1, step + 1))
+            if retracts and len(taken) > 1 and draw.random() < 0.4:
+                gone = draw.choice(sorted(taken))
+                (shop.folder / "in" / gone).unlink()
+                del taken[gone]
             closing = ["--until", str(10 * step + 10)] if clock == "event" else []
             ran(shop, "run", *closing)
-            if draw.random() < 0.3:
+            if not retracts and draw.random() < 0.3:
                 gone = draw.choice(sorted(taken))
                 ran(shop, "retract", f"in/{gone}")
                 (shop.folder / "in" / gone).unlink()

@@ -33,6 +33,7 @@ RESTORE = (
     "put the file back as it was",
     "withdraw its rows: `dd retract PIPELINE FILE`, or `dd retract PIPELINE --missing` for all files that are gone",
     "keep the rows of files that are gone: `consumed: forget` under the input",
+    "take out the rows of files that are gone, from now on: `missing: retract` under the input",
     "compute everything anew from the present files: `dd run PIPELINE --full-refresh all`",
 )
 """The ways on for a person whose input file is gone."""

@@ -52,6 +52,7 @@ def list_input(
     *,
     forgets: bool = False,
     replaces: bool = False,
+    retracts: bool = False,
     emptied: bool = False,
     glimpsed: ListingSnapshot | None = None,
     refused: list[RefusedFile] | None = None,
@@ -63,7 +64,7 @@ def list_input(
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
-    `replaces`, files that changed are listed as such. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
+    `replaces`, files that changed are listed as such; if it `retracts`, so are files that vanished, unless all of them did. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
     So it may be if it is `emptied`: earlier runs have taken it in, and all files that it had were withdrawn and removed.
     With a list `refused` files that changed or vanished are left out of the listing and added to it instead.
     """
@@ -80,7 +81,9 @@ def list_input(
             if place is None:
                 raise
             root, found = place, []
-        listing = _sorted_out(root, found, consumed, base, forgets=forgets, replaces=replaces, refused=refused)
+        listing = _sorted_out(
+            root, found, consumed, base, forgets=forgets, replaces=replaces, retracts=retracts, refused=refused
+        )
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
@@ -162,6 +165,7 @@ def _sorted_out(
     *,
     forgets: bool,
     replaces: bool,
+    retracts: bool,
     refused: list[RefusedFile] | None = None,
 ) -> Listing:
     known = {file.key: file for file in consumed}
@@ -213,6 +217,10 @@ def _sorted_out(
         known = {path: file for path, file in known.items() if not file.done}
     for file in apart.values():  # of an archived one rows wait where the state was reopened
         (done if file.done else waiting).append(file)
+    if retracts and found:  # a directory without a file may be one that is not mounted
+        vanished = {path for path, file in known.items() if not file.withdrawn}
+        changed |= vanished
+        known = {path: file for path, file in known.items() if path not in vanished}
     _refuse_vanished(root, known, refused)
     lists = (tuple(new), tuple(waiting), tuple(done))
     return Listing(
