@@ -111,7 +111,7 @@ BROKEN = {
     "misspelt_format": (
         "inputs:\n  a: {path: b, fromat: upsert, key: [k]}\noutputs: {a: c}\n",
         "2:16 inputs.a: unknown key 'fromat'",
-        "did you mean `format`? (keys: path, format, columns, file_name, csv, rounding, late, max_ahead, quarantine, consumed, changed, time, key, delete_when, order_by)",
+        "did you mean `format`? (keys: path, format, columns, file_name, csv, rounding, late, max_ahead, quarantine, consumed, changed, missing, time, key, delete_when, order_by)",
     ),
     "version": (
         HEAD.replace("dd: 1", "dd: 2") + "foo: 1\n",
@@ -412,7 +412,7 @@ BROKEN = {
     "path": (
         HEAD.replace("path: c/", "pth: c/") + ORDERS,
         "3:35 inputs.customers: unknown key 'pth'",
-        "did you mean `path`? (keys: path, format, columns, file_name, csv, rounding, late, max_ahead, quarantine, consumed, changed, time, diff, negative)",
+        "did you mean `path`? (keys: path, format, columns, file_name, csv, rounding, late, max_ahead, quarantine, consumed, changed, missing, time, diff, negative)",
     ),
     "pathnull": (
         HEAD.replace("path: c/", "path: ") + ORDERS,
