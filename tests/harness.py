@@ -155,8 +155,8 @@ def write_log(path, rows, schema, **options):
 
 
 def read_log(directory):
-    """Return all updates of a log as DuckDB and polars see them: `*.parquet` in the directory."""
-    return pl.read_parquet(directory / "*.parquet")
+    """Return all updates of a log as DuckDB and polars see them: `*.parquet` in the directory, and in its folders of large commits."""
+    return pl.read_parquet([directory / "*.parquet", directory / "updates-*/*.parquet"])
 
 
 def contents(directory, until=None):

@@ -196,6 +196,7 @@ class _Migration(DataflowRun):
             count,
             horizons_of(rebuild.request, plan.graph, self._listings),
             orders=plan.graph.orders,
+            whole=forgets,
         )
 
     def next_manifest(

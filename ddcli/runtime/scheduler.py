@@ -107,9 +107,9 @@ class TaskScheduler:
             spark = self.places.rule.wants_spark((), size)
             tasks = [Task(merges=tuple(some)) for some in dealt(self._rests, self.places.cluster(spark=spark).slots)]
             self._perform(common, tasks, "merging files of the state", spark=spark)
-        joins = self.publishing.joins()
+        spark = self.done[True].tasks > 0
+        joins = self.publishing.joins(apart=spark)
         if joins:  # on Spark, if it has made any of it: this process may be far from these files
-            spark = self.done[True].tasks > 0
             tasks = [Task(joins=tuple(each)) for each in dealt(joins, self.places.cluster(spark=spark).slots)]
             self._perform(common, tasks, "joining files of outputs", spark=spark)
         moves = self.traces.worn() if self.transaction is not None else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time as clock
 from collections import Counter, defaultdict
@@ -19,7 +20,7 @@ from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError
 from ddcli.job.summary import OutputSummary
-from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of
+from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped
 from ddcli.sinks.replacement import replaced, rows_between, spans, summed_up
 from ddcli.sinks.violations import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 
 WHOLE = 1 << 30
-"""Bytes up to which the updates that tasks add to an output are one file."""
+"""Bytes up to which the updates that a commit of Spark's adds to an output are one file."""
 LARGE = 1_000_000
 """Updates of an output in one run above which they are encoded and written in parts, each about as large."""
 
@@ -64,7 +65,7 @@ class OutputWriter:
 
     Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files; without it
     the number of the state's `reopenings`.
-    An output gets one file in a commit, made of any number of parts: readers see all of it or nothing.
+    An output gets one file in a commit, made of any number of parts: readers see all of it or nothing. A large commit that Spark has computed is a folder of files.
     """
 
     request: Request
@@ -82,14 +83,14 @@ class OutputWriter:
     """The outputs so far whose newest files may grow by this commit."""
     orders: Mapping[str, RowOrder] = field(default_factory=dict)
     """The order in which an output is shown, if it has one."""
-    most: int = WHOLE
-    """The bytes of a file that tasks write."""
+    whole: bool = False
+    """True: an output gets one file, however large it is."""
     noted: dict[str, NotedUpdates] = field(default_factory=dict)
     """The updates of checks, which the commit depends on."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """The seconds of writing each output, in all threads together."""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
-    _files: dict[str, FileEntry] = field(default_factory=dict)
+    _files: dict[str, list[FileEntry]] = field(default_factory=dict)
     _grown: dict[str, FileEntry] = field(default_factory=dict)
     """The files that the commit adds to, as they were."""
     _joint: dict[str, JointFile] = field(default_factory=dict)
@@ -146,13 +147,29 @@ class OutputWriter:
         self._small[piece.name] += piece.frames
         self._elsewhere[piece.name] += piece.files
 
-    def joins(self) -> list[Join]:
-        """Return the files that tasks are to make of those that others have written; a file that has all updates of its output is made already."""
+    @property
+    def most(self) -> int:
+        """The bytes of a file that tasks write, before they begin another."""
+        return sys.maxsize if self.whole else WHOLE
+
+    def joins(self, *, apart: bool) -> list[Join]:
+        """Return the files that tasks are to make of those that others have written: one of each output, or, `apart`, several of a large one.
+
+        A file that is to stay as it is needs no task.
+        """
         found = []
         for name, files in self._elsewhere.items():
-            if files and (len(files) > 1 or self._small.get(name)):
-                found.append(Join(name, self.request.outputs[name], tuple(files), tuple(self._gathered(name))))
-                self._elsewhere[name] = []
+            if not files:
+                continue
+            groups = grouped(files, self.most if apart else sys.maxsize)
+            frames = tuple(self._gathered(name))
+            self._elsewhere[name] = [file for group in groups[bool(frames) :] if len(group) == 1 for file in group]
+            directory = self.request.outputs[name]
+            found += [
+                Join(name, directory, tuple(group), () if at else frames)
+                for at, group in enumerate(groups)
+                if len(group) > 1 or (frames and not at)
+            ]
         return found
 
     def take_joined(self, name: str, file: PieceFile) -> None:
@@ -224,8 +241,28 @@ class OutputWriter:
         """Write the waiting updates of an output, or add the file that a task has made of all of them."""
         assert self.transaction is not None, "a dry run writes nothing"
         waiting, elsewhere = self._gathered(name), self._elsewhere.pop(name, [])
-        for file in elsewhere:  # it gets another name, and is not copied
+        for file in elsewhere:
             _check_here(file.path)
+        if len(elsewhere) > 1:
+            folder = self._path(name).with_suffix("")
+            paths = self.transaction.adopt_folder([file.path for file in elsewhere], folder)
+            number = self.transaction.number
+            self._files[name] = [
+                FileEntry(
+                    f"{folder.name}/{path.name}",
+                    file.rows,
+                    file.written.size,
+                    file.written.checksum,
+                    self.lower,
+                    self.upper,
+                    footer=file.footer,
+                    first=number,
+                    commit=number,
+                )
+                for path, file in zip(paths, elsewhere, strict=True)
+            ]
+            return
+        for file in elsewhere:  # it gets another name, and is not copied
             self.transaction.adopt_output(file.path, self._path(name))
             self._note(name, file.written, file.footer)
         if waiting and name not in self._joint:
@@ -260,7 +297,7 @@ class OutputWriter:
         facts = rows, written.size, written.checksum, lower, self.upper
         entry = FileEntry(path.name, *facts, footer=footer, first=first, commit=commit)
         with self._lock:
-            self._files[name] = entry
+            self._files[name] = [entry]
 
     def progress(self, directory: Path, horizon: int | None, name: str, log: str) -> None:
         """Write the progress of an output's log, which has an identity."""
@@ -279,7 +316,7 @@ class OutputWriter:
         log = known.log if known else log_identity(name, self.transaction.number)
         self.progress(directory, horizon, name, log)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
-        files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
+        files = more(known.files if known else (), self._files.get(name, ()))
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
 
     def _write_columns(self, name: str) -> None:
@@ -319,12 +356,13 @@ class OutputWriter:
             else:
                 files.append(self._part(place, now, old, summary and summary._replace(parts=()).metadata()))
                 forgetting.note(place, old.size, place, files[-1].size)
-        added = None if waiting else self._files.get(name)
-        if waiting:
+        (written,) = self._files.get(name, [None])
+        added = None if waiting else written
+        if waiting and written:
             last = max(end for _, end in spans(before))
             rows = rows_between(waiting, time, last, BEYOND)
             self.transaction.state.files.remove(waiting)
-            added = self._part(whole, rows, replace(self._files[name], lower=((last,),))) if rows.height else None
+            added = self._part(whole, rows, replace(written, lower=((last,),))) if rows.height else None
         if added:
             files.append(added)
             forgetting.note(None, 0, directory / added.name, added.size)
@@ -351,13 +389,16 @@ class OutputWriter:
         )
 
     def written(self) -> dict[str, int]:
-        """Return the bytes of each output's file."""
-        return {name: entry.size for name, entry in self._files.items()}
+        """Return the bytes of each output's files."""
+        return {name: sum(entry.size for entry in entries) for name, entries in self._files.items()}
 
     def summaries(self) -> dict[str, OutputSummary]:
         """Return the summary of the updates that were added to each output."""
         none = OutputSummary(0, 0, 0, None)
-        files = {name: str(self._path(name)) for name in self._files}
+        files = {
+            name: str(self._path(name) if len(entries) == 1 else self._path(name).with_suffix(""))
+            for name, entries in self._files.items()
+        }
         return {name: replace(self._counts.get(name, none), file=files.get(name)) for name in self.layouts}
 
     def output_summaries(self) -> dict[str, OutputSummary]:

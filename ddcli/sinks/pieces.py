@@ -19,7 +19,7 @@ from ddcli.errors import EngineError
 from ddcli.store.log.writer import frame_bytes, output_bytes, output_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -164,6 +164,26 @@ class PieceWriter:
     def _close(self, name: str) -> None:
         assert self.attempt is not None, "a dry run writes nothing"
         self._files[name].append(finished(self.attempt, *self._joint.pop(name)))
+
+
+def grouped(files: Sequence[PieceFile], most: int) -> list[list[PieceFile]]:
+    """Return the files that one is to be made of, in groups of at most `most` bytes, but for files that are larger; a file of half of that stays alone.
+
+    So there are few files, and none is so large that an object store copies it piece by piece.
+    """
+    if sum(file.written.size for file in files) <= most:
+        return [[*files]]
+    groups, room = [[file] for file in files if 2 * file.written.size >= most], 0
+    for file in files:
+        size = file.written.size
+        if 2 * size >= most:
+            continue
+        if size > room:
+            groups.append([])
+            room = most
+        groups[-1].append(file)
+        room -= size
+    return groups
 
 
 def finished(attempt: Attempt, joint: JointFile, rows: int) -> PieceFile:

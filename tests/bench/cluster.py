@@ -20,10 +20,13 @@ from ddcli.job.sizes import LANE, sizes
 from ddcli.runtime.scheduler import TURNS, stage_tasks
 from ddcli.runtime.spark.session import share
 from ddcli.runtime.task import Result, packed_result, result_of
+from ddcli.sinks.outputs import WHOLE
+from ddcli.sinks.pieces import INLINE, Piece, PieceFile, grouped
 from ddcli.store.batch.layout import BatchLayout
-from ddcli.store.files.gate import REQUESTS
+from ddcli.store.files.gate import REQUESTS, Written
 from ddcli.store.scratch.attempt import ALONE, FULL
 from ddcli.store.state.batch_lists import DENSE, MOST, BatchList, list_bytes
+from ddcli.store.state.contents import PAGE
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.register import Segment, segment_bytes
 from ddcli.store.state.transaction import StateFiles
@@ -40,6 +43,10 @@ STAGES = 10
 OPERATORS = 6
 """Operators of a stage: a task has counts of these."""
 ARRANGEMENTS = 10
+OUTPUTS = 5
+"""Outputs, each of one stage."""
+SHARE = 0.1
+"""Bytes of all outputs' files for each byte of batch files of one arrangement."""
 REQUEST = 0.02
 """Seconds of a request to an object store."""
 SAMPLE = 2_000
@@ -104,7 +111,7 @@ def _listed(files: list[FileEntry]) -> tuple[Listed, ...]:
 
 
 def result_bytes(batches: int) -> tuple[int, int]:
-    """Return the bytes of the result of a task that has written so many batches, as the driver receives it, and as it keeps it."""
+    """Return the bytes of the result of a task that has written so many batches and a file of an output, as the driver receives it, and as it keeps it."""
     layout = BatchLayout(Layout({"k": Type("int64")}), Layout({f"v{at}": Type("int64") for at in range(WIDTH - 3)}), 1)
     draw, files = random.Random(7), _batches(batches)
     listed = _listed(files)
@@ -124,6 +131,7 @@ def result_bytes(batches: int) -> tuple[int, int]:
                 BatchList(segment, listed),
             ),
             counts=counts,
+            pieces=[Piece("sales", 9_000, 8_000, 7_000, files=(_piece(draw.getrandbits(20), 7),))],
         )
     )
     tracemalloc.start()
@@ -132,6 +140,18 @@ def result_bytes(batches: int) -> tuple[int, int]:
     tracemalloc.stop()
     assert len(held.kept) == batches
     return len(data), size
+
+
+def _piece(size: int, at: int) -> PieceFile:
+    """Return a file of an output that a task has written."""
+    path = Path(f"/data/out/sales/.000000012-0a1b2c3d-{at}-0001.parquet.000000012.dd-tmp")
+    return PieceFile(path, Written(size, "0a1b2c3d"), 9_000, "1a2b3c4d")
+
+
+def output_files(size: float, tasks: int) -> tuple[int, int]:
+    """Return the number of files of an output whose updates, of so many bytes, tasks have written, and those of them that other tasks have to make."""
+    groups = grouped([_piece(int(size / tasks), at) for at in range(tasks)], WHOLE)
+    return len(groups), sum(len(group) > 1 for group in groups)
 
 
 def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
@@ -153,16 +173,21 @@ def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
         listed = batches + min(MOST, batches)
         manifest, lists = listed * len(list_bytes(_listed(_batches(SAMPLE)))) / SAMPLE, math.ceil(listed / MOST)
     received, held = result_bytes(of_task)
-    requests = lists + (files if kept else 0)  # of a change those files go that it has merged
+    of_stage, written = writers // STAGES, SHARE * PACKED * WIDTH * LANE * rows
+    outputs, joins = (OUTPUTS * count for count in output_files(written / OUTPUTS, of_stage))
+    # Of a change those files go that it has merged. Each file of an output is copied to its name and removed, and so is each that another was made of.
+    requests = lists + (files if kept else 0) + 2 * outputs + OUTPUTS * of_stage
+    # After a load the names of all files are listed, page by page; else those of tasks' files, of which each directory has few.
+    pages = math.ceil(batches / PAGE) if not kept else 2 + OUTPUTS
     return Figures(
         count,
         cut.passes,
-        tasks,
-        tasks * received,
-        tasks * held,
-        files,
+        tasks + joins,
+        tasks * received + INLINE,
+        tasks * held + INLINE,
+        files + outputs,
         manifest,
-        (FIXED + requests / REQUESTS) * REQUEST,
+        (FIXED + pages + requests / REQUESTS) * REQUEST,
     )
 
 

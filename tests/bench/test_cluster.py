@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.cluster import Cluster, figures, loads, main
+from tests.bench.cluster import Cluster, figures, loads, main, output_files
 
 ASKED = {"results": 256e6, "driver": 4e9, "commit": 60, "manifest": 1e6}
 """Bytes of results that the driver receives and of memory for them, seconds of a commit, bytes of manifest that a batch of 1 GB writes."""
@@ -28,14 +28,26 @@ def test_figures_follow_from_the_sizes_of_a_run():
     """Worked out by hand: 100 million rows of 96 bytes are 144 slices of 64 MiB; on 100 cores they take 100 passes, each a task of each of ten stages.
 
     A batch has 1 M rows of 48 bytes, so each has a file of its own, and each task an index. Of a change of 96 MB each stage has 64 tasks, with a bundle and an index each.
+    One more task makes the file of each of five outputs.
     """
     found = figures(100_000_000, Cluster(25))
     assert found.shards == found.passes == 100
-    assert found.tasks == 144 + 10 * 100
-    assert found.files == 10 * found.shards + 10 * 100
+    assert found.tasks == 144 + 10 * 100 + 5
+    assert found.files == 10 * found.shards + 10 * 100 + 5
     assert found.commit < 1
     again = figures(1_000_000, Cluster(25), found.shards)
-    assert (again.shards, again.files) == (found.shards, 10 * 64 * 2)
+    assert (again.shards, again.files) == (found.shards, 10 * 64 * 2 + 5)
+
+
+def test_an_output_gets_one_file_or_files_that_a_store_copies_by_itself():
+    """1.5 GB of 100 tasks are two files; tasks whose files have half a GiB or more leave these as they are."""
+    assert output_files(96e6, 100) == (1, 1)
+    assert output_files(1.5e9, 100) == (2, 2)
+    assert output_files(6e9, 10) == (10, 0)
+
+
+def test_a_batch_after_a_smaller_load_writes_little_of_the_manifest_too():
+    assert loads()["1 TB"][1].manifest < ASKED["manifest"]
 
 
 def test_the_table_has_a_load_and_a_batch_of_each_size(capsys):

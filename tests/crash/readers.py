@@ -35,17 +35,23 @@ def database() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"enable_external_file_cache": "false"})
 
 
+FOLDERS = "updates-*/*.parquet"
+"""The files of large commits, below a log's directory."""
+
+
 def by_duckdb(directory: Path) -> list[tuple]:
-    sql = f"select * exclude (diff), sum(diff)::bigint from '{directory}/*.parquet' group by all having sum(diff) <> 0"
+    globs = [f"{directory}/*.parquet", *([f"{directory}/{FOLDERS}"] if any(directory.glob(FOLDERS)) else [])]
+    sql = f"select * exclude (diff), sum(diff)::bigint from read_parquet({globs}) group by all having sum(diff) <> 0"
     try:
-        return database().cursor().sql(sql).fetchall()
+        found = database().cursor().sql(sql).fetchall()
     except duckdb.IOException:
         return []
+    return found if len(globs) > 1 or not any(directory.glob(FOLDERS)) else by_duckdb(directory)
 
 
 def by_polars(directory: Path) -> list[tuple]:
     try:
-        log = pl.scan_parquet(directory / "*.parquet").collect()
+        log = pl.scan_parquet([directory / "*.parquet", directory / FOLDERS]).collect()
     except (pl.exceptions.ComputeError, FileNotFoundError):
         return []
     summed = log.group_by(pl.exclude("diff")).agg(pl.col("diff").sum()).filter(pl.col("diff") != 0)

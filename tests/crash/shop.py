@@ -68,6 +68,10 @@ class Shop:
         manifest = read_newest(self.state)
         return manifest.number if manifest else 0
 
+    def place(self, part: str) -> Path:
+        """Return the path of a part of it."""
+        return self.folder / part
+
     def run(self, **options):
         return run(self.folder / "shop.yaml", **self.options | options)
 

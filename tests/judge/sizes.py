@@ -130,4 +130,5 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(batch_lists, "LATELY", chance.choice([1, batch_lists.LATELY]))
         patch.setattr(batch_lists, "DENSE", chance.choice([1, 2, batch_lists.DENSE]))
         patch.setattr(step, "INLINE", chance.choice([0, step.INLINE]))
+        patch.setattr(outputs, "WHOLE", chance.choice([1, 3000, outputs.WHOLE]))
         yield

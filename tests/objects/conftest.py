@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from itertools import count
 
 import pytest
@@ -43,15 +44,14 @@ make_server("127.0.0.1", int(sys.argv[1]), create_backend_app("s3"), threaded=Tr
 """
 
 
-@pytest.fixture(scope="session")
-def endpoint(tmp_path_factory):
-    """Start a server in a process of its own, and put it and its credentials into the environment."""
+@contextmanager
+def s3_server(log):
+    """Start a server in a process of its own, which writes to `log`, and put it and its credentials into the environment; yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    said = (tmp_path_factory.mktemp("server") / "log").open("wb")
     command = [sys.executable, "-c", SERVER, str(port)]
-    with said, subprocess.Popen(command, stdout=said, stderr=said) as server:
+    with log.open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as server:
         found = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ALLOW_HTTP": "true",
@@ -63,8 +63,15 @@ def endpoint(tmp_path_factory):
         await_answer(lambda: urllib.request.urlopen(url), urllib.error.URLError, server)  # noqa: S310 - our own server
         with same_environment():
             os.environ |= found
-            yield found["AWS_ENDPOINT_URL"]
+            yield url
         server.terminate()
+
+
+@pytest.fixture(scope="session")
+def endpoint(tmp_path_factory):
+    """Return the address of a server for all tests."""
+    with s3_server(tmp_path_factory.mktemp("server") / "log") as url:
+        yield url
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.driver.run import run
-from ddcli.store.files.objects import locate
+from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import RUNS
@@ -21,8 +21,6 @@ from tests.store.support import LOCKS
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from ddcli.store.files.objects import ObjectPath
 
 MARK = re.compile(r"-[0-9a-f]{12}(?=\.)")
 
@@ -87,7 +85,8 @@ class Remote:
         found = {}
         for name in OUTPUTS:
             found[name] = Counter()
-            for path in self.place(f"out/{name}").iterdir():
+            place = self.place(f"out/{name}")
+            for path in (each for each, _ in place.below()) if isinstance(place, ObjectPath) else place.rglob("*"):
                 if path.name.endswith(".parquet"):
                     for *record, diff in pl.read_parquet(io.BytesIO(path.read_bytes())).iter_rows():
                         found[name][tuple(record)] += diff

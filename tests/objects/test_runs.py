@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import ddcli.driver.step
+import ddcli.runtime.task
 import ddcli.sinks.outputs
 import ddcli.store.files.objects
 import ddcli.store.state.directory
@@ -21,10 +22,11 @@ from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, Usage
 from ddcli.job.sizes import BASE
 from ddcli.runtime.placement import Placement
 from ddcli.sources.change_log import read_log
-from ddcli.store.files.gate import Files
+from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import SETTINGS, ObjectPath
 from ddcli.store.log.joint_file import JointFile
+from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.holds import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.manifest import read_newest
@@ -34,7 +36,7 @@ from tests.crash.shop import OUTPUTS, Shop
 from tests.draws import some
 from tests.harness import write_log
 from tests.objects.shop import Remote
-from tests.spark.support import Elsewhere, Here, started
+from tests.spark.support import Calm, Elsewhere, Here, started
 from tests.store.support import Dead, Faulty
 
 PARTS = ("in", "out", "state")
@@ -313,6 +315,51 @@ def test_death_at_every_operation(tmp_path, bucket, monkeypatch):
         assert shop.names() == names, counted.log[at]
     assert committed == {1, 2}
     assert at > 12
+
+
+@pytest.mark.parametrize("whole", [1 << 30, 1], ids=["a file", "a folder"])
+def test_death_of_a_run_of_tasks(tmp_path, bucket, monkeypatch, whole):
+    """Who goes by the log's progress sees the commit or not; who lists a log by a glob, too, where the commit is one object."""
+    monkeypatch.setattr(ddcli.driver.step, "INLINE", 0)
+    monkeypatch.setattr(ddcli.sinks.outputs, "WHOLE", whole)
+    before = make(tmp_path, bucket / "before")
+    path = before.local.folder / "shop.yaml"
+    path.write_text(path.read_text().replace("name: shop\n", "name: shop\nshards: 3\n"))
+    for step in range(2):
+        before.supply(step)
+        before.run() if not step else None
+    copy, expected = before.copier(), [before.local.meant(step) for step in (1, 2)]
+
+    def through(shop, files):
+        with monkeypatch.context() as patch, started(Calm()):
+            patch.setattr(ddcli.store.state.directory, "Files", lambda: files)
+            patch.setattr(ddcli.runtime.task, "Attempt", partial(Attempt, files=files))
+            shop.run(engine="spark")
+
+    def read(shop):
+        logs = {name: read_log(shop.place(f"out/{name}"), consolidate=True) for name in OUTPUTS}
+        return {name: Counter({row[:-1]: row[-1] for row in log.rows()}) for name, log in logs.items()}
+
+    through(after := copy(bucket / "whole"), counted := Faulty())
+    assert after.rows() == read(after) == expected[1]
+    assert any("/updates-1-2/" in name for name in after.names()) == (whole == 1)
+    committed = set()
+    for at in some(counted.changes[:: 4 if whole > 1 else 5]):
+        shop = copy(bucket / str(at))
+        with pytest.raises(Dead):
+            through(shop, Faulty(at))
+        committed.add(shop.number)
+        seen = read(shop)
+        for name, records in seen.items():
+            assert records in [each[name] for each in expected[: shop.number]], counted.log[at]
+        if whole > 1:
+            assert all(records in [each[name] for each in expected] for name, records in shop.rows().items())
+        shop.run()
+        shop.settle()
+        assert shop.rows() == read(shop) == expected[1], counted.log[at]
+        assert not any(name.endswith(TEMPORARY) for name in shop.names())
+        assert not list(verify_state(shop.state, read_newest(shop.state)))
+    assert committed == {1, 2}
 
 
 # --- what is refused --------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.log.lineage import read_metadata
+from ddcli.store.state.names import split_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +37,7 @@ class Part(NamedTuple):
     def from_row(cls, row: list[Any]) -> Part:
         """Return the part that a footer has as `row`. Raises ValueError or TypeError for another row."""
         name, fingerprint, parts = row
-        if not isinstance(name, str) or not isinstance(fingerprint, str) or "/" in name:
+        if not isinstance(name, str) or not isinstance(fingerprint, str) or "/" in split_path(f"/{name}")[0]:
             raise TypeError(f"no file: {row!r:.80}")
         return cls(name, fingerprint, tuple(map(cls.from_row, parts)))
 

@@ -3,7 +3,8 @@
 A small commit is added to the newest file where there are many (see `lineage`), which keeps its name.
 
 A commit has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as they
-are: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file.
+are: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file; a large
+one that Spark has computed is a folder of files.
 A file is in order of time; if it was written in parts, each of its row groups is.
 """
 
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 
-NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\w+))?\.parquet", re.ASCII)
-"""A file's name: from when to when, and a suffix that makes it unique: after how many reopenings it was written, or by which."""
+NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\w+))?(?:\.|/[0-9]+\.)parquet", re.ASCII)
+"""A file's name: from when to when, and a suffix that makes it unique: after how many reopenings it was written, or by which; in a folder of that name, its number."""
 FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
 LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""

@@ -33,7 +33,7 @@ LATELY = 512
 """Batches that are named in the manifest itself: 80 kB."""
 LISTS = 64
 """Lists after which some are written anew however few batches come: each commit of tasks may add one."""
-DENSE = 64
+DENSE = 16
 """The batches of an index on the average from which on a list names indices of tasks: fewer are quicker to write again than to read in so many parts."""
 MOST = 2048
 """Batches of a list, and those of older lists that a commit writes again."""

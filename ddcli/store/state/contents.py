@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_directory, is_there, read_bytes
-from ddcli.store.files.gate import TEMPORARY, one_by_one, side_by_side
+from ddcli.store.files.gate import TEMPORARY, one_by_one, side_by_side, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock_holder import is_signed
 from ddcli.store.files.objects import ObjectPath, locate
@@ -18,13 +18,16 @@ from ddcli.store.state.names import (
     ARRANGEMENT,
     BATCH,
     BUNDLE,
+    FOLDER,
     HALF_MANIFEST,
     NAMED,
     OF_OUTPUT,
+    PART,
     SCRATCH,
     SEGMENT,
     SHARD,
     WAITING,
+    WAITING_FOLDER,
 )
 from ddcli.store.state.register import SEGMENTS
 
@@ -218,10 +221,24 @@ def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], out
     """Remove files that wait in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
     for output in set(outputs):
         one_by_one(files.remove, ours(output, WAITING))
+        _remove_folders(files, output, WAITING_FOLDER)
+        _remove_folders(files, output, FOLDER, full=False)
     logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
     for log in ours(directory / LOGS, NAMED, directories=True):
         if log not in logs:  # no other state reads a log in this one: an output that comes back begins anew
             one_by_one(files.remove, ours(log, OF_OUTPUT, WAITING))
+            _remove_folders(files, log, FOLDER, WAITING_FOLDER)
+
+
+def _remove_folders(files: Files, output: Path, *forms: re.Pattern[str], full: bool = True) -> None:
+    """Remove folders of large commits from an output's directory, with their files; or, if not `full` ones, those that are empty: no object store has these."""
+    if isinstance(output, ObjectPath) and not full:
+        return
+    for folder in ours(output, *forms, directories=True):
+        if full:
+            one_by_one(files.remove, ours(folder, PART))
+        if not entries(folder):
+            files.remove_directory(folder)
 
 
 def clear_scratch(directory: Path, files: Files) -> None:
@@ -229,6 +246,13 @@ def clear_scratch(directory: Path, files: Files) -> None:
     one_by_one(files.remove, ours(directory, SCRATCH))
     if is_directory(directory) and not entries(directory):
         files.remove_directory(directory)
+
+
+def waiting_path(path: Path, number: int, mark: str) -> Path:
+    """Return the name under which a file of an output waits for the commit with a number; for one in a folder beside that, as readers take all files in folders."""
+    if PART.fullmatch(path.name) and FOLDER.fullmatch(path.parent.name):
+        path = path.parent.with_name(f"{path.parent.name}.{path.name}")
+    return temporary(path, number, mark)
 
 
 def publish(files: Files, renamings: Iterable[tuple[Path, Path]]) -> None:

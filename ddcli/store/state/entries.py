@@ -16,7 +16,7 @@ from ddcli.store.state.names import (
     CHECKSUM,
     LEAST,
     LOG,
-    UPDATES,
+    OF_LOG,
     columns_of,
     count_of,
     integer_of,
@@ -99,7 +99,7 @@ class FileEntry:
     def from_row(cls, row: list[Any]) -> Self:
         """Return the file of an output that a register has as `row`."""
         name, rows, size, sum_, lower, upper, footer, *commits = row
-        named(UPDATES, name), count_of(rows), count_of(size), named(CHECKSUM, sum_), text_of(footer)
+        named(OF_LOG, name), count_of(rows), count_of(size), named(CHECKSUM, sum_), text_of(footer)
         first, commit = commits or (0, 0)
         if count_of(first) > count_of(commit):
             raise ValueError(f"commits {first} to {commit}")

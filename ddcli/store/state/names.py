@@ -42,10 +42,18 @@ NAMED = Form(r"\w[\w-]*")
 MIRROR = Form(rf"tables/{NAMED.pattern}")
 OF_OUTPUT = Form(rf"updates-{PLAIN}+\.parquet|_progress\.json")
 """The files that a commit publishes."""
+FOLDER = Form(rf"updates-{PLAIN}+")
+"""The folder in an output's directory with the files of a large commit."""
+PART = Form(r"[0-9]{4,6}\.parquet")
+"""A file in such a folder."""
+OF_LOG = Form(rf"{UPDATES.pattern}|{FOLDER.pattern}/{PART.pattern}")
+"""The path of a file of updates in an output's directory."""
 WAITING = Form(
-    rf"\.(?:updates-{PLAIN}+\.parquet|_progress\.json|\.table\.json|{BATCH.pattern}|{BUNDLE.pattern}|{SEGMENT.pattern})\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}"
+    rf"\.(?:updates-{PLAIN}+(?:\.[0-9]{{4,6}})?\.parquet|_progress\.json|\.table\.json|{BATCH.pattern}|{BUNDLE.pattern}|{SEGMENT.pattern})\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}"
 )
 """The names that files of outputs have until a commit publishes them, or batches, bundles and segments until it names them."""
+WAITING_FOLDER = Form(rf"\.updates-{PLAIN}+\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}")
+"""The names that folders of large commits have until then."""
 HALF_MANIFEST = Form(rf"\.[0-9]{{9}}\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
 READER = Form(r"\w[\w.-]{0,199}")
 HOLD = Form(rf"{READER.pattern}\.json")
@@ -142,14 +150,31 @@ def renaming(source: Any, target: Any) -> tuple[str, str]:
     >>> renaming("../out/.updates-0-1.parquet.000000001.dd-tmp", "../out/updates-0-1.parquet")[1]
     '../out/updates-0-1.parquet'
     """
-    (before, _, waiting), (directory, _, name) = path_of(source).rpartition("/"), path_of(target).rpartition("/")
-    if (BATCH if MIRROR.fullmatch(directory) else UPDATES).fullmatch(waiting):
+    (before, waiting), (directory, name) = split_path(path_of(source)), split_path(path_of(target))
+    if (BATCH if MIRROR.fullmatch(directory) else OF_LOG).fullmatch(waiting):
         named(WAITING, name)
+    elif FOLDER.fullmatch(name):
+        named(WAITING_FOLDER, waiting)
     else:
-        named(WAITING, waiting), named(BATCH if MIRROR.fullmatch(directory) else OF_OUTPUT, name)
+        named(WAITING, waiting)
+        if MIRROR.fullmatch(directory) or not OF_LOG.fullmatch(name):
+            named(BATCH if MIRROR.fullmatch(directory) else OF_OUTPUT, name)
     if before != directory:
         raise ValueError(f"a renaming to another directory: {target!r:.80}")
     return source, target
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return the directory of a log, and the path of a file in it.
+
+    >>> split_path("out/updates-0-1.parquet"), split_path("out/updates-1-2/0001.parquet")
+    (('out', 'updates-0-1.parquet'), ('out', 'updates-1-2/0001.parquet'))
+    """
+    directory, _, name = path.rpartition("/")
+    above, _, folder = directory.rpartition("/")
+    if FOLDER.fullmatch(folder) and PART.fullmatch(name):
+        return above, f"{folder}/{name}"
+    return directory, name
 
 
 @lru_cache(maxsize=1024)

@@ -21,6 +21,7 @@ from ddcli.store.files.lock import OF_OUTPUT
 from ddcli.store.files.objects import ObjectPath, locate, relative
 from ddcli.store.log.joint_file import footer_checksum
 from ddcli.store.log.progress import PROGRESS, Owner, read_owned
+from ddcli.store.state.names import WAITING_FOLDER
 from ddcli.store.state.register import keys_of, pick
 from ddcli.store.tables.input_path import taken_from_directory
 
@@ -275,7 +276,8 @@ def _data_below(directory: Path, prefix: str, state: Path) -> Iterator[str]:
         with os.scandir(descriptor) as found:
             for entry in found:
                 if entry.is_dir(follow_symlinks=False):
-                    below.append(entry.name)
+                    if not WAITING_FOLDER.fullmatch(entry.name):
+                        below.append(entry.name)
                 elif _is_data(prefix + entry.name) or _leads_to_directory(entry):
                     yield prefix + entry.name
     finally:

@@ -20,8 +20,9 @@ from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_owned
 from ddcli.store.state.consumers import read_consumers
+from ddcli.store.state.contents import ours
 from ddcli.store.state.holds import read_holds
-from ddcli.store.state.names import OF_OUTPUT, WAITING
+from ddcli.store.state.names import FOLDER, OF_OUTPUT, PART, WAITING, WAITING_FOLDER
 from ddcli.store.state.outputs import output_files
 from ddcli.store.state.strangers import find_own, find_strangers, own_directories
 
@@ -80,7 +81,18 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
             continue
         owned = _is_own(name, directory, place, manifest)
         mine, others = [], []
+        folders = [*ours(place, FOLDER, WAITING_FOLDER, directories=True)] if owned else []
+        parts = [ours(folder, PART) for folder in folders]
+        mine += [part for some in parts for part in some]
+        others += [
+            each.path
+            for folder, some in zip(folders, parts, strict=True)
+            for each in entries(folder)
+            if each.path not in some
+        ]
         for entry in entries(place):
+            if entry.path in folders:
+                continue
             if entry.file and _removable(entry.path, owned=owned, named=entry.path in named):
                 mine.append(entry.path)
             elif entry.path not in (directory, place / LOCK_OF_OUTPUT):
@@ -120,6 +132,9 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
         if not isinstance(shown.state, ObjectPath):  # where a lock is an object, its release removes it
             files.remove(shown.state / LOCK)
     for path, _ in shown.outputs.values():
+        for folder in () if isinstance(path, ObjectPath) else ours(path, FOLDER, WAITING_FOLDER, directories=True):
+            if not entries(folder):
+                files.remove_directory(folder)
         if is_directory(path) and not entries(path):
             files.remove_directory(path)
     for folder in own_directories(shown.state):

@@ -17,6 +17,7 @@ from ddcli.store.state.names import (
     ARRANGEMENT,
     BATCH,
     BUNDLE,
+    FOLDER,
     HALF_CONSUMER,
     HALF_HOLD,
     HALF_MANIFEST,
@@ -24,6 +25,7 @@ from ddcli.store.state.names import (
     NAMED,
     OF_CONSUMER,
     OF_OUTPUT,
+    PART,
     RUN,
     SCRATCH,
     SEGMENT,
@@ -31,6 +33,7 @@ from ddcli.store.state.names import (
     TABLE,
     UPDATES,
     WAITING,
+    WAITING_FOLDER,
 )
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.runs import RUNS
@@ -61,7 +64,18 @@ STATE: Layout = [
     (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(NAMED, _UPDATES)])]),
     (_either("tables"), [(NAMED, [(_either(BATCH, WAITING, TABLE), None)])]),
     (_either(TABLES_OUT), [(NAMED, [(_either(WAITING, TABLE), None)])]),
-    (_either(LOGS), [(NAMED, [(_either(OF_OUTPUT, WAITING, LOCK_OF_OUTPUT), None)])]),
+    (
+        _either(LOGS),
+        [
+            (
+                NAMED,
+                [
+                    (_either(OF_OUTPUT, WAITING, LOCK_OF_OUTPUT), None),
+                    (_either(FOLDER, WAITING_FOLDER), [(PART, None)]),
+                ],
+            )
+        ],
+    ),
     (_either("late"), [(NAMED, _UPDATES)]),
 ]
 """The names in the directory of a state: files' names, and directories' with the names in these."""

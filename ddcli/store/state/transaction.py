@@ -27,6 +27,7 @@ from ddcli.store.state.contents import (
     batch_path,
     batches_of,
     publish,
+    waiting_path,
 )
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.locked_directory import try_to
@@ -35,7 +36,7 @@ from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -81,6 +82,8 @@ class Transaction:
         self._first: list[tuple[Path, Path]] = []
         self._retired: list[tuple[Path, Path]] = []
         self._made: list[Path] = []
+        self._moved: list[Path] = []
+        """The files in folders that wait for their names."""
         self._joint: list[JointFile] = []
         self._mark = state.lock.mark
         self._added: Counter[str] = Counter()
@@ -189,7 +192,7 @@ class Transaction:
     def retire(self, path: Path) -> None:
         """Take a file of an output from its readers with the commit: it gets a name that waits, and is removed like others of the kind."""
         path = real(path.parent) / path.name
-        self._retired.append((path, temporary(path, self.number, self._mark)))
+        self._retired.append((path, waiting_path(path, self.number, self._mark)))
 
     def expect(self, outputs: Iterable[Path]) -> None:
         """Expect that other processes write files, too (see `attempt`), those of outputs into these directories.
@@ -209,6 +212,20 @@ class Transaction:
         """Add a file of an output that a task has written, with its final path."""
         assert self._open, "the transaction has ended"
         self._outputs.append((waiting, path))
+
+    def adopt_folder(self, waiting: Sequence[Path], folder: Path) -> list[Path]:
+        """Add the files of a large commit that tasks have written; return their final paths, in a folder that a file system shows all at once."""
+        assert self._open, "the transaction has ended"
+        parts = [folder / f"{number:04d}.parquet" for number in range(1, len(waiting) + 1)]
+        if isinstance(folder, ObjectPath):
+            self._outputs += zip(waiting, parts, strict=True)
+            return parts
+        aside = self._wait(self._outputs, real(folder.parent) / folder.name)
+        self._made += self._files.make_directory(aside, flush=False)
+        for source, part in zip(waiting, parts, strict=True):
+            self._moved.append(aside / part.name)
+            self._files.rename(source, self._moved[-1])
+        return parts
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the transaction's files and this manifest count; return it as written, with its number and renames.
@@ -259,7 +276,9 @@ class Transaction:
         for joint in self._joint:
             try_to(joint.close)
         try_to(self._pending.finish)  # else a file might appear after its removal
-        written = [*self._batches, *(source for source, _ in (*self._first, *self._outputs)), waiting]
+        folders = {path.parent for path in self._moved}
+        sources = (source for source, _ in (*self._first, *self._outputs) if source not in folders)
+        written = [*self._batches, *self._moved, *sources, waiting]
         one_by_one(lambda path: try_to(partial(self._files.remove, path)), written)
         for directory in reversed(self._made):
             try_to(partial(self._files.remove_directory, directory))
@@ -287,7 +306,7 @@ class Transaction:
 
     def _wait(self, pairs: list[tuple[Path, Path]], path: Path) -> Path:
         """Return the path under which a file's content waits for the commit."""
-        waiting = temporary(path, self.number, self._mark)
+        waiting = waiting_path(path, self.number, self._mark)
         with self._adding:
             self._begin(path)
             pairs.append((waiting, path))
@@ -311,7 +330,7 @@ class Transaction:
         self._pending.finish()
         outputs = self._first + self._outputs
         written = [*self._batches, *(source for source, _ in outputs)]
-        named = [*self._batches, *(target for _, target in outputs), *self._made]
+        named = [*self._batches, *self._moved, *(target for _, target in outputs), *self._made]
         directories = {path.parent for path in named}
         if not alone:
             self._files.write(waiting, data)
@@ -323,7 +342,7 @@ class Transaction:
             else:
                 self._files.sync(path)
 
-        side_by_side(flush, [*written, *sorted(directories)])
+        side_by_side(flush, [*(path for path in written if path not in directories), *sorted(directories)])
         self.state.check_locks()
         if alone:
             self._files.create(final, data, waiting)

@@ -180,7 +180,8 @@ def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
     waiting = {target: source for source, target in unpublished(directory, manifest)}
     entries: dict[Path, list[FileEntry]] = defaultdict(list)
     for path, entry in (*state_files(directory, manifest), *output_files(directory, manifest)):
-        entries[waiting.get(path, path)].append(entry)
+        folder = waiting.get(path.parent)
+        entries[waiting.get(path, path) if folder is None else folder / path.name].append(entry)
     errors: dict[Path, list[StateError]] = {}
 
     def check(path: Path) -> None:

@@ -15,6 +15,7 @@ from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.contents import UPDATES
+from ddcli.store.state.names import split_path
 from ddcli.store.tables.file_identity import RESTORE, has_changed, mark_in, present_entry, taken_again, withdrawn_entry
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of
 from ddcli.store.tables.lakes import refuse_lake_tables
@@ -119,7 +120,7 @@ def _settled(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, lis
 
 def _is_written(found: Iterable[InputFile]) -> bool:
     """Return whether files are of a log that we write."""
-    return any(file.path.rpartition("/")[2].startswith(UPDATES) for file in found)
+    return any(split_path(file.path)[1].startswith(UPDATES) for file in found)
 
 
 def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[InputFile, Path]]:

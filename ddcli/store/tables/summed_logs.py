@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.state.contents import UPDATES
+from ddcli.store.state.names import split_path
 from ddcli.store.tables.file_identity import mark_in
 
 if TYPE_CHECKING:
@@ -91,6 +92,6 @@ def _replaced_by(file: InputFile, parts: Iterable[Part]) -> set[str]:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Return the directory of a relative path, with the slash after it, and the name."""
-    directory, slash, name = path.rpartition("/")
-    return directory + slash, name
+    """Return the directory of a relative path, with the slash after it, and the path in it."""
+    _, name = split_path(path)
+    return path.removesuffix(name), name
