@@ -318,14 +318,37 @@ class BudgetError(DdError):
 
 
 class CheckError(DdError):
-    """A check failed, and so nothing is committed: the first violations are shown below the problem, `verdict` has all about it as plain values."""
+    """A check failed, and so nothing is committed: the first violations are shown below the problem, `verdict` has all about it as plain values.
+
+    `check` is the name of its collection, `records` are the first violations, in the order in which they are shown.
+    """
 
     exit_code = 7
 
-    def __init__(self, problem: str, shown: Iterable[str], verdict: Mapping[str, Any], *, span: Span, hint: str):
+    def __init__(
+        self,
+        problem: str,
+        shown: Iterable[str],
+        verdict: Mapping[str, Any],
+        check: str,
+        records: Iterable[Mapping[str, Any]],
+        *,
+        span: Span,
+        hint: str,
+    ):
         super().__init__(problem, span=span, hint=hint)
         self.detail = tuple(map(_shown, shown))
         self.verdict = dict(verdict)
+        self.check, self.records = check, tuple(records)
+
+    def locate(self, places: Sequence[Sequence[str]], most: int) -> None:
+        """Show the places of the rows that the first violations come from, so many of each."""
+        self.verdict["rows"] = [list(named[:most]) for named in places]
+        for at, named in enumerate(places):
+            shown = ", ".join([*named[:most], *(["..."] if len(named) > most else [])])
+            detail = [*self.detail]
+            detail[at] = _shown(f"{detail[at]}  ({shown})" if shown else detail[at])
+            self.detail = tuple(detail)
 
     def lines(self) -> list[str]:
         """Return the message as a person reads it: the violations are between the place and the hint."""

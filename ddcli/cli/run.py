@@ -298,6 +298,7 @@ def command(
         from ddcli.cli.openlineage import emitting
 
         run_one = emitting(run_one, openlineage, partial(speaker.say, event="openlineage", level="warning"))
+    run_one = _naming_rows(run_one, state_directory)
     skips = if_locked == "skip"
     put = _reports(summary_file, metrics_file, state_directory)
     if several:
@@ -338,6 +339,23 @@ def command(
             stand(pipeline, state_directory, standby, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
+
+
+def _naming_rows(run: Callable[..., RunSummary], state: Path | None) -> Callable[..., RunSummary]:
+    """Return a function that runs a pipeline as `run` does; the error of failed checks names the rows of files that violate them."""
+
+    def named(pipeline: Path, **options: Any) -> RunSummary:
+        from ddcli.errors import CheckError, CheckErrors
+
+        try:
+            return run(pipeline, **options)
+        except (CheckError, CheckErrors) as error:
+            from ddcli.provenance.violations import name_rows
+
+            name_rows(error, pipeline, state)
+            raise
+
+    return named
 
 
 def _reports(summary: Path | None, metrics: Path | None, state: Path | None) -> Callable[[dict[str, Any]], None]:

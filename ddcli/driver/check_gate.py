@@ -94,8 +94,9 @@ class CheckGate:
             verdict = replace(verdict, violations=total, new=None)
             if net is not None:
                 added = net.filter(net["diff"] > 0)
-                first = added.head(SHOWN).drop("diff").iter_rows(named=True)
-                verdict = replace(verdict, new=int(added["diff"].sum()), first=tuple(map(record_text, first)))
+                first = tuple(added.head(SHOWN).drop("diff").iter_rows(named=True))
+                new, texts = int(added["diff"].sum()), tuple(map(record_text, first))
+                verdict = replace(verdict, new=new, first=texts, records=first)
         if not verdict.passed and name in self.request.decided.accepts:
             verdict = replace(verdict, accepted=self.request.decided.accepts[name])
         return verdict, measures

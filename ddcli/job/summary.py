@@ -10,7 +10,7 @@ from ddcli.screen import markdown, markup, near
 from ddcli.store.time_text import json_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.engine.counts import Counts
     from ddcli.spec.check_model import Otherwise
@@ -114,7 +114,7 @@ class ClaimSummary:
 class Verdict:
     """The result of a check at a commit.
 
-    `new` are the violations that the commit adds, None if they are too many to be told from others; `first` are the first of these as text.
+    `new` are the violations that the commit adds, None if they are too many to be told from others; `first` are the first of these as text, `records` the same as values.
     `problems` are the measures that are out of their range. `accepted` names who let the commit pass, and why.
     """
 
@@ -128,6 +128,7 @@ class Verdict:
     first: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     accepted: str | None = None
+    records: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -159,7 +160,9 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as plain values."""
-        return {**asdict(self), "passed": self.passed}
+        tree = asdict(replace(self, records=()))
+        del tree["records"]
+        return tree | {"passed": self.passed}
 
 
 @frozen

@@ -166,6 +166,8 @@ def _error(check: CheckSpec, verdict: Verdict, done: str) -> CheckError:
         f"{verdict.place}: the check '{verdict.title}'{of} failed: {verdict.words}; {done}",
         shown,
         verdict.to_json(),
+        check.name.value,
+        verdict.records,
         span=check.span,
         hint=hint,
     )

@@ -1,6 +1,7 @@
 """Checks: a run commits nothing where one fails, reports where one warns, and leaves out the rows that one puts aside; each command that changes a state obeys."""
 
 import json
+import re
 import signal
 from collections import Counter
 from xml.etree import ElementTree as ET
@@ -140,6 +141,38 @@ def test_reports(checked):
         "orders_row_amount_20": 1,
         "orders_unique_id": 0,
     }
+
+
+def test_a_report_names_the_rows_that_violate_a_check(checked):
+    """Those of this run and of earlier ones, as far as they make the violation."""
+    checked.checks(
+        [
+            "{row: amount < 20, of: orders, name: small}",
+            "{unique: [id], of: orders, name: once}",
+            "{sql: 'select person, count(*) as n from orders group by person having count(*) > 3', name: few}",
+        ]
+    )
+    checked.order("2", (2, 5, 20, ""), (10, 5, 1, ""))
+    assert checked("run", "p.yaml", "--accept", "small", "--accept", "once", "--reason", "x").code == 0
+    checked.order("3", (7, 5, 30, ""), (2, 5, 1, ""), (8, 5, 1, ""), (9, 6, 1, ""))
+    done = checked("run", "p.yaml", "--summary", "s.json")
+    assert done.code == 7
+    assert "{id: 7, person: 5, amount: 30, at: null}  (orders/3.csv:2)\n" in done.err
+    (named,) = re.findall(r"{person: 5, n: 5}  \((.*), \.\.\.\)\n", done.err)
+    rows = {"orders/2.csv:2", "orders/2.csv:3", "orders/3.csv:2", "orders/3.csv:3", "orders/3.csv:4"}
+    assert len(rows & {*named.split(", ")}) == 3
+    found = json.loads((checked.folder / "s.json").read_text())["error"]["checks"]
+    once = next(each for each in found if each["title"] == "once")
+    assert set(once["rows"][0]) <= {"orders/1.csv:3", "orders/2.csv:2", "orders/3.csv:3"}
+    assert "orders/3.csv:3" in once["rows"][0]
+
+
+def test_no_row_is_named_where_the_inputs_are_large(checked, monkeypatch):
+    monkeypatch.setattr("ddcli.provenance.violations.LARGEST", 10)
+    checked.checks(["{row: amount < 20, of: orders}"])
+    done = checked("run", "p.yaml")
+    assert done.code == 7
+    assert "orders/1.csv" not in done.err
 
 
 def test_rows_put_aside_come_back(checked):
