@@ -95,8 +95,7 @@ LOOK = """
 * { box-sizing: border-box; }
 body { margin: 0; font: 15px/1.45 system-ui, sans-serif; }
 .dd { background: var(--paper); color: var(--ink); }
-header, main, details table { margin: .6rem 0; } details th, details td { text-align: left; white-space: normal; } details a { color: var(--name); } details tr:target { background: color-mix(in srgb, var(--hot) 15%, transparent); }
-footer { padding: 0 1.5rem; }
+header, main, footer { padding: 0 1.5rem; }
 h1 { font-size: 1.35rem; margin: 1.1rem 0 .2rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 1.4rem 0 .5rem; }
 p { margin: .2rem 0; color: var(--faint); }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem; margin: 1rem 0; }
@@ -122,6 +121,7 @@ th { color: var(--faint); font-weight: 600; } th.word, td.word { text-align: lef
 td button, aside button { all: unset; cursor: pointer; color: var(--name); } td button:focus-visible, aside button:focus-visible { outline: 2px solid var(--hot); }
 .box { cursor: pointer; } .box:focus { outline: none; } .box:focus-visible > rect:first-of-type, .box.chosen > rect:first-of-type { stroke: var(--hot); stroke-width: 2.5; }
 .lines path.chosen { stroke: var(--hot); stroke-width: 2.4; }
+details table { margin: .6rem 0; } details th, details td { text-align: left; white-space: normal; } details a { color: var(--name); } details tr:target { background: color-mix(in srgb, var(--hot) 15%, transparent); }
 footer { padding: 1rem 1.5rem 2rem; font-size: .85rem; }
 """.strip()
 

@@ -60,6 +60,7 @@ function measure(frame) {
   const focused = page.activeElement?.dataset?.n ?? null;
   return {
     pane, first, folded, unfolded, widths, scale, boxes, lines, loops, clicked, focused, title: page.title, heading: page.querySelector('h1').textContent,
+    margins: [...page.querySelectorAll('h1, h2, .pane:not([hidden])')].map(each => rectangle(each)[0]),
     width: page.documentElement.scrollWidth, window: view.innerWidth, table: page.querySelector('main > .wide table')?.rows.length ?? 0,
     plots: [...page.querySelectorAll('.plots title')].map(each => each.textContent), scripts: page.scripts.length,
     untitled: [...page.querySelectorAll('svg')].filter(each => !each.querySelector('title')).length,

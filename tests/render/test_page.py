@@ -210,6 +210,12 @@ def test_the_page_is_as_wide_as_the_window(seen):
     assert all(page["width"] <= page["window"] for page in seen[0].values())
 
 
+def test_all_parts_of_a_page_begin_at_one_margin(seen):
+    for name, found in seen[0].items():
+        assert min(found["margins"]) >= 10, name
+        assert max(found["margins"]) - min(found["margins"]) < NEAR, name
+
+
 def test_dark_and_narrow(pages, tmp_path):
     (found, narrow), said = look_at(
         [pages["airborne"][1], pages["many"][1]], tmp_path, "--blink-settings=preferredColorScheme=0", width=420
