@@ -39,7 +39,7 @@ def written_pipeline(path: Path) -> WrittenPipeline:
     """
     import yaml
 
-    from ddcli.plan.sql.operator_writer import Unwritten
+    from ddcli.plan.node import Unwritten
 
     bound = bound_pipeline(path)
     text = read_text(path).removeprefix("\ufeff")

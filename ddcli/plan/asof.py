@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Node, Origins
+    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Node, Origins, Writer, Written
 
 
 class AsofJoin(BinaryNode):
@@ -89,6 +89,11 @@ class AsofJoin(BinaryNode):
     @property
     def place_values(self) -> tuple[Any, ...]:
         return (self.on, self.at, self.how, self.compared)
+
+    def written(self, writer: Writer) -> Written:
+        more: dict[str, Any] = {"direction": "forward"} if self.forward else {}
+        more |= {"strict": True} if self.strict else {}
+        return writer.joined(self, "asof_join", self.how, self.columns, self.at, **more)
 
     def lowered(self, lowering: Lowering) -> Node:
         return lower_asof(self, lowering.node(self.left), lowering.node(self.right), lowering.schema(self))

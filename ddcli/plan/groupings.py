@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
-    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Partition, Values
+    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Partition, Values, Writer, Written
+
+
+OWN_WORDS = ("by", "function")
+"""The names that a `reduce` of a pipeline file can't give to columns, since they are its own words."""
 
 
 class Reduce(Node):
@@ -90,6 +94,25 @@ class Reduce(Node):
                 text = text.replace(Column(f"${at}", call.type).text(), call.text())
             results.append(f"{name}: {text}")
         return "reduce", f"by {by}: {', '.join(results)}" if by else ", ".join(results)
+
+    def written(self, writer: Writer) -> Written:
+        from ddcli.plan.sql.names import renamed  # a query's plan alone is written
+
+        if not self.results:
+            return writer.after(self, {"map": words.assignments(self.by) or words.NO_COLUMN}, "distinct")
+        free = [name if name not in OWN_WORDS else f"{name} of rows" for name, _ in self.results]
+        given = dict(zip((name for name, _ in self.results), renamed(free, dict(self.by)).values(), strict=True))
+        plain = all(isinstance(each, Column) and each.name == name for name, each in self.by)
+        by: Any = [name for name, _ in self.by] if plain else words.assignments(self.by)
+        calls = {quoted(f"${at}"): call.text() for at, call in enumerate(self.calls)}
+        reduced: dict[str, Any] = {"by": by} if self.by else {}
+        for name, result in self.results:
+            text = str(result)
+            for column, call in calls.items():
+                text = text.replace(column, call)
+            reduced[given[name]] = text
+        changed = {new: old for old, new in given.items() if new != old}
+        return writer.after(self, {"reduce": reduced}, *([{"rename": changed}] if changed else []))
 
     def lowered(self, lowering: Lowering) -> Node:
         (child,) = self.inputs
@@ -284,6 +307,9 @@ class Threshold(physical.OfGroups):
         found = Threshold((arrange(child, tuple(self.schema)),), self.schema, self.function)
         return conform(found, lowering.schema(self), fuse=True)
 
+    def written(self, writer: Writer) -> Written:
+        return writer.after(self, "distinct" if self.function is None else {"threshold": str(self.function)})
+
     def keeps_state(self, times: int) -> bool:
         return times > 1 or level(self) > 0  # in totally ordered time, counts are read from the arrangement
 
@@ -339,6 +365,12 @@ class TopK(Grouped, physical.OfGroups):
         schema = {name: prepared.schema[name] for name in key} | self.schema
         found = TopK((arrange(prepared, key),), schema, key, self.k, self.order_by)
         return conform(found, lowering.schema(self), fuse=True)
+
+    def written(self, writer: Writer) -> Written:
+        by = {"by": list(self.by)} if self.by else {}
+        # Without an order, records are ordered by all columns in turn.
+        order = words.sort_keys(self.order_by) or [quoted(next(iter(self.schema)))]
+        return writer.after(self, {"top_k": by | {"k": self.k, "order_by": order}})
 
     def keeps_state(self, times: int) -> bool:
         return True

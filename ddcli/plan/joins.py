@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins
+    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Writer, Written
 
 
 class BinaryNode(Node):
@@ -134,6 +134,9 @@ class Join(BinaryNode):
     def place_values(self) -> tuple[Any, ...]:
         return (self.on, self.how)
 
+    def written(self, writer: Writer) -> Written:
+        return writer.joined(self, "join", self.how, self.columns)
+
     def lowered(self, lowering: Lowering) -> Node:
         schema = lowering.schema(self)
         on = tuple(sorted(self.on))
@@ -186,6 +189,9 @@ class Semijoin(BinaryNode):
     @inherited
     def unique(self) -> Keys:
         return self.inputs[0].unique
+
+    def written(self, writer: Writer) -> Written:
+        return writer.matched(self, "antijoin" if self.anti else "semijoin")
 
     def lowered(self, lowering: Lowering) -> Node:
         schema = lowering.schema(self)

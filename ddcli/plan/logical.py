@@ -12,8 +12,8 @@ from ddcli.expressions import stage
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Call, Column, Literal, quoted
 from ddcli.expressions.types import Type
-from ddcli.plan import physical
-from ddcli.plan.node import NO_KEYS, Node, inherited
+from ddcli.plan import physical, words
+from ddcli.plan.node import NO_KEYS, Node, Unwritten, inherited
 from ddcli.plan.physical import ForwardedRecords, WholeRecords
 from ddcli.plan.shape import conform, linear, with_columns
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
-    from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Lowering, Origins, Partition, Values
+    from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Lowering, Origins, Partition, Values, Writer, Written
 
 INT64 = Type("int64")
 
@@ -242,6 +242,18 @@ class Apply(Node):
     def over_input(self, at: int) -> dict[str, Expression]:
         return dict(self.step.columns) if isinstance(self.step, MapStep) else super().over_input(at)
 
+    def written(self, writer: Writer) -> Written:
+        step = self.step
+        if isinstance(step, FilterStep):
+            return writer.after(self, {"filter": str(step.condition)})
+        if isinstance(step, ExplodeStep):
+            return writer.after(self, {"explode": str(step.weight)})
+        if isinstance(step, UnnestStep):
+            return writer.after(self, {"flat_map": {step.name: step.call.text()}})
+        if isinstance(step, MapStep):
+            return writer.after(self, *_written_columns(step.columns, self.inputs[0].schema))
+        raise Unwritten("a Python function")
+
     def lowered(self, lowering: Lowering) -> Node:
         (child,) = self.inputs
         step = self.step
@@ -321,6 +333,10 @@ class Temporal(Node):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | columns_of(bound for bound in (self.lower, self.upper) if bound)]
 
+    def written(self, writer: Writer) -> Written:
+        bounds = {"from": self.lower, "until": self.upper}
+        return writer.after(self, {"temporal_filter": {name: str(each) for name, each in bounds.items() if each}})
+
     def lowered(self, lowering: Lowering) -> Node:
         bounds = {"$from": self.lower, "$until": self.upper}
         given = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -335,6 +351,13 @@ class SignedSum(Node):
     physical_name: ClassVar[str] = "Sum"
     lets_pass: ClassVar[bool] = True
     signs: tuple[int, ...]
+
+    def written(self, writer: Writer) -> Written:
+        if -1 in self.signs:
+            return writer.after(self, "negate")
+        first, *others = self.inputs
+        source, operators = writer.chain(first)
+        return source, [*operators, {"concat": [writer.named(each) for each in others]}]
 
     @property
     def kind(self) -> str:
@@ -445,6 +468,10 @@ class Once(WholeRecords):
     kind: ClassVar[str] = "once"
     physical_name: ClassVar[str] = "StandingRecord"
 
+    def written(self, writer: Writer) -> Written:
+        (column,) = self.schema
+        return {"sql": f"select 1 as {quoted(column)}"}, []
+
     def value_dependencies(self, name: str) -> list[InputColumn]:
         return []
 
@@ -460,6 +487,18 @@ class Once(WholeRecords):
 
     def keeps_state(self, times: int) -> bool:
         return True
+
+
+def _written_columns(columns: Sequence[tuple[str, Expression]], below: Schema) -> list[Any]:
+    """Return the operators of a pipeline file that compute columns from those of the input, `below`."""
+    same = [name for name, each in columns if isinstance(each, Column) and each.name == name]
+    if not columns:
+        return [{"map": words.NO_COLUMN}]
+    if len(same) == len(columns):
+        return [] if same == list(below) else [{"project": same}]
+    if below and same == list(below) == [name for name, _ in columns[: len(same)]]:
+        return [{"extend": words.assignments(columns[len(same) :])}]
+    return [{"map": words.assignments(columns)}]
 
 
 def sources(graph: Graph) -> dict[str, Source]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.node import Columns, Lowering, Origins, Values
+    from ddcli.plan.node import Columns, Lowering, Origins, Values, Writer, Written
 
 INT64 = Type("int64")
 
@@ -148,6 +148,9 @@ class Leave(Node):
     @property
     def work(self) -> None:
         return None
+
+    def written(self, writer: Writer) -> Written:
+        return writer.left(self)
 
     def lowered(self, lowering: Lowering) -> Node:
         return conform(replace(self, inputs=(lowering.node(self.inputs[0]),)), lowering.schema(self))

@@ -118,6 +118,44 @@ class LoopName(NamedTuple):
     name: str
 
 
+Written = tuple[str | dict[str, Any], list[Any]]
+"""A collection in a pipeline file: its source, or all of it, and the operators after that."""
+
+
+class Unwritten(Exception):
+    """A node for which a pipeline file has no operators; the message names it."""
+
+
+class Writer(Protocol):
+    """The writer of a query's nodes as operators of a pipeline file, as the nodes see it."""
+
+    def chain(self, node: Node, /) -> Written:
+        """Return a node's collection."""
+
+    def named(self, node: Node, /) -> str:
+        """Return the name of a collection with a node's records."""
+
+    def after(self, node: Node, /, *operators: Any) -> Written:
+        """Return a node's first input with operators after it."""
+
+    def matched(self, node: Any, word: str, /) -> Written:
+        """Return a collection whose records have partners in another one, or none: `word` is its operator."""
+
+    def joined(
+        self,
+        node: Any,
+        word: str,
+        how: str,
+        columns: Iterable[tuple[str, str, str]],
+        at: tuple[str, str] | None = None,
+        **more: Any,
+    ) -> Written:
+        """Return a join with these columns of its sides, whose operator is `word`; `at` is a pair of columns that it compares."""
+
+    def left(self, node: Any, /) -> Written:
+        """Return a collection that leaves a loop."""
+
+
 class Lowering(Protocol):
     """The lowering of a logical graph, as its nodes see it."""
 
@@ -233,6 +271,10 @@ class Node:
     def lowered(self, lowering: Lowering) -> Node:
         """Return the physical node of a logical one, with the columns that some reader needs."""
         raise NotImplementedError
+
+    def written(self, writer: Writer) -> Written:
+        """Return the operators of a pipeline file that return the node's records, for a node of SQL. Raises Unwritten if there are none."""
+        raise Unwritten(self.operator)
 
     @property
     def work(self) -> str | None:

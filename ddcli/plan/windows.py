@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
@@ -16,7 +17,7 @@ from ddcli.plan.cells import way, window_cells, window_finished
 from ddcli.plan.error_path import noting, raise_all
 from ddcli.plan.groupings import Grouped, grouped, ranked
 from ddcli.plan.loops import level
-from ddcli.plan.node import pairs_of
+from ddcli.plan.node import Unwritten, pairs_of
 from ddcli.plan.shape import arrange, conform, project
 from ddcli.plan.words import ALL
 
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import InputColumn, Lowering, Node, Values
+    from ddcli.plan.node import InputColumn, Lowering, Node, Values, Writer, Written
     from ddcli.plan.relation import Relation
     from ddcli.spec.operator_model import Assignments, Order
+
+
+DISTANCE = re.compile(r"^range between (?!unbounded preceding and (current row|unbounded following)$)")
+"""The text of a frame whose bounds are distances in values."""
 
 
 class Window(Grouped):
@@ -66,6 +71,17 @@ class Window(Grouped):
     def presence_dependencies(self) -> list[InputColumn]:
         return []
 
+    def written(self, writer: Writer) -> Written:
+        frames = {call.frame.text() for _, call in self.calls if call.frame is not None}
+        if len(frames) > 1:  # separate operators might order equal rows differently
+            raise Unwritten("a window with several frames")
+        if len(self.order_by) > 1 and any(DISTANCE.search(frame) for frame in frames):
+            raise Unwritten("a frame by a distance of values, of keys that may be null")
+        window: dict[str, Any] = {"by": list(self.by)} if self.by else {}
+        window |= {"order_by": words.sort_keys(self.order_by)} if self.order_by else {}
+        window |= {"frame": frames.pop()} if frames else {}
+        return writer.after(self, {"window": window | {"columns": {name: _called(call) for name, call in self.calls}}})
+
     def lowered(self, lowering: Lowering) -> Node:
         wanted = lowering.schema(self)
         child = lowering.exactly(self.inputs[0], self.inputs[0].schema)
@@ -93,6 +109,14 @@ class Window(Grouped):
         found = RunningGroup(*given, -1 in ways) if running else WindowedGroup(*given)
         types = {name: expression.type for name, expression in results.items()}
         return conform(project(found, results, types, fuse=True), wanted, fuse=True)
+
+
+def _called(call: WindowCall) -> str:
+    """Return a call over a window without its frame, as a pipeline file has it."""
+    if call.function in ("lag", "lead"):  # without a number they mean one row away
+        value, *default = (each.text() for each in call.args)
+        return f"{call.function}({', '.join([value, str(call.number), *default])})"
+    return replace(call, frame=None).text()
 
 
 def _is_certain(call: WindowCall) -> bool:

@@ -152,3 +152,17 @@ def without_parentheses(text: str) -> str:
             text = text[1:-1] if at and at == len(text) - 1 else text
             break
     return NOT_NULL.sub(r"\1 is not null", text)
+
+
+NO_COLUMN = {"#row": "1"}
+"""The column for records without columns, which a pipeline file can't state."""
+
+
+def assignments(columns: Iterable[tuple[str, Expression]]) -> dict[str, str]:
+    """Return computed columns as a pipeline file has them."""
+    return {name: str(each) for name, each in columns}
+
+
+def sort_keys(keys: Iterable[tuple[str, bool]]) -> list[str]:
+    """Return sort keys, as (column, descending), as a pipeline file has them."""
+    return [quoted(name) + (" desc" if descending else "") for name, descending in keys]

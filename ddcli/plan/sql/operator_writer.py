@@ -7,37 +7,23 @@ written operators return the same records at each time. Their types may be wider
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
-from functools import singledispatchmethod
+from dataclasses import field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
-from ddcli.expressions.tree import Column, Expression, quoted, to_be_read
-from ddcli.plan import asof, groupings, joins, logical, loops, windows
+from ddcli.expressions.tree import quoted, to_be_read
+from ddcli.plan import loops
 from ddcli.plan.node import Graph
 from ddcli.plan.sql.names import renamed
+from ddcli.plan.words import NO_COLUMN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from ddcli.expressions.types import Schema
-    from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import Node
-
-Operators = list[Any]
-WORDS = ("by", "function")
-"""The names that a `reduce` can't give to columns, since they are its own words."""
-
-DISTANCE = re.compile(r"^range between (?!unbounded preceding and (current row|unbounded following)$)")
-"""The text of a frame whose bounds are distances in values."""
-NO_COLUMN = {"#row": "1"}
-"""The column for records without columns, which a pipeline file can't state."""
-
-
-class Unwritten(Exception):
-    """A node for which a pipeline file has no operators; the message names it."""
+    from ddcli.plan.joins import BinaryNode
+    from ddcli.plan.node import Node, Written
 
 
 def written(name: str, node: Node, known: Mapping[str, str], taken: set[str]) -> dict[str, Any]:
@@ -60,7 +46,7 @@ def _readers(node: Node) -> dict[str, int]:
     return counts
 
 
-def _collection(source: str | dict[str, Any], operators: Operators) -> dict[str, Any]:
+def _collection(source: str | dict[str, Any], operators: list[Any]) -> dict[str, Any]:
     if isinstance(source, dict):
         return source | ({"apply": operators} if operators else {})
     return {"from": source} | ({"apply": operators} if operators else {})
@@ -80,13 +66,13 @@ class _QueryWriter:
     leaving: dict[str, list[str]] = field(default_factory=dict)
     """The names of the collections that leave each loop."""
 
-    def chain(self, node: Node, *, alone: bool = False) -> tuple[str | dict[str, Any], Operators]:
+    def chain(self, node: Node, *, alone: bool = False) -> Written:
         """Return a source and the operators that compute a node's records from it, also with `alone` for a node that several read."""
         if (name := self.known.get(node.fingerprint)) is not None:
             return name, []
         if not alone and self.readers.get(node.fingerprint, 0) > 1:
             return self.named(node), []
-        return self.operator(node)
+        return node.written(self)
 
     def named(self, node: Node) -> str:
         """Return the name of a collection with a node's records, written if there is none."""
@@ -109,54 +95,13 @@ class _QueryWriter:
         self.taken.add(name)
         return name
 
-    def after(self, node: Node, *operators: Any) -> tuple[str | dict[str, Any], Operators]:
+    def after(self, node: Node, *operators: Any) -> Written:
         """Return a node's first input with operators after it."""
         source, before = self.chain(node.inputs[0])
         return source, [*before, *operators]
 
-    @singledispatchmethod
-    def operator(self, node: Node) -> tuple[str | dict[str, Any], Operators]:
-        """Return the source and the operators that compute a node's records."""
-        raise Unwritten(node.operator)
-
-    @operator.register
-    def _(self, node: logical.Once) -> tuple[str | dict[str, Any], Operators]:
-        (column,) = node.schema
-        return {"sql": f"select 1 as {quoted(column)}"}, []
-
-    @operator.register
-    def _(self, node: logical.Apply) -> tuple[str | dict[str, Any], Operators]:
-        step = node.step
-        if isinstance(step, FilterStep):
-            return self.after(node, {"filter": str(step.condition)})
-        if isinstance(step, ExplodeStep):
-            return self.after(node, {"explode": str(step.weight)})
-        if isinstance(step, UnnestStep):
-            return self.after(node, {"flat_map": {step.name: step.call.text()}})
-        if isinstance(step, MapStep):
-            return self.after(node, *_mapping(step.columns, node.inputs[0].schema))
-        raise Unwritten("a Python function")
-
-    @operator.register
-    def _(self, node: logical.Temporal) -> tuple[str | dict[str, Any], Operators]:
-        bounds = {"from": node.lower, "until": node.upper}
-        return self.after(node, {"temporal_filter": {name: str(each) for name, each in bounds.items() if each}})
-
-    @operator.register
-    def _(self, node: logical.SignedSum) -> tuple[str | dict[str, Any], Operators]:
-        if -1 in node.signs:
-            return self.after(node, "negate")
-        first, *others = node.inputs
-        source, operators = self.chain(first)
-        return source, [*operators, {"concat": [self.named(each) for each in others]}]
-
-    @operator.register
-    def _(self, node: groupings.Threshold) -> tuple[str | dict[str, Any], Operators]:
-        return self.after(node, "distinct" if node.function is None else {"threshold": str(node.function)})
-
-    @operator.register
-    def _(self, node: joins.Semijoin) -> tuple[str | dict[str, Any], Operators]:
-        word = "antijoin" if node.anti else "semijoin"
+    def matched(self, node: BinaryNode, word: str) -> Written:
+        """Return the left records of a node that have partners in the right ones, or none: `word` is its operator."""
         left, right = node.inputs
         mine, theirs = (
             _JoinSide("other", side.schema, dict(zip(side.schema, side.schema, strict=True))) for side in (left, right)
@@ -172,15 +117,16 @@ class _QueryWriter:
         after = [{"drop": list(mine.copies)}] if mine.copies else []
         return source, [*operators, *before, {word: {"with": with_, "on": on}}, *after]
 
-    @operator.register
-    def _(self, node: groupings.TopK) -> tuple[str | dict[str, Any], Operators]:
-        order = _order(node.order_by)
-        by = {"by": list(node.by)} if node.by else {}
-        # Without an order, records are ordered by all columns in turn.
-        return self.after(node, {"top_k": by | {"k": node.k, "order_by": order or [quoted(next(iter(node.schema)))]}})
-
-    @operator.register(joins.Join | asof.AsofJoin)
-    def _(self, node: joins.Join | asof.AsofJoin) -> tuple[str | dict[str, Any], Operators]:
+    def joined(
+        self,
+        node: BinaryNode,
+        word: str,
+        how: str,
+        columns: Iterable[tuple[str, str, str]],
+        at: tuple[str, str] | None = None,
+        **more: Any,
+    ) -> Written:
+        """Return a join with these columns of its sides, whose operator is `word`; `at` is a pair of columns that it compares."""
         # A join returns one of two equal columns, and compares each with one other: further uses of a column get a copy of it.
         left, right = node.inputs
         source, operators = self.chain(left)
@@ -193,48 +139,30 @@ class _QueryWriter:
             b = theirs.given[other]
             on[a] = theirs.copy(other, mine.given.values()) if b in on.values() else b
         found = {}
-        for column, side, each in node.columns:
+        for column, side, each in columns:
             if side == "right":
                 own = theirs.given[each]
                 own = theirs.copy(each, mine.given.values()) if own in on.values() else own
             else:
                 own = (
-                    mine.copy(each, theirs.given.values())
-                    if side == "left" and node.how == "full" and each in on
-                    else each
+                    mine.copy(each, theirs.given.values()) if side == "left" and how == "full" and each in on else each
                 )
             found[column] = quoted(own)
         if mine.copies:
             operators = [*operators, {"extend": mine.extended()}]
-        columns = {new: quoted(old) for old, new in theirs.given.items()}
-        columns |= theirs.extended()
+        given = {new: quoted(old) for old, new in theirs.given.items()} | theirs.extended()
         plain = all(old == new for old, new in theirs.given.items()) and not theirs.copies
-        with_: Any = name if plain else {"from": name, "apply": [{"map": columns}]}
-        joined: dict[str, Any] = {"join": {"with": with_, "on": on, "how": node.how}}
-        if isinstance(node, asof.AsofJoin):
-            where = {"at": {node.at[0]: theirs.given[node.at[1]]}} | ({"on": on} if on else {})
-            ways: dict[str, Any] = {"direction": "forward"} if node.forward else {}
-            ways |= {"strict": True} if node.strict else {}
-            joined = {"asof_join": {"with": with_} | where | {"how": node.how} | ways}
+        with_: Any = name if plain else {"from": name, "apply": [{"map": given}]}
+        where: dict[str, Any] = {"at": {at[0]: theirs.given[at[1]]}} if at else {}
+        where |= {"on": on} if on or not at else {}
+        joined = {word: {"with": with_} | where | {"how": how} | more}
         rest = [each for each in [*theirs.given.values(), *theirs.copies] if each not in on.values()]
         if [*found.items()] == [(each, quoted(each)) for each in [*left.schema, *mine.copies, *rest]]:
             return source, [*operators, joined]
         return source, [*operators, joined, {"map": found or NO_COLUMN}]
 
-    @operator.register
-    def _(self, node: windows.Window) -> tuple[str | dict[str, Any], Operators]:
-        frames = {call.frame.text() for _, call in node.calls if call.frame is not None}
-        if len(frames) > 1:  # separate operators might order equal rows differently
-            raise Unwritten("a window with several frames")
-        if len(node.order_by) > 1 and any(DISTANCE.search(frame) for frame in frames):
-            raise Unwritten("a frame by a distance of values, of keys that may be null")
-        window: dict[str, Any] = {"by": list(node.by)} if node.by else {}
-        window |= {"order_by": _order(node.order_by)} if node.order_by else {}
-        window |= {"frame": frames.pop()} if frames else {}
-        return self.after(node, {"window": window | {"columns": {name: _called(call) for name, call in node.calls}}})
-
-    @operator.register
-    def _(self, node: loops.Leave) -> tuple[str | dict[str, Any], Operators]:
+    def left(self, node: loops.Leave) -> Written:
+        """Return a collection that leaves a loop, which is written when the first one leaves."""
         (loop,) = node.inputs
         assert isinstance(loop, loops.Iterate)
         if loop.fingerprint not in self.leaving:
@@ -263,21 +191,6 @@ class _QueryWriter:
         self.section(loop)[name] = made
         return [name] if len(names) == 1 else [f"{name}.{each}" for each in names]
 
-    @operator.register
-    def _(self, node: groupings.Reduce) -> tuple[str | dict[str, Any], Operators]:
-        if not node.results:
-            return self.after(node, {"map": _texts(node.by) or NO_COLUMN}, "distinct")
-        names = renamed([name if name not in WORDS else f"{name} of rows" for name, _ in node.results], dict(node.by))
-        given = dict(zip((name for name, _ in node.results), names.values(), strict=True))
-        plain = all(isinstance(each, Column) and each.name == name for name, each in node.by)
-        by: Any = [name for name, _ in node.by] if plain else _texts(node.by)
-        calls = {quoted(f"${at}"): call.text() for at, call in enumerate(node.calls)}
-        reduced = {given[name]: _with_calls(result, calls) for name, result in node.results}
-        operators: Operators = [{"reduce": ({"by": by} if node.by else {}) | reduced}]
-        if any(old != new for old, new in given.items()):
-            operators.append({"rename": {new: old for old, new in given.items() if new != old}})
-        return self.after(node, *operators)
-
 
 @dataclass(eq=False)
 class _JoinSide:
@@ -298,39 +211,3 @@ class _JoinSide:
         (name,) = renamed([f"{self.word} {column}"], taken).values()
         self.copies[name] = column
         return name
-
-
-def _order(keys: Sequence[tuple[str, bool]]) -> list[str]:
-    return [quoted(name) + (" desc" if descending else "") for name, descending in keys]
-
-
-def _called(call: WindowCall) -> str:
-    """Return a call over a window without its frame."""
-    if call.function in ("lag", "lead"):  # without a number they mean one row away
-        value, *default = (each.text() for each in call.args)
-        return f"{call.function}({', '.join([value, str(call.number), *default])})"
-    return replace(call, frame=None).text()
-
-
-def _mapping(columns: Sequence[tuple[str, Expression]], below: Schema) -> Operators:
-    """Return the operators that compute columns from those of the input, `below`."""
-    same = [name for name, each in columns if isinstance(each, Column) and each.name == name]
-    if not columns:
-        return [{"map": NO_COLUMN}]
-    if len(same) == len(columns):
-        return [] if same == list(below) else [{"project": same}]
-    if below and same == list(below) == [name for name, _ in columns[: len(same)]]:
-        return [{"extend": _texts(columns[len(same) :])}]
-    return [{"map": _texts(columns)}]
-
-
-def _texts(columns: Sequence[tuple[str, Expression]]) -> dict[str, str]:
-    return {name: str(each) for name, each in columns}
-
-
-def _with_calls(result: Expression, calls: Mapping[str, str]) -> str:
-    """Return an expression as text, with its columns `$0`, `$1` and so on replaced by the texts of aggregate calls."""
-    text = str(result)
-    for name, call in calls.items():
-        text = text.replace(name, call)
-    return text
