@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
+    from ddcli.plan.physical import OfGroups
 
     Record = tuple[Any, ...]
 
@@ -66,8 +68,14 @@ def accumulations(node: groupings.Accumulate) -> list[Aggregate]:
     return found
 
 
-def aggregates(node: groupings.Group, pool: Pool) -> list[Aggregate]:
-    """Return the aggregates of a reduction, as many lanes as its cells have, over the values of its arrangement."""
+@singledispatch
+def aggregates(node: OfGroups, pool: Pool) -> list[Aggregate]:
+    """Return the aggregates that compute a node's records of each group, over the values of its arrangement."""
+    raise AssertionError(type(node), pool)
+
+
+@aggregates.register(groupings.Group)
+def _(node: groupings.Group, pool: Pool) -> list[Aggregate]:
     (arranged,) = node.inputs
     values = value_layout(arranged.schema, node.by)
     found: list[Aggregate] = []
@@ -166,10 +174,11 @@ def _number(kind: Type) -> Number:
     return "unsigned" if kind.kind == "uint64" else "signed"
 
 
-def top(node: groupings.TopK, pool: Pool) -> Aggregate:
-    """Return the aggregate that keeps the first rows of each group, all columns of the result that are not its key."""
-    (arranged,) = node.inputs
-    by = arranged.key  # type: ignore[attr-defined]
+@aggregates.register(groupings.TopK)
+def _(node: groupings.TopK, pool: Pool) -> list[Aggregate]:
+    """Keep the first rows of each group: all columns of the result that are not its key."""
+    arranged = node.arranged
+    by = arranged.key
     values = value_layout(arranged.schema, by)
     result = value_layout(node.schema, by)
     ranked = [name for name in values.names if name not in result.schema]
@@ -177,9 +186,8 @@ def top(node: groupings.TopK, pool: Pool) -> Aggregate:
     hashed = Layout({name: kind for name, kind in values.schema.items() if kind.kind in POOLED})
     if ranked:
         lanes = tuple(values.take(hashed.names)) if pool.secret != PUBLIC else ()
-        return TopRows(
-            node.k, tuple(values.take(ranked)), take, hashed=lanes, ranks=lambda rows: ranks(rows, hashed, pool)
-        )
+        keys = tuple(values.take(ranked))
+        return [TopRows(node.k, keys, take, hashed=lanes, ranks=lambda rows: ranks(rows, hashed, pool))]
 
     def first_rows(given: Gathered) -> Lanes:
         """Sort by values, where lanes have no order, and take rows until there are k."""
@@ -206,7 +214,7 @@ def top(node: groupings.TopK, pool: Pool) -> Aggregate:
         out = np.column_stack([rows[:, :1], rows[:, 1:-1][:, list(take)], taken])[taken > 0]
         return np.ascontiguousarray(out[np.argsort(out[:, 0], kind="stable")])
 
-    return Gather(len(take), first_rows, single=False)
+    return [Gather(len(take), first_rows, single=False)]
 
 
 def gathered_function(
@@ -267,8 +275,9 @@ def gathered_function(
     return evaluate
 
 
-def python_reducer(node: groupings.PythonGroup, pool: Pool) -> Aggregate:
-    """Return the aggregate that calls a Python function `(key, [(value, count), ...]) -> [(value, count), ...]` a group.
+@aggregates.register(groupings.PythonGroup)
+def _(node: groupings.PythonGroup, pool: Pool) -> list[Aggregate]:
+    """Call a Python function `(key, [(value, count), ...]) -> [(value, count), ...]` a group.
 
     Key and values are tuples of Python values in the order of their columns.
     """
@@ -308,7 +317,7 @@ def python_reducer(node: groupings.PythonGroup, pool: Pool) -> Aggregate:
         result[:, [0, -1]] = np.array(places, np.int64).reshape(-1, 2)
         return result
 
-    return Gather(out.width, reduce, single=False)
+    return [Gather(out.width, reduce, single=False)]
 
 
 def _called(

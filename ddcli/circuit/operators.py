@@ -9,7 +9,7 @@ from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
-from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
+from ddcli.circuit.groups import accumulations, aggregates, multiplicity, sum_error, value_layout
 from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records, ranks
@@ -250,19 +250,10 @@ class Operators:
             self.pool(shard),
         )
 
-    @operator.register(groupings.Group)
-    def _(self, node: groupings.Group, shard: int) -> Operator:
-        return _reporting(self.group(node, node.by, aggregates(node, self.pool(shard)), shard), node, self.pool(shard))
-
-    @operator.register(groupings.PythonGroup)
-    def _(self, node: groupings.PythonGroup, shard: int) -> Operator:
-        return self.group(node, node.by, [python_reducer(node, self.pool(shard))], shard)
-
-    @operator.register(groupings.TopK)
-    def _(self, node: groupings.TopK, shard: int) -> Operator:
-        (arranged,) = node.inputs
-        assert isinstance(arranged, physical.Arrangement)
-        return self.group(node, arranged.key, [top(node, self.pool(shard))], shard)
+    @operator.register(physical.OfGroups)
+    def _(self, node: physical.OfGroups, shard: int) -> Operator:
+        found = self.group(node, node.arranged.key, aggregates(node, self.pool(shard)), shard)
+        return _reporting(found, node, self.pool(shard)) if isinstance(node, groupings.Group) else found
 
     @operator.register(windows.WindowedGroup)
     def _(self, node: windows.WindowedGroup, shard: int) -> Operator:

@@ -22,7 +22,7 @@ from ddcli.plan.shape import arrange, conform, linear, project
 from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Schema
@@ -272,7 +272,26 @@ class PythonGroup(physical.OfGroups):
         return words.key(names, {}) if names else ""
 
 
-class Threshold(physical.OfGroups):
+class Recount(Node, ABC):
+    """An operator that changes how often each record occurs, and nothing else."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The operator, for people."""
+
+    @property
+    @abstractmethod
+    def leaves_out(self) -> str:
+        """The property of the records that it leaves out, for people."""
+
+    @property
+    @abstractmethod
+    def depends_on_count(self) -> bool:
+        """True if it asks how often a record occurs, not only whether it does."""
+
+
+class Threshold(Recount, physical.OfGroups):
     """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct.
 
     The engine computes it over an arrangement whose key are all columns. State.
@@ -281,6 +300,19 @@ class Threshold(physical.OfGroups):
     physical_name: ClassVar[str] = "Multiplicity"
     gathers: ClassVar[bool] = True
     function: Expression | None
+
+    @property
+    def title(self) -> str:
+        return "distinct" if self.function is None else f"threshold {words.without_parentheses(self.function.text())}"
+
+    @property
+    def leaves_out(self) -> str:
+        text = None if self.function is None else words.without_parentheses(self.function.text())
+        return "its multiplicity is not positive" if text is None else f"{text} is not above 0"
+
+    @property
+    def depends_on_count(self) -> bool:
+        return self.function is not None
 
     @property
     def lets_pass(self) -> bool:
@@ -379,6 +411,16 @@ class TopK(Grouped, physical.OfGroups):
         texts = self.arranged.texts()
         order = ", ".join(words.key([name], texts) + " desc" * descending for name, descending in self.order_by)
         return [f"{self.k} by {order}", f"of each {self.arranged.key_text()}"]
+
+
+def distinct(node: Node) -> Node:
+    """Return the distinct records of a node."""
+    return Threshold((node,), node.schema, None)
+
+
+def first(node: Node, by: Iterable[str], k: int, order_by: Iterable[tuple[str, bool]]) -> Node:
+    """Return the first `k` records of each group in an order of columns, given as (column, descending)."""
+    return TopK((node,), node.schema, tuple(by), k, tuple(order_by))
 
 
 def emitted_of_groups(node: Node, by: Sequence[str], inputs: Sequence[float], past: PastRows) -> float:

@@ -8,7 +8,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical, physical
-from ddcli.plan.groupings import Threshold
+from ddcli.plan.groupings import distinct
 from ddcli.plan.logical import Arrange, FilterOnRead, is_unique, renamed_keys
 from ddcli.plan.node import NO_KEYS, Node, inherited
 from ddcli.plan.physical_joins import EquiJoin
@@ -369,8 +369,8 @@ def matched(left: physical.Arrangement, right: physical.Arrangement, *, once: bo
         return EquiJoin((left, right), left.schema, columns)
     key_schema = {name: right.schema[name] for name in right.key}
     keys = conform(right if isinstance(right, physical.Filtered) else right.inputs[0], key_schema)
-    distinct = Threshold((arrange(keys, right.key),), key_schema, None)
-    return EquiJoin((left, arrange(distinct, right.key)), left.schema, columns)
+    found = distinct(arrange(keys, right.key))
+    return EquiJoin((left, arrange(found, right.key)), left.schema, columns)
 
 
 def unmatched(child: Node, left: physical.Arrangement, right: physical.Arrangement, *, once: bool = False) -> Node:

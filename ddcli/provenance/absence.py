@@ -111,9 +111,8 @@ class Absence:
         return self._because(node, values, why, [(each, values) for each in initials])
 
     @_below.register
-    def _(self, node: groupings.Threshold, values: Values) -> Missing | Steps:
-        says = "its multiplicity is not positive" if node.function is None else f"{bare(node.function)} is not above 0"
-        return self._through(node, values, values, says)
+    def _(self, node: groupings.Recount, values: Values) -> Missing | Steps:
+        return self._through(node, values, values, node.leaves_out)
 
     @_below.register
     def _(self, node: logical.Apply, values: Values) -> Missing | Steps:

@@ -26,7 +26,7 @@ from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason, each_of, walk
 from ddcli.provenance.restriction import ALIKE
-from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
+from ddcli.provenance.sentences import asof_text, bounds, group_text, readable, reduce_text, show, step_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -130,9 +130,7 @@ class Changes:
     def _below(self, node: Node, record: Record) -> Reason | Steps:
         """Return the reason why a record of this kind of node has changed: by default, its change in the node's inputs."""
         assert isinstance(node, ALIKE), type(node)
-        says = ""
-        if isinstance(node, groupings.Threshold):
-            says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
+        says = node.title if isinstance(node, groupings.Recount) else ""
         inputs = {child.fingerprint: child for child in node.inputs}.values()
         values = dict(zip(node.schema, record, strict=True))
         return self._simplified(node, record, says, [(child, self.differing(child, values)) for child in inputs])

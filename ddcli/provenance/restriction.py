@@ -16,7 +16,7 @@ from ddcli.plan import groupings, joins, logical, loops
 if TYPE_CHECKING:
     from ddcli.plan.node import Node, Values
 
-ALIKE = (logical.Passthrough, logical.SignedSum, groupings.Threshold)
+ALIKE = (logical.Passthrough, logical.SignedSum, groupings.Recount)
 """Nodes whose records change exactly as those of their inputs do."""
 SAME = (*ALIKE, logical.Temporal, loops.Enter)
 """Nodes whose records are those of their inputs."""

@@ -28,7 +28,7 @@ from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.provenance.contents import Contents, Record, SourceRows
 from ddcli.provenance.frames import in_reach
 from ddcli.provenance.reasons import Reason, each_of, walk
-from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, readable, reduce_text, show, step_text
+from ddcli.provenance.sentences import asof_text, bounds, group_text, readable, reduce_text, show, step_text
 from ddcli.provenance.worlds import EvaluatedPlan, Place, Round, entered
 
 if TYPE_CHECKING:
@@ -330,11 +330,10 @@ class Tracer:
         )
 
     @_below.register
-    def _(self, node: groupings.Threshold, place: Place, record: Record, exact: bool) -> Steps:
+    def _(self, node: groupings.Recount, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
-        says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
-        reason = yield self._traced(place, child, record, exact=node.function is not None)
-        return self._simplified(node, place, record, says, [reason])
+        reason = yield self._traced(place, child, record, exact=node.depends_on_count)
+        return self._simplified(node, place, record, node.title, [reason])
 
     # --- loops ----------------------------------------------------------------------------------------------------
 

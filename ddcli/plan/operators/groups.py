@@ -188,7 +188,7 @@ def count(operands: Operands, name: str = "count", by: tuple[Text, ...] | None =
 def distinct(operands: Operands) -> Relation:
     """Keep each record once whose multiplicity is positive."""
     relation = operands.relation
-    return relation.over(groupings.Threshold((relation.node,), relation.schema, None))
+    return relation.over(groupings.distinct(relation.node))
 
 
 @operator("threshold", "least(count, 1)", argument("multiplicity", EXPRESSION), keeps_columns=True)
@@ -229,7 +229,7 @@ def top_k(operands: Operands, k: int, order_by: tuple[Order, ...], by: tuple[Tex
             hidden[f"$order{at}"] = expression
             order.append((f"$order{at}", item.descending))
     node = mapped(relation, (columns_of(relation.schema) | hidden).items()).node if hidden else relation.node
-    top = Relation(groupings.TopK((node,), node.schema, keys, k, tuple(order)))
+    top = Relation(groupings.first(node, keys, k, order))
     return relation.over(mapped(top, columns_of(relation.schema).items()).node if hidden else top.node)
 
 

@@ -20,7 +20,7 @@ from ddcli.expressions.coerce import BOOL, INT64, STRING
 from ddcli.expressions.forms import BINARY
 from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
 from ddcli.expressions.types import ORDERLESS
-from ddcli.plan import joins, logical
+from ddcli.plan import groupings, joins, logical
 from ddcli.plan.conditions import all_of, call, is_certain_step
 from ddcli.plan.node import Graph
 from ddcli.plan.sql import nodes
@@ -211,7 +211,7 @@ class Block:
         mine = [pair.left.name for pair in pairs if isinstance(pair.left, Column)]
         names = renamed([f"#value{at}" for at in range(len(values))], self.schema.keys() | result.node.schema.keys())
         given = dict(zip(names, values, strict=True))
-        several = nodes.distinct(nodes.mapped(self.node, nodes.every(self.node, mine) | given))
+        several = groupings.distinct(nodes.mapped(self.node, nodes.every(self.node, mine) | given))
         compared = condition.substitute({})
         bound = {each.text(): Column(name, each.type) for name, each in given.items()}
         compared = _replaced(compared, bound)
@@ -247,7 +247,7 @@ class Block:
         """Return a subquery's result under names that the relation lacks, and the pairs of columns on which it is joined."""
         result = self.statement.query(query, self._around(), value=value)
         if result.keys:
-            alone = decorrelated(result.node, nodes.distinct(nodes.projected(self.node, result.keys)))
+            alone = decorrelated(result.node, groupings.distinct(nodes.projected(self.node, result.keys)))
             result = replace(result, node=alone or result.node)
         result, keys = result.apart(self.schema)
         return result, nodes.same(keys, self.node, result.node)
@@ -266,7 +266,7 @@ class Block:
         (mark,) = renamed(["#found"], self.schema.keys() | found.schema.keys()).values()
         given = renamed(right, self.schema.keys() | {mark})
         marked = nodes.extended(
-            nodes.distinct(
+            groupings.distinct(
                 nodes.mapped(found, {new: column(found, old) for old, new in given.items()} or {mark: TRUE})
             ),
             {mark: TRUE} if given else {},
@@ -299,7 +299,7 @@ class Block:
         mine = [pair.left.name for pair in pairs if isinstance(pair.left, Column)]
         names = renamed([*mine, "#value"], self.schema.keys() | found.schema.keys())
         given = {names[name]: column(self.node, name) for name in mine} | {names["#value"]: value}
-        left = nodes.distinct(nodes.mapped(self.node, given))
+        left = groupings.distinct(nodes.mapped(self.node, given))
         tested = column(left, names["#value"])
         tied = [
             Pair(column(left, names[pair.left.name]), pair.right, null_safe=True)

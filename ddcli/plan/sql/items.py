@@ -10,7 +10,7 @@ from sqlglot import exp
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.statement import table_name
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, split
 from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
@@ -220,8 +220,8 @@ class Items:
                     names = self.alias_names(alias, name, column, node)
                     return replace(before, items=[found], names=[*before.names, *names])
             keys = tuple(relation.schema)
-            result = QueryResult(nodes.distinct(found), keys, ((name, column),))
-            rows = nodes.distinct(relation)
+            result = QueryResult(groupings.distinct(found), keys, ((name, column),))
+            rows = groupings.distinct(relation)
             found, column, name = with_rows(self.over(before, rows), inner, self.taken(before))
             result = QueryResult(found, keys, ((name, column),))
         separate = Environment(

@@ -10,7 +10,7 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.dialect import COMMA
 from ddcli.expressions.tree import Call, Column
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.asof import is_ordered
 from ddcli.plan.conditions import call, conjuncts
 from ddcli.plan.sql import nodes
@@ -68,7 +68,7 @@ class Joins(Items):
 
         read = Names([], scope)
         built(Outer(read, logical.Source((), relation.schema, "#around")))
-        rows = nodes.distinct(nodes.projected(relation, read.used))
+        rows = groupings.distinct(nodes.projected(relation, read.used))
         found = built(Outer(Names([], scope), rows) if read.used else None)
         self.unique(before.names, found.names, entry)
         (node,) = found.items

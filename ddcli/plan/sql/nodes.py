@@ -109,16 +109,6 @@ def filtered(node: Node, condition: Expression) -> Node:
     return kept if below is node else mapped(kept, {name: column(kept, old) for name, old in renamed.items()})
 
 
-def distinct(node: Node) -> Node:
-    """Return the distinct records of a node."""
-    return groupings.Threshold((node,), node.schema, None)
-
-
-def top(node: Node, by: Sequence[str], k: int, order_by: Sequence[tuple[str, bool]]) -> Node:
-    """Return the first `k` records of each group in an order of columns, given as (column, descending)."""
-    return groupings.TopK((node,), node.schema, tuple(by), k, tuple(order_by))
-
-
 def concat(nodes: Sequence[Node]) -> Node:
     """Return the sum of nodes with columns of the same names, whose types may differ in nullability."""
     if len(nodes) == 1:
@@ -286,7 +276,7 @@ def semijoined(left: Node, right: Node, pairs: Sequence[Pair], *, anti: bool = F
 
 def without(left: Node, found: Node) -> Node:
     """Return the left records that are not among those `found`, which have all columns of the left."""
-    right = distinct(projected(found, left.schema))
+    right = groupings.distinct(projected(found, left.schema))
     return semijoined(left, right, same({name: name for name in left.schema}, left, right), anti=True)
 
 

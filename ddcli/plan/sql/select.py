@@ -10,6 +10,7 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.dialect import COMMA
 from ddcli.expressions.tree import Column, Expression
+from ddcli.plan import groupings
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, is_semijoin, split
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
@@ -171,7 +172,7 @@ def _listed(
         block.node = before  # this order drops no row: the columns that compute it are not needed
     rows: dict[str, Expression] = {key: nodes.column(block.node, key) for key in keys} | listed
     if distinct is not None and on is None:
-        found = nodes.distinct(nodes.mapped(block.node, rows))
+        found = groupings.distinct(nodes.mapped(block.node, rows))
         plain = {LISTED + name: nodes.column(found, name) for name in names}
         order_by = [(_replaced_names(key, plain), descending) for key, descending in order_by]
         return limited(statement, node, QueryResult(found, keys, columns, single), order_by, limit, offset)
@@ -193,7 +194,7 @@ def _listed(
     if on is not None:
         groups = (*keys, *hidden[len(order_by) :])
         order_columns = tuple((key.name, descending) for key, descending in kept if isinstance(key, Column))
-        result = replace(result, node=nodes.top(result.node, groups, 1, order_columns))
+        result = replace(result, node=groupings.first(result.node, groups, 1, order_columns))
     if limit is not None or offset:
         result = first(result, kept, limit, offset)
     if statement.shown is node:

@@ -13,7 +13,7 @@ from ddcli.expressions.coerce import INT64, Mismatch, convert, meet
 from ddcli.expressions.statement import names_some
 from ddcli.expressions.steps import ExplodeStep
 from ddcli.expressions.tree import Column, Expression, Literal
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import fresh, renamed
@@ -62,7 +62,7 @@ def combined(node: exp.SetOperation, one: QueryResult, other: QueryResult, *, di
     """Return the set operation on two results with equal columns."""
     if isinstance(node, exp.Union):
         both = nodes.concat([one.node, other.node])
-        return replace(one, node=nodes.distinct(both) if distinct else both)
+        return replace(one, node=groupings.distinct(both) if distinct else both)
     names = list(one.node.schema)
     left_, right_ = renamed([LEFT, RIGHT], names).values()
     sides = [

@@ -15,7 +15,7 @@ from ddcli.expressions.statement import read_statement
 from ddcli.expressions.steps import MapStep, UnnestStep
 from ddcli.expressions.tree import Case, Column, Expression, Literal, deep_calls
 from ddcli.expressions.types import no_column
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.optimizer.shared_sums import shared
 from ddcli.plan.relation import Relation
@@ -274,7 +274,7 @@ class Statement:
             return None
         for name in used:  # each scope outside records the column, also if the query was lowered before
             outer.scope.note(name)
-        rows = nodes.distinct(nodes.projected(outer.node, used))
+        rows = groupings.distinct(nodes.projected(outer.node, used))
         return Outer(Names([], outer.scope), rows)
 
     def _query(self, node: exp.Expr, environment: Environment, *, value: bool) -> QueryResult:

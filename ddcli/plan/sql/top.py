@@ -11,7 +11,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
 from ddcli.expressions.order import keys_of, stored
 from ddcli.expressions.tree import Call, Column, Expression
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import column
@@ -100,9 +100,9 @@ def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: i
 
         return replace(result, node=nodes.filtered(node, Literal(False, BOOL)))
 
-    found = ranked if limit is None else nodes.top(ranked, result.keys, limit + offset, order)
+    found = ranked if limit is None else groupings.first(ranked, result.keys, limit + offset, order)
     if offset:
-        skipped = nodes.top(ranked, result.keys, offset, order)
+        skipped = groupings.first(ranked, result.keys, offset, order)
         found = logical.summed((found, logical.negated(skipped)), ranked.schema)
     return replace(result, node=nodes.projected(found, node.schema), single=result.single or limit == 1)
 
