@@ -1,4 +1,4 @@
-"""The generated parts of the documentation: the commands from their help, the functions from their table, and the pictures.
+"""The generated parts of the documentation: the commands from their help, functions and operators from their tables, and the pictures.
 
     python -m tests.generated       # writes it
 
@@ -18,6 +18,10 @@ from ddcli.cli.main import cli
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS
 from ddcli.expressions.catalogue import AGGREGATE, DIFFERENCES, ERROR, GROUPS, WINDOW, catalogue
+from ddcli.plan.operators.functions import PYTHON, PythonOr
+from ddcli.plan.operators.groups import PYTHON_REDUCE, ReduceShape
+from ddcli.plan.operators.table import OPERATORS
+from ddcli.spec.shapes import ByKind, Record
 from tests.diagram import diagram
 from tests.harness import copy_root, run
 
@@ -84,6 +88,20 @@ def table(group):
     return "\n".join(rows)
 
 
+def operators():
+    """Return the table of operators: each with its example, its result and its keys, and as a function if it takes one."""
+    rows = ["| operator | result | keys |", "| --- | --- | --- |"]
+    for row in OPERATORS.values():
+        shape = row.shape.mapping if isinstance(row.shape, ByKind) else row.shape
+        keys = shape.keys if isinstance(shape, Record) else {}
+        about = "; ".join(f"`{name}`: {key.about}" if key.about else f"`{name}`" for name, key in keys.items())
+        functions = {PythonOr: PYTHON.example, ReduceShape: PYTHON_REDUCE.example}
+        if type(shape) in functions:
+            about = f"or with a Python function: {code(functions[type(shape)])}"
+        rows.append(f"| {code(row.example)} | {cell(row.about)} | {cell(about)} |")
+    return "\n".join(rows)
+
+
 def call_table(group):
     """Return the table of aggregates, or of window functions: calls without examples."""
     rows = [f"| {code(each.signature)} | {cell(each.meaning)} |" for each in catalogue() if each.group == group]
@@ -115,8 +133,18 @@ def cell(text):
     return text.replace("|", "\\|")
 
 
-SECTIONS = {"commands": commands, "functions": function_tables, "differences": differences}
-PAGES = {"commands.md": "commands", "expressions.md": "functions", "sql.md": "differences"}
+SECTIONS = {
+    "commands": commands,
+    "functions": function_tables,
+    "differences": differences,
+    "operators": operators,
+}
+PAGES = {
+    "commands.md": "commands",
+    "expressions.md": "functions",
+    "sql.md": "differences",
+    "pipelines.md": "operators",
+}
 """Which page has which section."""
 
 

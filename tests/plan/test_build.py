@@ -5,6 +5,10 @@ import re
 
 import pytest
 
+from ddcli.expressions.types import Type
+from ddcli.plan.bound import BoundPipeline
+from ddcli.plan.operators.table import OPERATORS
+from ddcli.plan.pipeline_file import parse_spec
 from tests.plan.support import chain, logical, problems, schema
 
 T = {"k": "int64", "v": "int64", "s": "string", "n": "int64?", "f": "float64", "d": "decimal(10, 2)"}
@@ -181,3 +185,24 @@ def test_the_order_in_which_a_body_is_written_is_nothing_to_it():
         for order in itertools.permutations(body)
     }
     assert len(graphs) == 1
+
+
+ORDERS = "id: int64, region: string, amount: int64, price: int64, placed_at: int64, closed_at: int64, customer_id: int64, tags: 'list[string]', priority: int64, symbol: string, time: int64"
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_example_of_an_operator_is_right(name, tmp_path):
+    (tmp_path / "prices.py").write_text("def convert(record): ...\ndef changes(record): ...\n")
+    again = f"from: orders\n    apply:\n    - {OPERATORS[name].example}"
+    if OPERATORS[name].in_loop:
+        body = f"{{a: {{from: a, apply: [{{{OPERATORS[name].example}}}]}}}}"
+        again = f"iterate: {{variables: {{a: orders}}, body: {body}, result: a}}"
+    inputs = "orders", "returns", "customers", "quotes"
+    listed = "".join(f"  {each}: {{path: {each}/, columns: {{{ORDERS}}}}}\n" for each in inputs)
+    outputs = "outputs: {others: {path: others/, from: others}}\n"
+    text = f"inputs:\n{listed}  others: {{path: o/, columns: {{id: int64}}}}\ncollections:\n  again:\n    {again}\n"
+    spec = parse_spec(text + outputs, str(tmp_path / "p.yaml"))
+    schemas = {
+        each: {column: kind for column, (_, kind) in found.columns.items()} for each, found in spec.inputs.items()
+    }
+    assert BoundPipeline(spec, schemas, {"t": Type("int64")}).relations["again"].schema

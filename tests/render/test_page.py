@@ -26,7 +26,7 @@ from ddcli.plan.groupings import Threshold
 from ddcli.plan.logical import SignedSum
 from ddcli.plan.node import Node
 from ddcli.render.drawing import draw, svg
-from ddcli.render.page import BOUNDS, MEANINGS, page, sparkline
+from ddcli.render.page import BOUNDS, MEANINGS, meaning, page, sparkline
 from ddcli.spec.bounds import WORK_CLASSES
 from tests.harness import ROOT, copy_root, run
 from tests.render.chromium import look_at
@@ -156,7 +156,7 @@ def test_a_click_shows_details(pages, seen):
             (shown,) = click["shown"]
             assert shown.startswith(operator.kind)
             for word in operator.kind.split(" + "):
-                assert name in ("many", "evil") or MEANINGS[word] in shown
+                assert name in ("many", "evil") or meaning(word, None)[0] in shown
             for column in operator.columns if name != "evil" else ():
                 assert column in shown
         assert seen[0][name]["focused"] == "0", "from the table one comes to the box"
@@ -173,7 +173,8 @@ def test_each_kind_of_operator_is_explained():
     kinds |= {step.kind for step in get_args(Step) if isinstance(step.kind, str)} | {"map", "project", "output"}
     kinds |= {SignedSum((), {}, signs).kind for signs in ((-1,), (1, -1), (1, 1))}
     kinds |= {Threshold((), {}, function).kind for function in (None, Literal(1, Type("int64")))}
-    assert kinds == {*MEANINGS}
+    assert {*MEANINGS} <= kinds
+    assert [kind for kind in sorted(kinds) if not meaning(kind, None)] == []
     assert {*BOUNDS} == {*WORK_CLASSES}
 
 

@@ -49,7 +49,9 @@ def consolidate(operands: Operands) -> Relation:
         "with": RIGHT,
         "as": AS,
         "on": ON_KEY,
-        "how": Key(Choice("kind of join", ("inner", "left", "right", "full"))),
+        "how": Key(
+            Choice("kind of join", ("inner", "left", "right", "full")), about="inner (default), left, right or full"
+        ),
     },
     other_words="leftjoin innerjoin rightjoin outerjoin fulljoin lookup",
 )
@@ -75,7 +77,7 @@ def join(operands: Operands, on: Assignments, how: str = "inner", name: Text | N
             required=True,
             about="the column that is compared, or left column: right column",
         ),
-        "how": Key(Choice("kind of as-of join", ("inner", "left"))),
+        "how": Key(Choice("kind of as-of join", ("inner", "left")), about="inner (default) or left"),
         "direction": Key(
             Choice("direction", ("backward", "forward")),
             about="the last at or before (default), or the first at or after",

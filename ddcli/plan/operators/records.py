@@ -118,7 +118,7 @@ def flat_map(
     expression: Text | None = None,
     function: PythonFunction | None = None,
 ) -> Relation:
-    """Turn each record into one for each element of a table expression, with the element in a column; or into any number of records of a function's columns."""
+    """Turn each record into one for each element of `unnest(list)` or `generate_series(first, last)`, with the element in a column; or into any number of records of a function's columns."""
     if function is not None:
         return applied_function(operands, function)
     assert column is not None

@@ -74,7 +74,10 @@ def enter(operands: Operands, at: Text) -> Relation:
 @operator(
     "arrange",
     "{by: [customer_id]}",
-    {"by": Key(COLUMNS, required=True), "export": Key(NAME, about="its name for the pipelines that import it")},
+    {
+        "by": Key(COLUMNS, required=True, about="the key"),
+        "export": Key(NAME, about="its name for the pipelines that import it"),
+    },
     keeps_columns=True,
 )
 def arrange(operands: Operands, by: tuple[Text, ...], export: Text | None = None) -> Relation:
