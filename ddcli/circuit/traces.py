@@ -215,6 +215,8 @@ class StateTraces:
     only: Collection[str] | None = None
     """The nodes whose arrangements are to be kept, by fingerprint; None: all."""
     progress: Progress = SILENT
+    frontier: Frontier | None = None
+    """The frontier as of which the traces are written, if it is not the upper of the step: a correction at the first open time closes nothing."""
     held: OpenBatches | None = None
     """The batches that are open already, and those that are to be."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -294,6 +296,7 @@ class StateTraces:
         self, trace: Trace, transaction: Transaction, upper: Frontier, shared: frozenset[int] | None = None
     ) -> None:
         """Write the updates that a trace has taken in, as of `upper`, and release it. Threads may do it with different traces at once."""
+        upper = self.frontier or upper
         for kept in self.store(trace, transaction, upper, shared):
             rest = self.note(kept)
             if rest:

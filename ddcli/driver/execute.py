@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.driver.prepare import prepare, with_amended_files
-from ddcli.driver.replacement import CopyDirectory, open_replacements, with_copies
+from ddcli.driver.replacement import CopyDirectory, open_replacements, seen_with, with_copies
 from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
 from ddcli.engine.pool import HashCollision
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
-from ddcli.job.clock import run_time, time_text
+from ddcli.job.clock import time_text
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
 from ddcli.job.idle_check import idle_summary, is_changed
@@ -169,15 +169,22 @@ def _take_in(
     refuse_ahead(request, ready.found, readers)
     seen = largest_seen(manifest, readers)
     if replacements:
-        seen = (run_time(request.clock, manifest),)
+        refuse_ahead(request, ready.found, {name: each.after for name, each in replacements.items()})
+        seen = seen_with(request, manifest, seen, replacements)
     upper = find_upper(request, time, ready.found, manifest, seen)
-    if upper is None or (manifest is not None and upper == Frontier(manifest.upper)):
+    if replacements and manifest is not None:
+        if not request.decided.closes:
+            upper = Frontier(manifest.upper)
+        elif upper == Frontier(manifest.upper):
+            upper = late_upper(request, manifest, ready.found, readers) or upper
+    elif upper is None or (manifest is not None and upper == Frontier(manifest.upper)):
         if manifest is None:
             refuse_unparsed(readers)
             return RunSummary(request.spec.name.value, None, None, changed=False)
         upper = late_upper(request, manifest, ready.found, readers)
         if upper is None:
             return idle_summary(request, manifest)
+    assert upper is not None, "a run without rows to read has ended"
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
     run = SingleRun(request, manifest, state, planning, placement, time, secret, readers, seen, upper, replacements)
     summary = run.run()

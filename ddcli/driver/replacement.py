@@ -15,11 +15,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
+from ddcli.circuit.retention import kept_past
 from ddcli.dataclass import dataclass
+from ddcli.engine.times import Frontier
 from ddcli.job.clock import run_time
+from ddcli.job.frontier import find_seen, find_time
 from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles
-from ddcli.plan.logical import Once
+from ddcli.plan.logical import Once, Table
+from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.readers import in_files, open_logs, refuse_unclean
 from ddcli.sources.slices import Corrected, InputSlice
@@ -68,12 +72,16 @@ class Replacement:
     before: LogReader
     after: LogReader
     time: Time
+    closed: Times
+    """The frontier up to which the rows of the earlier files were taken."""
 
     def taken(self, columns: Iterable[str], upper: Times, most: int | None = None) -> InputSlice:
         """Return the difference that the replacement makes before a frontier, in slices of at most `most` rows."""
-        taken = [
-            (reader.take(columns, None, upper, most), sign) for reader, sign in ((self.before, -1), (self.after, 1))
-        ]
+        before, after = (
+            self.before.take(columns, None, self.closed, most),
+            self.after.take(columns, None, upper, most),
+        )
+        taken = ((before, -1), (after, 1))
         slices = [Corrected(part, self.time, sign) for each, sign in taken for part in each.slices]
         return InputSlice(slices, sum(each.rows for each, _ in taken))
 
@@ -89,7 +97,6 @@ def with_copies(
     decided = request.decided
     if (
         not decided.withdrawn
-        or not request.clock.arrival
         or decided.refreshes_all
         or decided.forgetting is not None
         or request.resources.engine == "spark"
@@ -97,6 +104,7 @@ def with_copies(
         or any(graph.engines.values())
         or is_changed(request.deciding(withdrawn={}), manifest, graph.fingerprint)
         or _has_standing_record(graph, decided.withdrawn)
+        or not (request.clock.arrival or _may_emit_ahead(request, manifest, graph))
         or not all(_adds_up(request, name, ready.readers[name]) for name in decided.withdrawn)
     ):
         return request
@@ -104,7 +112,7 @@ def with_copies(
     for name, keys in decided.withdrawn.items():
         entry = manifest.inputs[name]
         files = [file for file in entry.files if file.key in keys and not file.withdrawn]
-        if not entry.ledger:
+        if not entry.ledger or any(file.since is not None for file in entry.files if file.key in keys):
             return request
         copies[name] = place() / name
         if not restore(request.state, entry.ledger, files, copies[name]):
@@ -116,7 +124,8 @@ def open_replacements(
     request: Request, manifest: Manifest, ready: Prepared, most: int
 ) -> dict[str, Replacement] | None:
     """Return the replacements of a request with copies; None where rows that can't be read are among theirs."""
-    at = run_time(request.clock, manifest)
+    ((first,),) = manifest.upper
+    at = run_time(request.clock, manifest) if request.clock.arrival else first
     before, after = dict[str, InputFiles](), dict[str, InputFiles]()
     for name, root in request.decided.copies.items():
         keys = request.decided.withdrawn[name]
@@ -130,7 +139,34 @@ def open_replacements(
     both = [in_files(open_logs(request, manifest, each, most)) for each in (before, after)]
     if any(reader.unparsed for readers in both for reader in readers.values()):
         return None
-    return {name: Replacement(both[0][name], both[1][name], (at,)) for name in before}
+    return {name: Replacement(both[0][name], both[1][name], (at,), manifest.upper) for name in before}
+
+
+def seen_with(
+    request: Request, manifest: Manifest | None, seen: Time | None, replacements: Mapping[str, Replacement]
+) -> Time | None:
+    """Return the largest time in all files, given that in those of a run that replace none: under the clock of arrivals the run's own."""
+    if request.clock.arrival:
+        return (run_time(request.clock, manifest),)
+    times = [seen, *(each.after.largest_time() for each in replacements.values())]
+    return max((time for time in times if time is not None), default=None)
+
+
+def _may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) -> bool:
+    """Return whether a step may emit updates at the first open time without closing it: under the clock of events a correction comes without a time of its own.
+
+    Such a step would release what waits for that time, and take in tables of it. Readers of arrangements that have read up to there, or that ask for closed times, would miss its
+    updates. Rows that wait for later times have closed nothing, once they are withdrawn.
+    """
+    seen = find_seen(manifest)
+    return (
+        len(manifest.upper) == len(manifest.cache["time"]) == 1
+        and (seen is None or not Frontier(manifest.upper).less_equal(seen))
+        and not manifest.exports
+        and request.standby is None
+        and not any(isinstance(node, Delay | Table) for node in graph.nodes)
+        and not kept_past(request.spec, graph, list(find_time(manifest).values()))
+    )
 
 
 def _adds_up(request: Request, name: str, reader: Reader) -> bool:

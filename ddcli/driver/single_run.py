@@ -18,7 +18,7 @@ from ddcli.driver.step import pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Columns, Layout
 from ddcli.engine.rounds import Interval
-from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.job.clock import time_text
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.job.corrections import notes_on_past, reopenings
@@ -152,6 +152,11 @@ class SingleRun(DataflowRun):
         """The frontier of the state; None for the first run."""
         return self.manifest.upper if self.manifest else None
 
+    @property
+    def only_corrects(self) -> bool:
+        """Return whether the run closes no time: then the differences that replaced files make are at the first open time, which stays open."""
+        return bool(self.replacements) and self.manifest is not None and self.upper == Frontier(self.manifest.upper)
+
     def run(self) -> RunSummary:
         """Compute and commit, keep open batches and the plan for the next run, and return the summary."""
         done = self.compute()
@@ -171,6 +176,8 @@ class SingleRun(DataflowRun):
         check_lengths(request.spec, self.kinds)
         # The first run begins at the frontier that every time is at or after.
         interval = Interval(Frontier(self.before or [(LEAST,) * nt]), self.upper)
+        if self.only_corrects:
+            interval = Interval(self.upper, box(tuple(value + 1 for value in self.upper.as_time())))
         for name, reader in self.readers.items():
             if isinstance(reader, LogReader) and reader.pinned is not None and not reader.pinned.known:
                 request.say(f"inputs.{name}: {reader.log.inferred}; later files are held to them")
@@ -191,6 +198,7 @@ class SingleRun(DataflowRun):
             claims=read_claims(request.state),
             past=kept_past(request.spec, self.graph, self.kinds),
             progress=request.progress,
+            frontier=self.upper if self.only_corrects else None,
             held=held,
         )
         self._meter = ProgressMeter(request.progress)
@@ -223,9 +231,10 @@ class SingleRun(DataflowRun):
             self.upper.elements,
             layouts,
             transaction,
+            called=self._called(transaction) if transaction is not None else "",
             reopenings=reopenings(self.manifest),
             horizons={} if self.manifest else horizons_of(self.request, given.graph, self._listings),
-            known=self.manifest.outputs if self.manifest else {},
+            known=self.manifest.outputs if self.manifest and not self.only_corrects else {},
             orders=given.graph.orders,
         )
 
@@ -296,7 +305,7 @@ class SingleRun(DataflowRun):
     def next_manifest(
         self, given: StepInput, writer: OutputWriter, errors: ErrorLog, transaction: Transaction
     ) -> Manifest:
-        times, called = self.upper.elements, again(writer.reopenings)
+        times, called = self.upper.elements, self._called(transaction) or again(writer.reopenings)
         errors.write(transaction, error_directory(self.request), (self.before, times), called)
         put_aside(self.request, transaction, self._taken, self.time, (self.before, times), called)
         inputs = {name: self._entry(name, reader, times) for name, reader in self.readers.items()}
@@ -321,6 +330,10 @@ class SingleRun(DataflowRun):
                 **self._clock(given.traces),
             },
         )
+
+    def _called(self, transaction: Transaction) -> str:
+        """Return the addition to the names of the files of a commit that closes no time: there may be several such."""
+        return f"-change{transaction.number}" if self.only_corrects else ""
 
     def _entry(self, name: str, reader: Reader, times: Times) -> InputEntry:
         """Return an input as the next manifest has it, without its ledger."""

@@ -330,12 +330,12 @@ def test_random_histories(shop, clock, kind):
 
 MANY_OPERATORS = """\
 name: p
-clock: arrival
+clock: {clock}
 shards: {shards}
 {errors}
 inputs:
-  a: {{path: in/, format: {format}, changed: replace, columns: {{k: int64, v: int64}}}}
-  b: {{path: other/, format: append, columns: {{k: int64, w: int64}}}}
+  a: {{path: in/, format: {format}, changed: replace, columns: {{k: int64, v: int64{time}}}}}
+  b: {{path: other/, format: append, columns: {{k: int64, w: int64{time}}}}}
 collections:
   failing: {{from: a, apply: [{{map: {{k: k, q: "case when v = 3 then 'x' else '1' end::int64"}}}}]}}
   sums: {{from: a, apply: [{{reduce: {{by: [k], s: sum(v), n: count(*), least: min(v)}}}}]}}
@@ -350,37 +350,51 @@ OPERATORS = ["failing", "sums", "once", "pairs", "first", "running", "reached"]
 
 
 def test_random_histories_of_many_operators(shop):
-    """After each run all outputs, and the failed records, are those of a pipeline that first reads the files as they are now; only rows of changed files were read."""
-    for case in range(many(4)):
+    """After each run all outputs, and the failed records, are those of a pipeline that first reads the files as they are now; the rows of other files were not read again."""
+    for case in range(many(6)):
         draw = chance("replace operators", case)
-        fails, shards = draw.random() < 0.5, draw.randrange(1, 4)
+        event, fails, shards = draw.random() < 0.5, draw.random() < 0.5, draw.randrange(1, 4)
         names = OPERATORS[not fails :]
-        outputs = ", ".join(f"{name}: out/{name}/" for name in names)
-        errors = "errors: {quarantine: bad/}" if fails else ""
-        kind = draw.choice(["append", "updates, negative: error"])
-        text = MANY_OPERATORS.format(format=kind, shards=shards, errors=errors, outputs=outputs)
+        text = MANY_OPERATORS.format(
+            clock="event" if event else "arrival",
+            time=", time: int64" if event else "",
+            format=draw.choice(["append", "updates, negative: error"]),
+            shards=shards,
+            errors="errors: {quarantine: bad/}" if fails else "",
+            outputs=", ".join(f"{name}: out/{name}/" for name in names),
+        )
+        logs = [*(f"out/{name}" for name in names), *(["bad"] if fails else [])]
         for path in (".dd", "in", "other", "out", "bad"):
             shutil.rmtree(shop.folder / path, ignore_errors=True)
         shop.write("p.yaml", text)
-        shop.write("other/0.csv", csv([(at, at) for at in range(0, 8, 2)], "k,w"))
+        more = ",time" if event else ""
+        shop.write("other/0.csv", csv([(at, at, 0)[: 2 + event] for at in range(0, 8, 2)], "k,w" + more))
         files = {}
+
+        def row(time, draw=draw, event=event):
+            return (draw.randrange(6), draw.randrange(6), time)[: 2 + event]
+
         for step in range(6):
             before = dict(files)
-            for at in range(draw.randrange(1, 3)):
-                files[f"{step}{at}.csv"] = rows = [(draw.randrange(6), draw.randrange(6)) for _ in range(4)]
+            for at in range(draw.randrange(3) if step else 2):
+                files[f"{step}{at}.csv"] = [row(step) for _ in range(4)]
             for name in draw.sample(sorted(files), min(len(files), 2)):
-                files[name] = [*files[name][1:], *[(draw.randrange(6), draw.randrange(6))] * draw.randrange(3)]
-            for name, rows in files.items():
-                if rows != before.get(name):
-                    path = shop.write(f"in/{name}", csv(rows))
-                    os.utime(path, (step + 1, step + 1))
+                time = draw.choice([int(name[0]), step])
+                files[name] = [*files[name][1:], *[row(time)] * draw.randrange(3)]
             changed = {name for name in files if files[name] != before.get(name)}
-            _, read_rows = read(shop, "run", *(["--memory", "1GB"] if draw.random() < 0.2 else []))
-            assert read_rows == sum(len(files[name]) + len(before.get(name, ())) for name in changed)
+            for name in changed:
+                os.utime(shop.write(f"in/{name}", csv(files[name], "k,v" + more)), (step + 1, step + 1))
+            past = closed(shop, logs)
+            summary, read_rows = read(shop, "run")
+            assert not summary.get("rebuilt"), (case, step)
+            assert (read_rows or 0) <= sum(len(files[name]) + len(before.get(name, ())) for name in changed)
             if draw.random() < 0.3:
                 gone = draw.choice(sorted(files))
-                assert read(shop, "retract", f"in/{gone}")[1] == len(files.pop(gone))
+                summary, read_rows = read(shop, "retract", f"in/{gone}")
+                assert not summary.get("rebuilt"), (case, step)
+                assert read_rows <= len(files.pop(gone))
                 (shop.folder / "in" / gone).unlink()
+            assert all(contents(shop.folder / name, until) == there for name, (until, there) in past.items())
             fresh = shop.folder / "fresh"
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir()
@@ -388,9 +402,23 @@ def test_random_histories_of_many_operators(shop):
             (fresh / "p.yaml").write_text(again)
             result = shop("run", "fresh/p.yaml")
             assert result.code == 0, result.err
-            for name in [*(f"out/{name}" for name in names), *(["bad"] if fails else [])]:
+            for name in logs:
                 there, anew = (
                     contents(place) if any(place.glob("*.parquet")) else {}
                     for place in (shop.folder / name, fresh / name)
                 )
                 assert there == anew, (case, step, name)
+
+
+def closed(shop, logs):
+    """Return the first open time, and what each log holds before it."""
+    manifest = read_newest(shop.folder / ".dd/p")
+    if manifest is None:
+        return {}
+    ((first,),) = manifest.upper
+    until = pl.lit(first) if manifest.cache.get("clock") != "arrival" else pl.from_epoch(pl.lit(first), "us")
+    return {
+        name: (until, contents(shop.folder / name, until))
+        for name in logs
+        if any((shop.folder / name).glob("*.parquet"))
+    }
