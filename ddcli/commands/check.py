@@ -241,12 +241,14 @@ def _check_input(given: InputSpec, base: Path, state: Path, entry: InputEntry | 
     found = pinned(given, listing, entry)
     given = with_columns(given, found)
     log = format_of(given)
-    footers = Footers(log.declared(), columns_from_paths(log, listing), log.nested, log.time, log.dialect)
+    beside = columns_from_paths(log, listing)
+    footers = Footers(log.declared(), beside, log.nested, log.time, log.dialect, log.former)
     schema = schema_of(log, listing, footers.footer)
     bound = log.bound(schema.columns, schema.time)
     for file in listing.new:
         path = listing.path(file)
-        check_file(bound, schema, path, bound.footer(path, footers.footer(path)))
+        later = entry is not None or file is not listing.new[0]
+        check_file(bound, schema, path, bound.footer(path, footers.footer(path)), later=later)
     passed = {str(listing.root / one.path): one.why for one in listing.passed}
     return CheckedInput(schema, len(listing.new), passed=passed, pinned=found, size=listing.size)
 

@@ -40,6 +40,7 @@ def format_of(given: InputSpec) -> Format:
     common: dict[str, Any] = {"file_name": file_name, "late": given.late, "ignored": given.ignored}
     common |= {"lasting": given.lasting, "quarantines": given.quarantines, "inferred": given.inferred}
     common["rounds"] = given.rounding is not None
+    common["former"] = given.former
     if given.beside:
         common["clock_hint"] = arrival_hint(given.beside)
     if given.table and columns is not None:

@@ -17,6 +17,7 @@ from ddcli.store.log.lineage import read_versions
 from ddcli.store.log.newest_tables import Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
+from ddcli.store.parquet.footers import NDJSON, name_of_kind
 from ddcli.store.time_text import SECONDS, format_time
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec
+    from ddcli.store.state.entries import InputEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing
 
@@ -59,6 +61,8 @@ def open_logs(
             continue
         _refuse_gone(name, there.listing)
         known = LogSchema.from_json(entry.schema) if entry else None
+        if entry is not None:
+            _refuse_other_names(given, there.listing, entry)
         newest = Newest(*entry.schema["newest"]) if entry and "newest" in entry.schema else None
         inferred = None
         if given.infers:
@@ -145,6 +149,25 @@ def _refuse_gone(name: str, listing: Listing) -> None:
                 place=str(listing.path(file)),
                 hint="put it back, or withdraw it: `dd retract PIPELINE FILE`",
             )
+
+
+def _refuse_other_names(given: InputSpec, listing: Listing, entry: InputEntry) -> None:
+    """Raise InputError if JSON that was read would have other rows by the names that its columns have now: there a missing name is null.
+
+    Files of other kinds are refused without a column, so those that were read had it.
+    """
+    before = {name: tuple(others) for name, others in entry.schema.get("former", {}).items()}
+    nullable = [name for name, (_, kind) in (given.columns or {}).items() if kind.nullable]
+    for name in nullable if before != given.former else ():
+        if before.get(name) == given.former.get(name) or name not in entry.schema["columns"]:
+            continue
+        for file in (*listing.done, *listing.waiting):
+            if name_of_kind(listing.path(file)) == NDJSON:
+                raise InputError(
+                    f"files of the input '{given.name.value}' were read with other names of its column '{name}', which may be null where they have one",
+                    place=str(listing.path(file)),
+                    hint="compute all anew: `dd run --full-refresh all`",
+                )
 
 
 def refuse_rewritten(readers: Mapping[str, Reader]) -> None:

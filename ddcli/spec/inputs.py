@@ -7,14 +7,15 @@ from typing import Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text, did_you_mean
+from ddcli.expressions.types import Type
 from ddcli.spec import model
-from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
+from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME
 from ddcli.spec.csv_options import CSV
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
-from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
+from ddcli.spec.shapes import As, ByKind, Key, Nothing, Pairs, Record
 from ddcli.spec.tables import table_records
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, Flag, PathWords, Words
+from ddcli.spec.values import Choice, ColumnType, Flag, PathWords, Words
 
 PATH = PathWords("a path")
 INFER = "infer"
@@ -56,6 +57,22 @@ CONSUMED: Shape[str | Text] = ByKind(
 _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
     "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
 )
+_UnderNames = tuple[Type, tuple[Text, ...]]
+"""The type of a column, and the other names that files have for it."""
+_NAMED_COLUMN: Record[_UnderNames] = Record(
+    lambda _, arguments: (arguments["type"], arguments["from"]),
+    {
+        "type": Key(ColumnType(), required=True, about="the column's type"),
+        "from": Key(COLUMNS, required=True, about="the names that files have for the column, beside its own"),
+    },
+    "a type and names",
+    '{type: string, from: [Province_State, "Province/State"]}',
+)
+_INPUT_COLUMNS = Pairs(
+    COLUMN,
+    ByKind("a type", scalar=As(ColumnType(), lambda _, kind: (kind, ())), mapping=_NAMED_COLUMN),
+    "a mapping of columns to types",
+)
 
 
 def _no_column(_: NodePlace) -> Text | None:
@@ -68,7 +85,7 @@ COMMON = {
     "path": Key(PATH, required=True, about="directory, file or glob, relative to this file"),
     "format": Key(Choice("format", model.FORMATS), about="the format of the rows; default: updates"),
     "columns": Key(
-        ByKind("a mapping of columns to types, or infer", scalar=Choice("word", (INFER,)), mapping=TYPED_COLUMNS),
+        ByKind("a mapping of columns to types, or infer", scalar=Choice("word", (INFER,)), mapping=_INPUT_COLUMNS),
         about="checked if declared, else read from the files; text needs them, or infer: what the first run finds counts",
     ),
     "file_name": Key(FILE_NAME, about="columns in the names of files: people-{day}.csv"),
@@ -127,6 +144,11 @@ def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
         default["diff"] = Text("diff", place.word.span)
     if arguments.get("columns") == INFER:
         default |= {"columns": None, "infers": True}
+        del arguments["columns"]
+    if "columns" in arguments:
+        every = arguments["columns"]
+        default["columns"] = {name.value: (name, type_) for name, (type_, _) in every}
+        default["former"] = {name.value: tuple(text.value for text in others) for name, (_, others) in every if others}
         del arguments["columns"]
     named = arguments["time"][0] if "time" in arguments else None
     if arguments.get("late") == "advance":
@@ -191,6 +213,10 @@ class _ByFormat(Shape[model.InputSpec]):
             hint = "declare them under `columns`, in the order that they have in the files, or write `columns: infer`"
             notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
             raise Refused
+        if given.former and (wrong := _unnamed(given)):
+            columns = next(value for word, value in node.entries if word.value == "columns")
+            notes.refuse(f"{place.path}.columns", wrong[0], columns.span, wrong[1])
+            raise Refused
         if given.late == "arrive" and (reason := _unmovable(given)):
             span = next(node.span for word, node in node.entries if word.value == "late")
             notes.refuse(f"{place.path}.late", reason[0], span, reason[1])
@@ -235,6 +261,21 @@ class _ByFormat(Shape[model.InputSpec]):
         if kind != "updates":
             schema["required"] = [*schema["required"], "format"]
         return schema
+
+
+def _unnamed(given: model.InputSpec) -> tuple[str, str] | None:
+    """Return the reason why an input can't have columns under several names, and a hint; None if it can."""
+    if given.csv and not given.csv.has_header:
+        return "files without a header have no names, so `from` is not used", "write the type alone"
+    if given.format == "debezium" and not given.flattened:
+        return "events of Debezium have one table's columns, so `from` is not used", "write the type alone"
+    taken = set(given.columns or ())
+    for column, others in given.former.items():
+        for name in others:
+            if name in taken and name != column:
+                return f"'{name}' is a name of two columns", "keep it under one of them"
+        taken |= set(others)
+    return None
 
 
 def _unmovable(given: model.InputSpec) -> tuple[str, str] | None:

@@ -56,6 +56,7 @@ class InputSpec:
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
     A file that has `changed` since it was read is refused, or its rows are replaced. One that is `missing` is refused, or its rows are taken out.
     With `rounding` decimals of text that have more digits than their column are rounded, else refused.
+    Files may have columns under `former` names.
     An input that `infers` has the columns that its first run finds; messages add `inferred` about them.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
     `origin` is its own path. For a table in a `catalog` (a name or properties) that is its name there; for one in a database it is the database's URI,
@@ -90,6 +91,7 @@ class InputSpec:
     rounding: str | None = None
     infers: bool = False
     inferred: str = ""
+    former: dict[str, tuple[str, ...]] = field(default_factory=dict)
     table: str = ""
     origin: Text | None = None
     catalog: tuple[tuple[Text, Text], ...] | Text | None = None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.types import Schema
+    from ddcli.store.tables.column_names import FormerNames
     from ddcli.store.tables.kinds import Footer
 
 INT64 = Type("int64")
@@ -86,6 +87,8 @@ class Format:
     """The columns of files that are no data: the times of a log whose updates have the times of runs."""
     absent: tuple[str, ...] = field(default=(), kw_only=True)
     """Columns that a file may lack: they came later, and are null in its rows."""
+    former: FormerNames = field(default_factory=dict, kw_only=True)
+    """The other names that files may have for columns."""
     inferred: str = field(default="", kw_only=True)
     """The addition to an error about columns that were not declared."""
     rounds: bool = field(default=False, kw_only=True)

@@ -94,13 +94,15 @@ class LogFiles:
             dialect=log.dialect,
             enveloped=log.enveloped,
             rounds=log.rounds,
+            former=log.former,
             remark=log.inferred,
         )
         self._found = [self._tables.footer(path) for path in self._paths]
         self.schema = schema_of(log, listing, self._tables.footer, known)
         self.log = log.bound(self.schema.columns, self.schema.time)
-        for path, found in zip(self._paths, self._found, strict=True):
-            check_file(log, self.schema, path, log.footer(path, found))
+        before = known is not None and known.diff is not None
+        for at, (path, found) in enumerate(zip(self._paths, self._found, strict=True)):
+            check_file(log, self.schema, path, log.footer(path, found), later=before or at > 0)
             self._tables.check(path, found)
         self._rows = RowReader(self._tables, self.log, self.schema)
         self.unparsed: dict[Path, UnparsedRows] = {}

@@ -247,7 +247,9 @@ class LogReader(LogFiles):
     def kept(self) -> dict[str, Any]:
         """Return the JSON that a manifest keeps of the log beside its files."""
         newest = self.tables.newest if self.tables is not None else None
-        kept = {"newest": [newest.order, newest.at]} if newest is not None else {}
+        kept: dict[str, Any] = {"newest": [newest.order, newest.at]} if newest is not None else {}
+        if self.log.former:
+            kept["former"] = {name: list(others) for name, others in self.log.former.items()}
         return self.schema.to_json() | kept | ({"pinned": self.pinned.to_json()} if self.pinned is not None else {})
 
     @cached_property

@@ -138,14 +138,42 @@ def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
     return LogSchema(columns, time, log.diff in found)
 
 
-def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
-    """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type."""
+def check_file(log: Format, schema: LogSchema, path: Path, found: Footer, *, later: bool = False) -> None:
+    """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type.
+
+    `later`: other files of the log were read before, with all columns, so a missing one may have got another name.
+    """
     try:
+        if later:
+            _refuse_renamed(log, schema, path, found)
         _check_file(log, schema, path, found)
     except InputError as error:
         if log.inferred:
             error.hint = f"{error.hint}; {log.inferred}" if error.hint else log.inferred
         raise
+
+
+def _refuse_renamed(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
+    """Refuse a file that lacks a column and has others, one of which may be the column under a new name."""
+    known = {*schema.columns, *schema.time, log.diff, *log.ignored, ARRIVAL}
+    others = [name for name in found if name not in known]
+    missing = next((name for name in schema.columns if name not in found), None)
+    if missing is None or not others or log.nested:
+        return
+    new = did_you_mean(missing, others) or (others[0] if len(others) == 1 else None)
+    given = ", ".join(map(_in_yaml, [*log.former.get(missing, ()), new or "NAME"]))
+    where = f"'{new}'" if new else "another name (it has " + ", ".join(others) + ")"
+    raise InputError(
+        f"the file has no column '{missing}'",
+        place=str(path),
+        hint=f"if it has it as {where} now, state both names under the input's `columns`: "
+        f"`{_in_yaml(missing)}: {{type: {_in_yaml(str(schema.columns[missing]))}, from: [{given}]}}`",
+    )
+
+
+def _in_yaml(word: str) -> str:
+    """Return a name or a type as it is written in a pipeline file, in quotes where it needs them."""
+    return word if re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) else json.dumps(word, ensure_ascii=False)
 
 
 def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:

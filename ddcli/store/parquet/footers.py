@@ -27,6 +27,7 @@ from ddcli.expressions.types import (
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.files.wholeness import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
 from ddcli.store.tables.arrow_footer import odd_columns
+from ddcli.store.tables.column_names import by_column, names_in_file
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, bare, packing_of, unpacked
 from ddcli.store.tables.partitions import types_of_partitions
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
+    from ddcli.store.tables.column_names import FormerNames
     from ddcli.store.tables.partitions import Partition
 
 PARQUET, IPC, CSV, NDJSON, ORC, AVRO, EXCEL = "Parquet", "Arrow IPC", "CSV", "NDJSON", "ORC", "Avro", "Excel"
@@ -169,7 +171,7 @@ class Footers:
     """The columns of an input's files; as for `Tables`, which has the same of polars.
 
     `declared` are the types of text's columns, `partitions` the columns in files' paths, `nested`: fields of structs are columns too,
-    `dialect` is that of CSV.
+    `dialect` is that of CSV, `former` the other names that files may have for columns.
     """
 
     declared: Schema | None
@@ -177,6 +179,7 @@ class Footers:
     nested: bool = False
     times: tuple[str, ...] = ()
     dialect: Dialect = DEFAULT
+    former: FormerNames = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
@@ -194,7 +197,16 @@ class Footers:
         return own | fields | beside
 
     def _own(self, path: Path) -> dict[str, Type | Unfit]:
-        """Return the columns that a file has itself."""
+        """Return the columns that a file has itself, by the names that the input has for them."""
+        found = self._in_file(path)
+        if name_of_kind(path) == NDJSON or not self.former:
+            return found
+        names = names_in_file(path, self.former, found)
+        declared = {name: kind.or_null() for name, kind in (self.declared or {}).items() if name in names}
+        return by_column(names, found) | (declared if name_of_kind(path) in TEXTS else {})
+
+    def _in_file(self, path: Path) -> dict[str, Type | Unfit]:
+        """Return the columns that a file has itself, by its own names."""
         kind, dialect = name_of_kind(path), self.dialect.of(bare(path.name), self.partitions.get(path, {}))
         types = columns_of_text(path, self.declared, dialect) if kind in TEXTS else {}
         if kind == NDJSON:

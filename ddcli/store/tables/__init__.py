@@ -4,6 +4,7 @@
 * arrow_footer: types in Arrow IPC files that polars doesn't read
 * avro: the rows of Avro
 * avro_header: the schema of Avro, and one by which polars reads more of it
+* column_names: columns that files have under several names
 * column_types: types of columns of text, by the look of their values
 * compression: gzip, bzip2, zstd
 * connect_values: values in the encodings of Kafka Connect and Debezium

@@ -21,19 +21,21 @@ from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
 from ddcli.expressions.years import RANGE, leaves_years, year_of
 from ddcli.store.files.access import LIMITS
-from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT, refuse_patterns
+from ddcli.store.parquet.footers import EMPTY, NDJSON, PARQUET, TEXT, refuse_patterns
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
+from ddcli.store.tables.column_names import by_column, in_file, names_in_file
 from ddcli.store.tables.compression import DAMAGED, bare, packing_of
 from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions
 from ddcli.store.tables.wider_types import first_misfit, more_digits, widen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
+    from ddcli.store.tables.column_names import FormerNames
     from ddcli.store.tables.kinds import Footer, Kind
 
 READ_ERRORS = (
@@ -71,6 +73,8 @@ class Tables:
     enveloped: bool = False
     rounds: bool = False
     """True: decimals of text with more digits than their column has are rounded."""
+    former: FormerNames = field(default_factory=dict)
+    """The other names that files may have for columns."""
     remark: str = ""
     """The addition to the hint about a value that doesn't fit its type, if the types were inferred."""
     passed: dict[Path, pl.Series] = field(default_factory=dict)
@@ -78,6 +82,7 @@ class Tables:
     _kinds: dict[object, Kind] = field(default_factory=dict)
     _pages: PageReader = field(default_factory=PageReader)
     _held: dict[Path, pl.DataFrame] = field(default_factory=dict)
+    _names: dict[Path, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
@@ -91,6 +96,7 @@ class Tables:
             raise _unreadable(str(path), error) from None
         except READ_ERRORS as error:
             raise damaged(kind, path, error) from None
+        found = by_column(self._names_in(path), found)
         refuse_patterns(str(path), found, self.declared)
         beside = {name: self.partitioned[name].to_polars() for name in self._beside(path, found)}
         fields = {f"{name}{DOT}{inner.name}": inner.dtype for name, inner in _fields(found)} if self.nested else {}
@@ -115,17 +121,22 @@ class Tables:
             for name in (columns if self.declared is None else self.declared)
         }
         beside = self.partitions.get(path, {})
-        return {name: dtype for name, dtype in columns.items() if name in read and name not in beside}
+        own = {name: dtype for name, dtype in columns.items() if name in read and name not in beside}
+        return in_file(self._names_in(path), own)
 
     def kind(self, path: Path) -> Kind:
         """Return the kind of a file."""
+        return self._kind(path, self._names_in(path))
+
+    def _kind(self, path: Path, names: Mapping[str, str]) -> Kind:
+        """Return the kind of a file that has these names for columns."""
         partition = {} if self.dialect.has_header else self.partitions.get(path, {})
-        alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *partition)
+        alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *partition, *names.items())
         if (known := self._kinds.get(alike)) is None:
             dialect = self.dialect.of(bare(path.name), partition)
             known = self._kinds[alike] = kind_of(
                 path,
-                self.declared,
+                in_file(names, self.declared) if names and self.declared is not None else self.declared,
                 dialect,
                 nested=self.nested,
                 enveloped=self.enveloped,
@@ -133,10 +144,34 @@ class Tables:
             )
         return known
 
+    def _names_in(self, path: Path) -> dict[str, str]:
+        """Return the names that a file has for columns, where these are others."""
+        if not self.former:
+            return {}
+        if path not in self._names:
+            self._names[path] = names_in_file(path, self.former, self._found_in(path))
+        return self._names[path]
+
+    def _found_in(self, path: Path) -> Collection[str]:
+        """Return the columns that a file has itself; of JSON, those under any of the columns' names that have a value."""
+        kind = self._kind(path, {})
+        try:
+            if kind.name != NDJSON:
+                return kind.footer(path)
+            every = {name: TEXT for column, others in self.former.items() for name in (column, *others)}
+            texts = kind_of(path, every, self.dialect, enveloped=self.enveloped)
+            found = texts.scan([path]).select(pl.all().is_not_null().any()).collect(engine="streaming")
+            return [name for name in every if found[name].any()]
+        except OSError as error:
+            raise _unreadable(str(path), error) from None
+        except READ_ERRORS as error:
+            raise damaged(kind, path, error) from None
+
     def alike(self, path: Path, found: Footer) -> tuple[object, ...]:
         """Return the key that files have in common that can be read in one scan."""
         apart = (path,) if path in self.passed else ()
-        return (self.kind(path), *apart, *found.items(), *self.partitions.get(path, {}).items())
+        names = self._names_in(path).items()
+        return (self.kind(path), *apart, *names, *found.items(), *self.partitions.get(path, {}).items())
 
     def collect(
         self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
@@ -301,18 +336,24 @@ class Tables:
 
     def _scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None) -> pl.LazyFrame:
         kind = self.kind(paths[0])
-        names = list(dict.fromkeys(columns))
-        scan = self._slice(paths[0], names, rows) if rows else self._read(paths)
+        there = self._names_in(paths[0])
+        names = {name: there.get(name, name) for name in columns}
+        scan = self._slice(paths[0], [*names.values()], rows) if rows else self._read(paths)
         if self.nested:
-            scan = scan.with_columns(*_taken_apart(names, scan.collect_schema()))
-        beside = self._beside(paths[0], kind.footer(paths[0])) if self.partitions.get(paths[0]) else {}
-        own = [name for name in names if name not in beside]
-        flags = [failing.alias(FAILING + name) for name, failing in kind.failing(own).items()]
+            scan = scan.with_columns(*_taken_apart([*names], scan.collect_schema()))
+        beside = {}
+        if self.partitions.get(paths[0]):
+            beside = self._beside(paths[0], by_column(there, kind.footer(paths[0])))
+        own = [name for column, name in names.items() if column not in beside]
+        flags = [failing.alias(FAILING + name) for name, failing in by_column(there, kind.failing(own)).items()]
         values = [self._partition_value(paths[0], name, text) for name, text in beside.items() if name in names]
         return (
             kind.prepared(scan, own)
             .with_columns(*kind.typed(own), *values, *flags)
-            .select(*names, *(flag.meta.output_name() for flag in flags))
+            .select(
+                *(pl.col(name).alias(column) for column, name in names.items()),
+                *(flag.meta.output_name() for flag in flags),
+            )
         )
 
     def _slice(self, path: Path, names: Sequence[str], rows: tuple[int, int]) -> pl.LazyFrame:
@@ -334,8 +375,8 @@ class Tables:
 
     def _text(self, paths: Sequence[Path], name: str) -> pl.LazyFrame:
         """Return a column of text as it is written."""
-        scan = self._read(paths)
-        return scan.with_columns(*_taken_apart([name], scan.collect_schema())).select(name)
+        scan, there = self._read(paths), self._names_in(paths[0]).get(name, name)
+        return scan.with_columns(*_taken_apart([there], scan.collect_schema())).select(pl.col(there).alias(name))
 
     def from_path(self, path: Path, names: Iterable[str]) -> pl.DataFrame | None:
         """Return one row with the values of columns in a file's path, None where the path lacks one."""
@@ -397,7 +438,7 @@ class Tables:
 
             read_by = self.kind(paths[0])
             assert isinstance(read_by, TextKind)
-            if read_by.has_more_digits(name, value):
+            if read_by.has_more_digits(self._names_in(paths[0]).get(name, name), value):
                 problem = f"{value!r} in column '{name}' has more digits than {kind}"
                 hint = "declare the column with more digits under the input's `columns`"
                 hint += ", or let decimals be rounded: `rounding: half_up`" if kind.kind == "decimal" else ""
