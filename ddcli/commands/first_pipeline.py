@@ -142,7 +142,10 @@ def _input(given: FoundInput) -> Iterator[str]:
     if given.columns and _declares(given):
         yield "    columns:"
         for column, kind in given.columns.items():
-            yield _commented(f"      {_word(column)}: {_word(kind)}", _doubt(given, f"columns.{column}"))
+            form = _word(kind)
+            if column in given.former:
+                form = f"{{type: {form}, from: {_value(given.former[column])}}}"
+            yield _commented(f"      {_word(column)}: {form}", _doubt(given, f"columns.{column}"))
         for column, why in given.partial.items():
             yield f"      # ? {visible(_word(column))} is left out: {why}"
 

@@ -61,6 +61,8 @@ class FoundInput:
     """The columns that are left out, as some files lack them, and how many."""
     checks: dict[str, str] = field(default_factory=dict)
     """The column of each kind of check that all rows meet so far."""
+    former: dict[str, list[str]] = field(default_factory=dict)
+    """The other names of columns in some of the files."""
     table: str = ""
     """The kind of table, if another program keeps it."""
     why_not: str | None = None
@@ -137,6 +139,8 @@ def _look_at(given: FoundInput) -> None:
     found.delimiter = dialect.separator
     tables = [first_rows(path, dialect) for path in some]
     if kind in (CSV, NDJSON, EXCEL):
+        if kind != NDJSON and dialect.has_header:
+            tables = _with_one_name(given, tables)
         names = list(dict.fromkeys(name for table in tables for name in table if is_named(name)))
         if kind != NDJSON:
             names = _in_all(given, tables, names)
@@ -146,7 +150,7 @@ def _look_at(given: FoundInput) -> None:
         found.look_at(texts, is_csv=kind == CSV)
         given.columns, given.doubts = (
             dict(found.types),
-            given.doubts | {f"columns.{k}": v for k, v in found.doubts.items()},
+            {f"columns.{k}": v for k, v in found.doubts.items()} | given.doubts,
         )
         if kind == CSV:
             options = {key: value for key, value in found.options.items() if (key, value) != ("decimal", ".")}
@@ -156,6 +160,61 @@ def _look_at(given: FoundInput) -> None:
         given.columns = _own_columns(given.files[0])
     with to_be_read():
         _meaning(given, tables, declared=kind in (CSV, NDJSON, EXCEL))
+
+
+def _with_one_name(given: FoundInput, tables: Sequence[TextColumns]) -> list[TextColumns]:
+    """Return tables in which a column that was renamed has the newest of its names; note the others.
+
+    It was renamed if one name follows the other, with values of the same type, and they have the same letters, or are the only two.
+    """
+    having = {
+        name: [at for at, table in enumerate(tables) if name in table]
+        for name in dict.fromkeys(name for table in tables for name in table if is_named(name))
+    }
+    partial = {name: at for name, at in having.items() if len(at) < len(tables)}
+    kinds = {name: _kind_of_values([tables[at][name] for at in found]) for name, found in partial.items()}
+    newest: dict[str, str] = {}
+    for name, found in partial.items():
+        alike = [one for one, at in partial.items() if _follows(at, found) and kinds[one] == kinds[name]]
+        same = [one for one in alike if _letters(one) == _letters(name)]
+        alone = alike if len(partial) == 2 and alike else []
+        if len(same or alone) == 1:
+            newest[(same or alone)[0]] = name
+    covered = {name: list(at) for name, at in partial.items()}
+    for former, name in newest.items():
+        covered[name] += covered[former]
+    for former, name in [*newest.items()][::-1]:
+        newest[former] = newest.get(name, name)
+    whole = {name for name in newest.values() if len(covered[name]) == len(tables)}
+    for former, name in newest.items():
+        if name in whole:
+            given.former.setdefault(name, []).append(former)
+            given.doubts[f"columns.{name}"] = "it is the same column under several names"
+    return [
+        {newest[name] if newest.get(name) in whole else name: values for name, values in table.items()}
+        for table in tables
+    ]
+
+
+def _follows(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Return whether files have one name up to some file, and the other one from the next file on."""
+    return before[-1] + 1 == after[0]
+
+
+def _letters(name: str) -> str:
+    """Return the letters and digits of a name.
+
+    >>> _letters("Province/State") == _letters("province_state")
+    True
+    """
+    return re.sub(r"[\W_]", "", name).casefold()
+
+
+def _kind_of_values(values: Sequence[list[str | None]]) -> str:
+    """Return the type of a column of text, by its values in several files."""
+    found = FoundColumns()
+    found.look_at({"column": [value for each in values for value in each]}, is_csv=True)
+    return found.types["column"].removesuffix("?")
 
 
 def _in_all(given: FoundInput, tables: Sequence[TextColumns], names: Sequence[str]) -> list[str]:

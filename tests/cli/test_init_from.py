@@ -428,3 +428,28 @@ def test_checks_that_all_rows_meet_so_far_are_proposed(tmp_path, shop, kind):
         done = shop("run", path)
         assert done.code == 7
         assert "unique" in done.err
+
+
+def test_a_renamed_column_gets_its_names_with_a_question_mark(tmp_path):
+    """Names of the same letters are one column, and so are the only two, if their values are alike and one follows the other."""
+    data = tmp_path / "data"
+    for folder, headers in {
+        "days": ["Province/State,Last Update,n", "Province_State,Last_Update,n", "Province_State,Last_Update,n,lat"],
+        "one": ["id,town", "id,city"],
+        "kinds": ["id,town", "id,born"],
+        "back": ["id,town", "id,city", "id,town"],
+    }.items():
+        (data / folder).mkdir(parents=True)
+        for at, header in enumerate(headers):
+            row = ",".join({"born": "2024-03-01", "lat": "1.5"}.get(name, f"{at}x") for name in header.split(","))
+            (data / folder / f"part-{at}.csv").write_text(f"{header}\n{row}\n")
+    begun(tmp_path, data)
+    text = (tmp_path / "data.yaml").read_text()
+    given = yaml.safe_load(text)["inputs"]
+    assert given["days"]["columns"]["Province_State"] == {"type": "string", "from": ["Province/State"]}
+    assert given["days"]["columns"]["Last_Update"] == {"type": "string", "from": ["Last Update"]}
+    assert given["one"]["columns"]["city"] == {"type": "string", "from": ["town"]}
+    assert [*given["kinds"]["columns"]] == ["id"], text
+    assert [*given["back"]["columns"]] == ["id"], text
+    assert text.count("# ? it is the same column under several names") == 3
+    assert held(tmp_path, "days") == {(f"{at}x",) * 3: 1 for at in range(3)}
