@@ -11,7 +11,7 @@ from tests.bench import files, states, tpcds, tpch, triangles
 from tests.bench.batches import in_batches
 from tests.bench.commits import commits
 from tests.bench.differences import differences
-from tests.bench.explanations import bisect, why
+from tests.bench.explanations import bisect, effect, why
 from tests.bench.files import size
 from tests.bench.lookups import lookups
 from tests.bench.loop_cases import LOOPS
@@ -102,6 +102,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "diff": differences,
     "why": why,
     "bisect": bisect,
+    "effect": effect,
     "query": lookups,
     "lookups": in_batches,
     "commits": commits,

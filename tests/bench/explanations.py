@@ -1,4 +1,4 @@
-"""The cases of `dd why` and `dd bisect`: the rows of one group among many, and the rows of one hour in a year that made a sum wrong."""
+"""The cases of commands that look into a state: the rows of one group among many, those of one hour in a year that made a sum wrong, the effect of an edit, and a slice that is verified."""
 
 from __future__ import annotations
 
@@ -43,15 +43,43 @@ outputs: {sales: out/}
 """
 
 
-def why(session: Session) -> list[Figure]:
-    """Explain a group of 2 300 of 1.7 M orders (of ten million rows), by the customers of one city."""
-    rows, folder = session.rows * 17 // 100, session.place("why")
+def _placed(folder: Path, rows: int) -> tuple[Path, np.ndarray]:
+    """Run the pipeline of orders by the city of their customers; return its file and the customers of the orders."""
     rng = np.random.default_rng(1)
     customers = np.arange(CITIES * EACH)
     _write(folder, "customers", {"customer": customers, "city": [f"city {at % CITIES}" for at in customers]})
     customer = rng.integers(0, len(customers), rows)
     _write(folder, "orders", {"order": np.arange(rows), "customer": customer, "amount": rng.integers(1, 1_000, rows)})
-    pipeline = _run(folder, PLACED)
+    return _run(folder, PLACED), customer
+
+
+def effect(session: Session) -> list[Figure]:
+    """Show the effect of an edit above the last reduction of 1.7 M orders (of ten million rows), and verify a slice of its groups."""
+    rows, folder = session.rows * 17 // 100, session.place("effect")
+    pipeline, customer = _placed(folder, rows)
+    edited = folder / "edited" / "pipeline.yaml"
+    edited.parent.mkdir()
+    edited.write_text(PLACED.replace("total: sum(amount)}\n", "total: sum(amount)}\n      - filter: n > 0\n"), "utf-8")
+    state = folder / ".dd" / "placed"
+    measured = side_by_side({"dd": Program(dd("diff", "--against", state, edited, "-o", "json"))}, session.runs)
+    found = json.loads(measured["dd"][0].stdout)["outputs"]["by_city"]
+    cities = len(set((customer % CITIES).tolist()))
+    if found["rows"] != {"same": cities, "removed": 0, "changed": 0, "added": 0}:
+        raise AssertionError(f"dd diff --against found {found['rows']}")
+    title = f"dd diff --against, an edit above the groups of {size(rows)} orders"
+    figures = [figure(title, measured, Asked(seconds=0.5), {}, full=session.full)]
+    measured = side_by_side({"dd": Program(dd("verify", pipeline, "--slice", "1/750", "-o", "json"))}, session.runs)
+    answer = json.loads(measured["dd"][0].stdout)
+    if not answer["same"] or answer["outputs"]["by_city"]["column"] != "city":
+        raise AssertionError(f"dd verify found {answer}")
+    title = f"dd verify, a 750th of the groups of {size(rows)} orders, through a join"
+    return [*figures, figure(title, measured, Asked(), {}, full=session.full)]
+
+
+def why(session: Session) -> list[Figure]:
+    """Explain a group of 2 300 of 1.7 M orders (of ten million rows), by the customers of one city."""
+    rows, folder = session.rows * 17 // 100, session.place("why")
+    pipeline, customer = _placed(folder, rows)
     measured = side_by_side({"dd": Program(dd("why", pipeline, "by_city", "city=city 7", "-o", "json"))}, session.runs)
     answer = json.loads(measured["dd"][0].stdout)
     expected = int((customer % CITIES == 7).sum()) + EACH
