@@ -3,7 +3,9 @@
 import pytest
 
 from ddcli.api import Dataflow
+from ddcli.api.collection import Collection
 from ddcli.errors import SpecError, UsageError
+from ddcli.plan.operators.table import OPERATORS
 
 
 def test_operators_in_a_program():
@@ -110,3 +112,8 @@ def test_the_last_time_that_there_is_is_a_time_as_any(query):
         return [(row, time - first, diff) for row, time, diff in found + output.updates()]
 
     assert updates_from(2**63 - len(steps)) == updates_from(1)
+
+
+def test_every_operator_of_the_table_is_a_method():
+    names = {"arrange": "arrange_by_key"}
+    assert [name for name in OPERATORS if not hasattr(Collection, names.get(name, name))] == []
