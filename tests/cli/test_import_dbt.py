@@ -8,6 +8,7 @@ from collections import Counter
 import duckdb
 import polars as pl
 import pytest
+import yaml
 
 from tests.draws import EFFORT, chance, many
 from tests.harness import ROOT, Folder, contents
@@ -415,3 +416,81 @@ def test_a_seed_that_dbt_reads_otherwise_is_noted(project):
     path.write_text(text + ",\nx,y\n")
     err = project("import", "dbt", "dbt", "p.yaml", "--force").err
     assert "inputs.regions: a line without any value is a row of nulls in dbt, and none here" in err
+
+
+def snapshot(project, **config):
+    """Add a snapshot to the manifest that no model reads, and import the project."""
+    path = project.folder / "dbt/target/manifest.json"
+    tree = json.loads(path.read_text())
+    node = json.loads(json.dumps(tree["nodes"]["snapshot.shop.customer_history"]))
+    node |= {
+        "unique_id": "snapshot.shop.places",
+        "name": "places",
+        "alias": "places",
+        "relation_name": None,
+        "meta": {},
+    }
+    node["compiled_code"] = node["compiled_code"].replace("select *", "select id, region, updated_at")
+    node["config"] |= {"meta": {}, **config}
+    tree["nodes"]["snapshot.shop.places"] = node
+    path.write_text(json.dumps(tree))
+    return project("import", "dbt", "dbt", "--force")
+
+
+@pytest.mark.parametrize(
+    ("config", "track"),
+    [
+        ({}, [(1, "n"), (1, "n"), (1, "s"), (2, "s")]),
+        ({"strategy": "check", "check_cols": "all"}, [(1, "n"), (1, "n"), (1, "s"), (2, "s")]),
+        ({"strategy": "check", "check_cols": ["region"]}, [(1, "n"), (1, "s"), (2, "s")]),
+    ],
+)
+def test_a_snapshot_that_no_model_reads_is_a_history(project, config, track):
+    """One row for each state of a record that dbt's strategy distinguishes, if a run follows each change."""
+    done = snapshot(project, **config)
+    assert "the snapshot `places` is a history from the first run on" in done.out + done.err
+    text = (project.folder / "dbt/dd.yaml").read_text()
+    wanted = {"as": "history", "key": ["id"], "parquet": "out/places.parquet"}
+    columns = {"timestamp": ["updated_at"], "check": config.get("check_cols")}[config.get("strategy", "timestamp")]
+    assert yaml.safe_load(text)["outputs"]["places"] == wanted | ({"track": columns} if columns != "all" else {})
+    sql = "select id, region, updated_at from customers"
+    project.write(
+        "h.yaml",
+        yaml.safe_dump(
+            {
+                "name": "h",
+                "inputs": {
+                    "customers": {
+                        "path": "landed/",
+                        "columns": {"id": "int64", "region": "string", "updated_at": "datetime[us]"},
+                        "format": "upsert",
+                        "key": ["id"],
+                    }
+                },
+                "collections": {"places": {"sql": sql}},
+                "outputs": {"places": yaml.safe_load(text)["outputs"]["places"]},
+            }
+        ),
+    )
+    for day, rows in enumerate((["1,n"], ["1,n"], ["1,s", "2,s"]), start=1):
+        written = "".join(f"{row},2024-01-0{day} 00:00:00\n" for row in rows)
+        project.write(f"landed/{day}.csv", f"id,region,updated_at\n{written}")
+        assert project("run", "h.yaml").code == 0
+    rows = pl.read_parquet(project.folder / "out/places.parquet")
+    assert sorted(rows.select("id", "region").rows()) == track
+    assert rows.filter("is_current").select("id", "region").sort("id").rows() == [(1, "s"), (2, "s")]
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"strategy": "mine"}, "the strategy `mine` is not one of dbt's own"),
+        ({"unique_key": "id || region"}, "its `unique_key` must be names of columns"),
+        ({"updated_at": "cast(updated_at as date)"}, "its columns of the strategy must be names of columns"),
+        ({"unique_key": "nr"}, "there is no column 'nr'"),
+    ],
+)
+def test_a_snapshot_that_is_no_history_is_left_out_with_the_reason(project, config, problem):
+    done = snapshot(project, **config)
+    assert problem in done.out + done.err
+    assert "places" not in yaml.safe_load((project.folder / "dbt/dd.yaml").read_text())["outputs"]

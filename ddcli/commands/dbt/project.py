@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from ddcli.commands.dbt.inputs import input_of
+from ddcli.commands.dbt.inputs import OWN, input_of
 from ddcli.commands.dbt.manifest import INCREMENTAL, read_manifest
 from ddcli.commands.dbt.translation import translate
 from ddcli.commands.projects.pipeline import ImportedQuery
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.commands.projects.takeover import ImportedProject, ProjectNode
 
+NAME = re.compile(r"[A-Za-z_]\w*")
 TABLES = ("table", "incremental", "external", "materialized_view")
 """The materializations that become outputs; a view becomes one if nothing reads it."""
 PLAIN = {
@@ -45,6 +47,13 @@ class _DbtTakeover(ProjectImporter):
             self.found.notes.append(f"{node.file}: the snapshot `{node.name}` is an input: dbt still takes it")
         return input_of(node, self.folder, self.target.absolute().parent)
 
+    def is_history(self, node: ProjectNode) -> bool:
+        """Return whether a snapshot becomes a history: no model reads it, and no `meta` names the table that dbt keeps."""
+        read = any(node.id in each.reads for each in self.project.nodes.values())
+        return (
+            node.kind == "snapshot" and node.code is not None and not read and not isinstance(node.meta.get(OWN), dict)
+        )
+
     def take(self, node: ProjectNode, relations: dict[tuple[str, ...], str]) -> None:
         """Take a model or a test over as a query, or leave it out with the reason."""
         try:
@@ -52,11 +61,19 @@ class _DbtTakeover(ProjectImporter):
             if node.kind == "test" and self.check(node):
                 return
             assert node.code is not None
-            query = translate(node.code, node.compiled, relations)
+            history = _history(node) if node.kind == "snapshot" else None
+            query = translate(node.code, node.compiled or node.file, relations)
         except SpecError as error:
             self.leave(
                 node.id,
                 SpecError(f"{self.about(node)}: {error.problem}", span=error.span, place=error.place, hint=error.hint),
+            )
+            return
+        if history is not None:
+            self.queries[node.id] = ImportedQuery(node.id, self.names[node.id], query, written=True, history=history)
+            self.found.notes.append(
+                f"{node.file}: the snapshot `{node.name}` is a history from the first run on, by the times of runs, and a record that is gone has an end; "
+                f"to keep dbt's table, set its path in the snapshot's `meta: {{{OWN}: {{path: ...}}}}`"
             )
             return
         if node.kind == "test":
@@ -85,7 +102,7 @@ class _DbtTakeover(ProjectImporter):
             raise SpecError(
                 f"it is written in {node.language}", place=node.file, hint="write it in SQL, or as `function` by hand"
             )
-        known = (*TABLES, "view", "test")
+        known = (*TABLES, "view", "test", "snapshot")
         if node.materialized not in known:
             raise SpecError(f"the materialization `{node.materialized}` is not one of dbt's own", place=node.file)
         if node.code is None:
@@ -117,6 +134,29 @@ class _DbtTakeover(ProjectImporter):
         name = {"name": self.names[node.id]} | ({"otherwise": "warn"} if _otherwise(node) == "warn" else {})
         self.checks[node.id] = what | {"of": self.names[of]} | name
         return True
+
+
+def _history(node: ProjectNode) -> dict[str, list[str]]:
+    """Return the key of a snapshot's history, and the columns whose changes begin a new row. Raises SpecError for a strategy of others."""
+    config = node.config
+    keys = config.get("unique_key")
+    found: dict[str, Any] = {"key": [keys] if isinstance(keys, str) else keys}
+    if config.get("strategy") == "timestamp":
+        found["track"] = [config.get("updated_at")]
+    elif config.get("strategy") != "check":
+        raise SpecError(f"the strategy `{config.get('strategy')}` is not one of dbt's own", place=node.file)
+    elif config.get("check_cols") != "all":
+        columns = config.get("check_cols")
+        found["track"] = [columns] if isinstance(columns, str) else columns
+    for what, columns in found.items():
+        if (
+            not isinstance(columns, list)
+            or not columns
+            or not all(isinstance(each, str) and NAME.fullmatch(each) for each in columns)
+        ):
+            problem = f"its {'`unique_key`' if what == 'key' else 'columns of the strategy'} must be names of columns"
+            raise SpecError(problem, place=node.file, hint="compute them in the snapshot's query")
+    return found
 
 
 def _otherwise(node: ProjectNode) -> str:

@@ -31,6 +31,8 @@ class ImportedQuery:
     otherwise: str = ""
     parts: tuple[str, ...] = ()
     """The collections whose sum it is, instead of a query."""
+    history: dict[str, list[str]] | None = None
+    """The `key` of a snapshot that becomes a history, and the columns that it may `track`."""
 
 
 @dataclass(eq=False)
@@ -97,7 +99,10 @@ def written(
     text.add("outputs:")
     for query in queries:
         if query.written:
-            text.add(f"  {yaml(query.name)}: {yaml(f'out/{query.name}/')}", query)
+            place: Any = f"out/{query.name}/"
+            if query.history is not None:
+                place = {"as": "history", **query.history, "parquet": f"out/{query.name}.parquet"}
+            text.add(f"  {yaml(query.name)}: {yaml(place)}", query)
     tests = [query for query in queries if query.otherwise]
     if tests or checks:
         text.add("checks:")

@@ -66,7 +66,7 @@ class ProjectImporter(ABC):
             node = nodes[one]
             if node.kind == "source" and node.relation in own and node.relation:
                 continue
-            if node.kind in ("seed", "source", "snapshot"):
+            if node.kind in ("seed", "source", "snapshot") and not self.is_history(node):
                 self.inputs[self.names[one]] = self.input_of(node)
             else:
                 self.take(node, relations)
@@ -79,7 +79,7 @@ class ProjectImporter(ABC):
         ]
         self.found.text = "\n".join(text.lines) + "\n"
         kept = [nodes[query.id] for query in self.queries.values()]
-        self.found.models = sum(node.kind == "model" for node in kept)
+        self.found.models = sum(node.kind in ("model", "snapshot") for node in kept)
         self.found.tests = len(self.checks) + sum(bool(query.otherwise) for query in self.queries.values())
         self.found.inputs = len(self.inputs)
         return self.found
@@ -87,6 +87,10 @@ class ProjectImporter(ABC):
     @abstractmethod
     def input_of(self, node: ProjectNode) -> tuple[dict[str, Any], str]:
         """Return the input of a node for the pipeline file, and a remark."""
+
+    def is_history(self, _node: ProjectNode) -> bool:
+        """Return whether a node is the history of a query, which becomes an output."""
+        return False
 
     @abstractmethod
     def take(self, node: ProjectNode, relations: dict[tuple[str, ...], str]) -> None:
