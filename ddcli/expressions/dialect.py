@@ -18,6 +18,17 @@ WITHIN = {("mode", 0), ("percentile_cont", 1), ("percentile_disc", 1), ("quantil
 """The aggregates that have their value behind `within group`, each with its number of arguments before."""
 
 
+LAMBDAS = {
+    **dict.fromkeys(
+        ["list_transform", "list_apply", "array_transform", "array_apply", "apply", "transform"], "list_transform"
+    ),
+    **dict.fromkeys(["list_filter", "array_filter", "filter"], "list_filter"),
+}
+"""The functions that take a lambda, by their names."""
+COMPREHENSION = "comprehension"
+"""The key in the metadata of a call that was written as a list comprehension."""
+
+
 class _Parser(Parser):
     """sqlglot's parser without its functions."""
 
@@ -111,6 +122,51 @@ class _Parser(Parser):
         found = super()._parse_column_ops(this)
         return found if found is None else _methods(found)
 
+    def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
+        """Read `lambda x: x + 1`, and `x -> x + 1` as an argument of a function that takes a lambda; elsewhere `->` is a part of JSON."""
+        first = self._curr
+        behind = [each.token_type for each in self._tokens[self._index + 1 : self._index + 3]]
+        if first and first.text.lower() == "lambda" and behind[1:] == [TokenType.COLON]:
+            self._advance()
+            name = self._parse_id_var()
+            self._advance()
+        elif first and first.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and self._takes_lambda(behind):
+            name = self._parse_id_var()
+            self._advance()
+        else:
+            return super()._parse_lambda(alias)
+        return _lambda(name, self._parse_disjunction()).update_positions(first)
+
+    def _takes_lambda(self, behind: list[TokenType]) -> bool:
+        """Return whether an arrow follows, and the call around takes a lambda."""
+        if behind[:1] != [TokenType.ARROW]:
+            return False
+        depth, at = 0, self._index
+        while at and depth <= 0:
+            at -= 1
+            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self._tokens[at].token_type, 0)
+        return depth > 0 and at > 0 and self._tokens[at - 1].text.lower() in LAMBDAS
+
+    def _parse_bracket_key_value(self, is_map: bool = False) -> exp.Expr | None:
+        """Read an element of a list, all of it before the `for` of a comprehension."""
+        found = super()._parse_bracket_key_value(is_map)
+        return self._comprehension(found) if self._match(TokenType.FOR) else found
+
+    def _comprehension(self, this: exp.Expr | None) -> exp.Expr | None:
+        """Read `x + 1 for x in list if x > 0` as `list_transform(list_filter(...), ...)`."""
+        start, found = self._prev, self._parse_comprehension(this)
+        if not isinstance(found, exp.Comprehension) or found.args.get("position"):
+            return found
+        values: exp.Expr = found.args["iterator"].pop()
+        name: exp.Expr = found.expression
+        name = name.this if isinstance(name, exp.Column) else name
+        for function, body in (("list_filter", found.args.get("condition")), ("list_transform", found.this)):
+            if body is not None:
+                made = _lambda(name.copy(), body.pop()).update_positions(start)
+                values = exp.Anonymous(this=function, expressions=[values, made]).update_positions(start)
+        values.meta[COMPREHENSION] = True
+        return values
+
     def _opens(self) -> bool:
         return bool(self._match(TokenType.L_BRACKET, advance=False))
 
@@ -172,6 +228,7 @@ class _Parser(Parser):
         TokenType.DARROW: lambda _, this, path: exp.JSONExtractScalar(this=this, expression=path),
     }
     RANGE_PARSERS: ClassVar = {**Parser.RANGE_PARSERS, TokenType.TILDE: binary_range_parser(exp.RegexpLike)}
+    RANGE_PARSERS.pop(TokenType.FOR)
     # `->` behind an argument is a part of JSON there, too.
     LAMBDAS: ClassVar = {TokenType.FARROW: Parser.LAMBDAS[TokenType.FARROW]}
     # Types are read as text: `range < 5` compares a column.
@@ -188,6 +245,20 @@ class _Parser(Parser):
     }
     NO_PAREN_FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+
+def _lambda(name: exp.Expr | None, body: exp.Expr | None) -> exp.Lambda:
+    """Return a lambda, in whose body the columns of its parameter's name are parameters."""
+    found = exp.Lambda(this=body, expressions=[name])
+    word = name.name.lower() if name is not None else ""
+    for column in list(found.this.find_all(exp.Column)) if body is not None else []:
+        first, *fields = [each for part in reversed(PARTS) if (each := column.args.get(part)) is not None]
+        if isinstance(first, exp.Identifier) and first.name.lower() == word:
+            made: exp.Expr = exp.Parameter(this=first.pop())
+            for field in fields:
+                made = exp.Dot(this=made, expression=field.pop())
+            column.replace(made)
+    return found
 
 
 def _methods(node: exp.Expr) -> exp.Expr:

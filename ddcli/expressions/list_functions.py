@@ -31,6 +31,19 @@ def _joined(name: str, args: Sequence[Expression]) -> Resolved:
     return [texts, separator], nullable_if_any(STRING, [texts]), name
 
 
+def _of_lambda(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a function of a list with a lambda, whose further arguments are columns."""
+    values, function, *_ = args
+    made = function.type
+    if name == "list_filter":
+        if made.kind not in ("bool", "null"):
+            raise Mismatch(f"{name} expects a condition, got {made.required()}", hint="compare it with something")
+        return list(args), values.type, name
+    if not made.is_known or made.kind == "months":
+        raise Mismatch(f"{name} can't tell the type of the elements", hint="cast them")
+    return list(args), Type("list", values.type.nullable, inner=made.or_null()), name
+
+
 AGGREGATED = {
     "sum": "list_sum",
     "avg": "list_avg",
@@ -80,6 +93,8 @@ LISTS = table(
     list_except [two_lists]: list_except(x, y) -- The elements of the first list that the second lacks, each once, without nulls. -- list_except([3, 1, 2, 3], [2]) => [3, 1]
     list_has_any [two_lists]: list_has_any(x, y) -- True if the lists have an element in common; null elements are ignored. -- list_has_any([1, 2], [2]) => true
     list_has_all [two_lists]: list_has_all(x, y) -- True if the first list has each element of the second; null elements are ignored. -- list_has_all([1, 2], [2]) => true
+    list_transform [of_lambda]: list_transform(x, lambda e: e + 1), [e + 1 for e in x] -- The values of an expression for each element; it may read columns, too. `x -> x + 1` is the same lambda. -- list_transform([1, 2], lambda e: e + 1) => [2, 3]
+    list_filter [of_lambda]: list_filter(x, lambda e: e > 1), [e for e in x if e > 1] -- The elements for which a condition is true. -- list_filter([1, 2], lambda e: e > 1) => [2]
     array_to_string [joined]: {JOINED} -- The texts of a list, joined; nulls are ignored. -- array_to_string(['a', null, 'b'], ',') => 'a,b'
     """,
     array=rules.array,
@@ -89,6 +104,7 @@ LISTS = table(
     of_numbers=rules.of_numbers,
     aggregated=_aggregated,
     joined=_joined,
+    of_lambda=_of_lambda,
 )
 
 STRUCTS = table(

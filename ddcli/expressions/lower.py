@@ -17,7 +17,7 @@ import polars as pl
 
 from ddcli.expressions.checks import Checks
 from ddcli.expressions.nanoseconds import Fine, counted
-from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
+from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Lambda, Literal, deep_calls, depths
 from ddcli.expressions.zones import UTC
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Lowering(Checks):
             return pl.col(expression.name)
         if isinstance(expression, Literal):
             return literal(expression.value, expression.type)
+        if isinstance(expression, Lambda):
+            return pl.lit(None)  # the function that takes it lowers its body
         if not expression.columns():
             return self._constant(expression)
         return self._computed(expression)
@@ -187,9 +189,23 @@ class Lowering(Checks):
         return result
 
 
+class ElementLowering(Lowering):
+    """The lowering of a lambda's body: of expressions over the elements of one list."""
+
+    def __init__(self, values: Mapping[str, pl.Expr]) -> None:
+        super().__init__()
+        self._values = values
+
+    def bound(self, value: pl.Expr, level: int = 1) -> pl.Expr:
+        return value
+
+    def _value(self, expression: Expression) -> pl.Expr:
+        return self._values[expression.name] if isinstance(expression, Column) else super()._value(expression)
+
+
 def _is_null(expression: Expression) -> bool:
     """Return whether an expression is a constant null."""
-    if isinstance(expression, Literal) or expression.columns():
+    if isinstance(expression, Literal | Lambda) or expression.columns():
         return isinstance(expression, Literal) and expression.value is None
     known = _constant_value(expression, expression.text())
     return known is not None and known[0] is None

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.expressions.lower import ElementLowering
 from ddcli.expressions.lower_number import HIGH, LOW, checked, quotient, scaled, too_long, wide
 from ddcli.expressions.lower_text import part
+from ddcli.expressions.tree import Lambda
 from ddcli.expressions.types import MAX_PRECISION
 
 if TYPE_CHECKING:
@@ -126,7 +128,38 @@ def _array_to_string(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0].list.join(args[1], ignore_nulls=True)
 
 
+def _of_lambda(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    """Lower a function with a lambda. `eval` sees only the list, so columns that the lambda reads are put before its elements, in structs, and then into each."""
+    function, (values, _, *read) = call.args[1], args
+    assert isinstance(function, Lambda)
+    element, *others = function.parameters
+    given, packed = {element.name: pl.element()}, values
+    if others:
+        none = [pl.lit(None, dtype=each.type.to_polars()).alias(each.name) for each in function.parameters]
+        first = pl.struct(none[0], *(value.alias(each.name) for value, each in zip(read, others, strict=True)))
+        rest = values.list.eval(pl.struct(pl.element().alias(element.name), *none[1:]))
+        given = {each.name: pl.element().struct.field(each.name) for each in function.parameters}
+        of_first = pl.int_range(1, pl.len()) * 0
+        filled = [given[each.name].gather(of_first) for each in others]
+        packed = pl.concat_list(first, rest).list.eval(pl.struct(given[element.name].slice(1), *filled))
+        packed = pl.when(values.is_not_null()).then(packed)
+    inner = ElementLowering(given)
+    one = given[element.name]
+    body = inner.value(function.body)
+    if element.name not in function.body.columns():
+        body = pl.when(one.is_null() | one.is_not_null()).then(body)
+    for check in inner.checks:
+        failing = packed.list.eval(
+            check.failing.fill_null(value=False) & (one.is_null() | one.is_not_null())
+        ).list.any()
+        low.fail(call, failing.fill_null(value=False), check.problem, check.hint)
+    found = packed.list.eval(one.filter(body) if call.function == "list_filter" else body)
+    return found.cast(call.type.to_polars())
+
+
 LOWER: dict[str, Lower] = {
+    "list_transform": _of_lambda,
+    "list_filter": _of_lambda,
     "array": _array,
     "element": _element,
     "list_slice": _list_slice,

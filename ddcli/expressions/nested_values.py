@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.expressions.coerce import INT64, STRING
+from ddcli.expressions.dialect import COMPREHENSION
 from ddcli.expressions.tree import Literal
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
     """Return the typed tree of a list or a struct, or of a part of one; None for other syntax."""
     if isinstance(node, exp.Array):
         (elements,) = reader.take(node, "expressions")
+        if len(elements) == 1 and COMPREHENSION in elements[0].meta:
+            return reader.read(elements[0])
         return reader.resolve(node, "array", [reader.read(each) for each in elements])
     if isinstance(node, exp.Struct):
         (fields,) = reader.take(node, "expressions")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddcli.expressions.tree import Call, Cast, Expression, Literal
+from ddcli.expressions.tree import Call, Cast, Expression, Lambda, Literal
 from ddcli.expressions.types import Type
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def revisions_of(value: Any) -> tuple[str, ...]:
 def _expressions(value: Any) -> Iterator[Any]:
     """Yield the expressions in a part of a node, with all below them, and the aggregates."""
     if isinstance(value, Expression):
-        yield from value.walk()
+        for each in value.walk():
+            yield each
+            yield from _expressions(each.body) if isinstance(each, Lambda) else ()
     elif isinstance(value, tuple | list):
         for each in value:
             yield from _expressions(each)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field, replace
 from decimal import Decimal
+from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -223,6 +224,8 @@ class Call(PlacedExpression):
 
     def text(self) -> str:
         texts = [arg.text() for arg in self.args]
+        if texts[1:] and isinstance(self.args[1], Lambda):
+            return f"{self.function}({texts[0]}, {self.args[1].applied(self.args[2:])})"
         if self.function in INFIX:
             return "(" + f" {self.function} ".join(texts) + ")"
         if self.function == "negate":
@@ -244,6 +247,38 @@ class Call(PlacedExpression):
         written = f"{self.function}({', '.join(texts)})"
         # Read again it would be a timestamp.
         return f"cast({written} as date)" if self.function == "date_trunc" and self.type.kind == "date" else written
+
+
+@dataclass(frozen=True)
+class Lambda(PlacedExpression):
+    """A function of one element of a list, an argument of a call; `parameters` are the element, and columns of the row that are the call's further arguments.
+
+    Its body reads nothing but these, so it is a constant: columns are found, and replaced, among the arguments.
+    """
+
+    parameters: tuple[Column, ...]
+    body: Expression
+    type: Type
+
+    def applied(self, args: tuple[Expression, ...]) -> str:
+        """Return it as SQL, with the arguments in the place of its further parameters."""
+        taken = {name.lower() for arg in args for name in arg.columns()}
+        name = next(each for at in count() if (each := f"e{at or ''}") not in taken)
+        element, *others = self.parameters
+        given = dict(zip((each.name for each in others), args, strict=True))
+        return f"lambda {name}: {self.body.substitute({element.name: Column(name, element.type), **given}).text()}"
+
+    def text(self) -> str:
+        return self.applied(self.parameters[1:])
+
+
+def closure(body: Expression, element: Column) -> tuple[Expression, ...]:
+    """Return the lambda of an element, and the columns that its body reads, its further arguments."""
+    found = {each.name: each for each in body.walk() if isinstance(each, Column) and each.name != element.name}
+    read = [found[name] for name in sorted(found)]
+    parameters = [replace(each, name=f"\0{at}", span=None) for at, each in enumerate([element, *read])]
+    names = dict(zip((element.name, *(each.name for each in read)), parameters, strict=True))
+    return Lambda(tuple(parameters), body.substitute(names), body.type), *read
 
 
 @dataclass(frozen=True)

@@ -347,9 +347,45 @@ class Calls:
             return self.rng.choice(["a", "b"]) + one[1:]
         return self.any()
 
+    def of_lambda(self, name: str, meant: str) -> str:
+        """Return the call of a function with a lambda, which may read columns; some are written as list comprehensions."""
+        rng, one = self.rng, self.column("list")
+        inner = COLUMNS[one][len("list[") :].partition("?")[0]
+        like = rng.choice([self.column(inner + "?"), self.column(inner + "?"), "null", "e"])
+        number, text = self.argument("integer"), self.column("string")
+        conditions = ["e = {}", "e > {}", "e is null or e <= {}", "e is distinct from {}", "{} is null", "e in ({}, e)"]
+        values = ["e", "{}", "coalesce({}, e)", "case when e > {} then e end", "cast(e as varchar)", "nullif(e, {})"]
+        values += {
+            "string": [
+                f"upper(e) || {text}",
+                "length(e)",
+                f"substring(e, {number})",
+                f"strpos({text}, e)",
+                "concat(e, {})",
+            ],
+            "int64": [
+                f"e % 7 + {number} % 5",
+                "-e",
+                f"repeat({text}, 2)",
+                "list_max([e, {}])",
+                f"e + [{number}, e][1]",
+            ],
+            "float64": ["e * 2", f"round(e, {rng.choice(CONSTANTS['digits'])})", "greatest(e, {})", "e > {}", "abs(e)"],
+        }[inner]
+        other = self.column(f"list[{inner}")
+        values.append(
+            f"list_sum(list_transform({other}, lambda f: length(cast(f as varchar)) + length(cast(e as varchar))))"
+        )
+        condition, value = (rng.choice(each).format(like) for each in (conditions, values))
+        if rng.random() < 0.2:
+            return f"[{value} for e in {one} if {condition}]"
+        return f"{name}({one}, lambda e: {value if meant == 'list_transform' else condition})"
+
     def call(self, name: str, meant: str) -> str:
         """Return a call."""
         function = FUNCTIONS[meant]
+        if meant in ("list_transform", "list_filter"):
+            return self.of_lambda(name, meant)
         if name in UNARY:
             return UNARY[name].format(self.any())
         if name in OTHER and self.rng.random() < 0.7:

@@ -62,7 +62,8 @@ def must_be_constant(name: str, index: int) -> bool:
     if name in ("concat_ws", "array_to_string"):
         return index == ("concat_ws", "array_to_string").index(name)
     if FUNCTIONS[name].rule:
-        return (name in ("round", "trunc", "struct_extract") or "json" in name) and index == 1
+        named = ("round", "trunc", "struct_extract", "list_transform", "list_filter")
+        return (name in named or "json" in name) and index == 1
     return parse_signature(FUNCTIONS[name].signature).parameters[index].constant
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from ddcli.expressions.coerce import integer_range
-from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Lambda, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,12 +82,26 @@ def call_function(call: Call, row: Mapping[str, Any]) -> Any:
     if name == "coalesce":
         values = (evaluate(arg, row) for arg in call.args)
         return next((value for value in values if value is not None), None)
+    if name in ("list_transform", "list_filter"):
+        return of_lambda(call, row)
     args = [evaluate(arg, row) for arg in call.args]
     if name in NULL_TAKING:
         return NULL_TAKING[name](call, args)
     if any(arg is None for arg in args):
         return None
     return attempt(name.startswith("try_"), lambda: STRICT[name](call, args))
+
+
+def of_lambda(call: Call, row: Mapping[str, Any]) -> list[Any] | None:
+    """Return the values of a lambda, or the elements for which it is true."""
+    values, function = evaluate(call.args[0], row), call.args[1]
+    assert isinstance(function, Lambda)
+    element, *others = (each.name for each in function.parameters)
+    if values is None:
+        return None
+    around = {name: evaluate(arg, row) for name, arg in zip(others, call.args[2:], strict=True)}
+    made = [evaluate(function.body, {element: each, **around}) for each in values]
+    return made if call.function == "list_transform" else [x for x, y in zip(values, made, strict=True) if y]
 
 
 def compare(a: Any, b: Any) -> int:

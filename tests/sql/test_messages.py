@@ -108,7 +108,13 @@ select x from generate_series(date '2020-01-01', date '2020-02-01', interval 0 d
 select x from generate_series(1, 2, interval 1 day) as g(x) → 1:15 → takes two dates or timestamps and a constant interval
 select a, b as A from t union by name select a from u → → a side of `by name` has two columns of one name
 select a from t union by name select s as a from t → → column `a` is int64 on one side and string on the other
-select [x + 1 for x in [a]] as l from t → 1:9 → list comprehensions are not supported
+select [x + 1 for x, i in [a]] as l from t → → a lambda is not allowed here
+select list_transform([a], lambda x: sum(x)) as l from t → 1:42 → `x` is the parameter of a lambda, which no aggregate, window or subquery reads
+select list_transform([a], lambda x: (select max(x) from u)) as l from t → → which no aggregate, window or subquery reads
+select list_filter([a], lambda x: x + 1) as l from t → 1:8 → list_filter expects a condition, got int64
+select list_filter([a], lambda x, i: x > i) as l from t → → expected `)` near `x`
+select list_filter(a, lambda x: x > 1) as l from t → 1:20 → list_filter expects a list, got int64
+select abs(lambda x: x) as l from t → 1:12 → a lambda is not allowed here
 select s.upper(1) as l from t → 1:8 → upper takes 1 argument, got 2
 select s.shout() as l from t → 1:8 → no function is named `shout`
 select corr(a, s) as x from t → 1:16 → corr expects numbers, got string
@@ -171,7 +177,7 @@ def test_a_hint_says_what_to_write():
         "select to_char(c, 'YYYY') from u": "write strftime(",
         "select to_date(s, 'YYYY') from t": "write cast(strptime(",
         "select approx_quantile(a, 0.5) from t": "results here are exact",
-        "select list_transform(l, 1) from t": "put the elements into rows",
+        "select list_reduce(l, 1) from t": "put the elements into rows",
         "select `a` from t": 'names go in double quotes: "name"',
         "select row_number() over (order by a) as r from t where r = 1": "write `qualify` in place of `where`",
         "select count(*) as n from t where n > 1": "write `having` in place of `where`",
