@@ -214,6 +214,8 @@ STATEMENTS = [
     "select a, b, sum((select count(*) from u where u.a = t.a)) as x from t group by rollup (a, b) having sum((select count(*) from u)) > 0",
     "select count(distinct (select count(*) from v where v.k = t.b)) as x, max((select c from u where u.a = t.a order by c limit 1)) filter (where b > 0) as y from t",
     "select s, bool_and(exists (select 1 from u where u.a = t.a)) as x, array_agg((select max(c) from u where u.a = t.a) order by a, b) as y from t group by s",
+    "select a, list_transform(array_agg(b order by b), lambda x: x + a) as l, list_filter([a, b], lambda x: x > 1) as m from t group by a, b",
+    "select s, [x * count(*) for x in array_agg(a order by a) if x > min(b)] as l from t group by s",
     "select s, covar_pop(a, b) as p, covar_samp(b, a) as q, regr_count(a, b) as n, regr_avgx(a, b) as x, regr_avgy(a, b) as y from t group by s",
     "select regr_sxx(a, b) as x, regr_syy(a, b) filter (where s is not null) as y, regr_sxy(a, 2 * b) as z from t",
     "select k, case when count(distinct x) > 1 then corr(x, x + 1) end as c, case when count(distinct x) > 1 then regr_slope(2 * x, x) end as l from v group by k",
