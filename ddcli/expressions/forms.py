@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.expressions.syntax_tree import Tree
+    from ddcli.expressions.tree import Column
 
 BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -43,6 +44,8 @@ class FormReader(ABC):
 
     def __init__(self, tree: Tree):
         self.tree, self.place, self.take = tree, tree.place, tree.take
+        self.parameters: dict[str, Column] = {}
+        """The parameters of the lambdas around, by name in lower case."""
 
     @abstractmethod
     def read(self, node: exp.Expr) -> Expression:

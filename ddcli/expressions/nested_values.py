@@ -1,20 +1,24 @@
-"""The syntax of lists and structs, of their elements and fields, and of parts of texts."""
+"""The syntax of lists and structs, of their elements and fields, of lambdas over lists, and of parts of texts."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from ddcli.expressions.coerce import INT64, STRING
 from ddcli.expressions.dialect import COMPREHENSION
-from ddcli.expressions.tree import Literal
+from ddcli.expressions.tree import Column, Literal, closure, depths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.expressions.forms import FormReader
     from ddcli.expressions.tree import Expression
+
+SHALLOW = 8
+"""The depth to which operators in a lambda may be nested: they are computed together."""
 
 
 def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
@@ -24,6 +28,12 @@ def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
         if len(elements) == 1 and COMPREHENSION in elements[0].meta:
             return reader.read(elements[0])
         return reader.resolve(node, "array", [reader.read(each) for each in elements])
+    if isinstance(node, exp.Parameter):
+        name, _ = reader.identifier(*reader.take(node, "this"))
+        if name.lower() not in reader.parameters:
+            problem = f"`{name}` is the parameter of a lambda, which no aggregate, window or subquery reads"
+            reader.fail(node, problem)
+        return replace(reader.parameters[name.lower()], span=reader.place(node))
     if isinstance(node, exp.Struct):
         (fields,) = reader.take(node, "expressions")
         return struct_of(reader, node, fields)
@@ -51,6 +61,26 @@ def struct_of(reader: FormReader, node: exp.Expr, fields: Sequence[exp.Expr]) ->
         word = reader.identifier(named)[0] if is_name else str(reader.literal(named).value)
         args += [Literal(word, STRING), reader.read(value)]
     return reader.resolve(node, "named_struct", args)
+
+
+def of_lambda(reader: FormReader, node: exp.Expr, name: str, args: Sequence[exp.Expr]) -> Expression:
+    """Return the call of a function that takes a list and a lambda. The columns that the lambda reads become arguments."""
+    if len(args) != 2 or not isinstance(args[1], exp.Lambda):
+        reader.fail(node, f"{name} takes a list and a lambda of one parameter", f"{name}(x, lambda e: e > 1)")
+    values, (written, names) = reader.read(args[0]), reader.take(args[1], "this", "expressions")
+    if values.type.inner is None or not values.type.inner.is_known:
+        reader.fail(args[0], f"{name} expects a list, got {values.type.required()}")
+    word, around = reader.identifier(names[0])[0], reader.parameters
+    element = Column(f"\0element{len(around)}", values.type.inner.or_null())
+    reader.parameters = around | {word.lower(): element}
+    try:
+        body = reader.read(written)
+    finally:
+        reader.parameters = around
+    if depths(body)[id(body)] > SHALLOW:
+        problem = f"operators of a lambda are nested more than {SHALLOW} deep"
+        reader.fail(written, problem, "compute a part with another lambda before")
+    return reader.resolve(node, name, [values, *closure(body, element)])
 
 
 def fields_of(reader: FormReader, node: exp.Expr, whole: Expression, names: Sequence[str]) -> Expression:

@@ -18,12 +18,12 @@ from ddcli.expressions.coerce import BOOL, INT64, NULL, Mismatch, check_lengths,
 from ddcli.expressions.dialect import LAMBDAS
 from ddcli.expressions.forms import BINARY, FormReader
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
-from ddcli.expressions.nested_values import fields_of, nested, struct_of
+from ddcli.expressions.nested_values import fields_of, nested, of_lambda, struct_of
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.sql import keyword_hint, read
 from ddcli.expressions.syntax_checks import too_deep
-from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, closure, deep_calls, depths
+from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, deep_calls, depths
 from ddcli.expressions.zones import current_zone
 
 if TYPE_CHECKING:
@@ -86,8 +86,6 @@ CHANGING = {
 }
 CHANGING |= {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 """The functions and words whose value changes from call to call in databases."""
-SHALLOW = 8
-"""The depth to which operators in a lambda may be nested: they are computed together."""
 SAME = "an expression must return the same value for the same row"
 DATES_OF_NOW = {"current_date", "today"}
 INSTANTS_OF_NOW = {"now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"}
@@ -181,8 +179,6 @@ class ExpressionReader(FormReader):
     def __init__(self, tree: Tree, scope: ColumnScope):
         super().__init__(tree)
         self.scope = scope
-        self.parameters: dict[str, Column] = {}
-        """The parameters of the lambdas around, by name in lower case."""
 
     def whole(self) -> Expression:
         """Return the typed tree of the whole text; no part of it is ignored."""
@@ -266,16 +262,7 @@ class ExpressionReader(FormReader):
         if isinstance(node, exp.AtTimeZone):
             value, zone = self.take(node, "this", "zone")
             return self.resolve(node, "timezone", [self.read(zone), self.read(value)])
-        return nested(self, node) or self.parameter(node) or self.unknown_form(node)
-
-    def parameter(self, node: exp.Expr) -> Expression | None:
-        """Return the parameter of a lambda; None for other syntax."""
-        if not isinstance(node, exp.Parameter):
-            return None
-        name, _ = self.identifier(*self.take(node, "this"))
-        if name.lower() not in self.parameters:
-            self.fail(node, f"`{name}` is the parameter of a lambda, which no aggregate, window or subquery reads")
-        return replace(self.parameters[name.lower()], span=self.place(node))
+        return nested(self, node) or self.unknown_form(node)
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         """Raise SpecError for syntax without a meaning here."""
@@ -333,7 +320,7 @@ class ExpressionReader(FormReader):
         if name == "struct_pack":
             return struct_of(self, node, args or ())
         if name in LAMBDAS:
-            return self.of_lambda(node, LAMBDAS[name], args or ())
+            return of_lambda(self, node, LAMBDAS[name], args or ())
         if name not in FUNCTIONS or not name[0].isalpha() or " " in name:
             self.unknown_function(node, name)
         for arg in args or ():
@@ -343,24 +330,6 @@ class ExpressionReader(FormReader):
         if name == "length" and len(values) == 1 and values[0].type.kind == "list":
             name = "cardinality"
         return self.resolve(node, name, values)
-
-    def of_lambda(self, node: exp.Anonymous, name: str, args: Sequence[exp.Expr]) -> Expression:
-        """Read the call of a function that takes a list and a lambda. The columns that the lambda reads become arguments."""
-        if len(args) != 2 or not isinstance(args[1], exp.Lambda):
-            self.fail(node, f"{name} takes a list and a lambda of one parameter", f"{name}(x, lambda e: e > 1)")
-        values, (written, names) = self.read(args[0]), self.take(args[1], "this", "expressions")
-        if values.type.inner is None or not values.type.inner.is_known:
-            self.fail(args[0], f"{name} expects a list, got {values.type.required()}")
-        word, around = self.identifier(names[0])[0], self.parameters
-        element = Column(f"\0element{len(around)}", values.type.inner.or_null())
-        self.parameters = around | {word.lower(): element}
-        try:
-            body = self.read(written)
-        finally:
-            self.parameters = around
-        if depths(body)[id(body)] > SHALLOW:
-            self.fail(written, f"operators of a lambda are nested more than {SHALLOW} deep", "use a second lambda")
-        return self.resolve(node, name, [values, *closure(body, element)])
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         """Raise SpecError for a function that the table lacks."""

@@ -114,6 +114,7 @@ select list_transform([a], lambda x: (select max(x) from u)) as l from t → →
 select list_filter([a], lambda x: x + 1) as l from t → 1:8 → list_filter expects a condition, got int64
 select list_filter([a], lambda x, i: x > i) as l from t → → expected `)` near `x`
 select list_filter(a, lambda x: x > 1) as l from t → 1:20 → list_filter expects a list, got int64
+select list_transform([a], lambda x: abs(abs(abs(abs(abs(abs(abs(abs(abs(x)))))))))) as l from t → → nested more than 8 deep
 select abs(lambda x: x) as l from t → 1:12 → a lambda is not allowed here
 select s.upper(1) as l from t → 1:8 → upper takes 1 argument, got 2
 select s.shout() as l from t → 1:8 → no function is named `shout`
