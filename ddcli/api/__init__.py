@@ -7,7 +7,7 @@
     df.step()
     skip.updates()      # [((2, 0), 0, 1)]
 
-Expressions are those of pipeline files. No update of a time is emitted until the frontier of every input has passed it.
+Expressions are written as in pipeline files. No update of a time is emitted until the frontier of every input has passed it.
 
 * arguments: method arguments as a pipeline file's operators
 * arrangement_import: arrangements of other dataflows

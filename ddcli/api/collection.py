@@ -418,7 +418,7 @@ class Arranged(Collection):
         how: How = "inner",
         name: str | None = None,
     ) -> Collection:
-        """Join, by default by the keys: those of both sides, or columns of the same names in `other`."""
+        """Join, by default by the keys of both sides, or the columns of the same names in `other`."""
         if on is None:
             theirs = other.key if isinstance(other, Arranged) else self.key
             if len(theirs) != len(self.key):

@@ -127,7 +127,7 @@ def followed_by(*functions: Callable[[Any], Iterable[tuple[Any, Any, int]]]) -> 
 
 
 def _join(one: Any, other: Any) -> Any:
-    """Return the lattice join of two times, either of which may be None."""
+    """Return the lattice join of two times; either may be None."""
     if one is None or other is None:
         return other if one is None else one
     return tuple(map(max, one, other)) if isinstance(one, tuple) else max(one, other)

@@ -153,7 +153,7 @@ class Loop:
     ) -> Variable:
         """Return a new variable that is `initial` in the first round.
 
-        It has the columns of that, or those of `columns`, whose types must hold all values that the variable ever has. `name` is
+        It has its columns, or `columns`, whose types must hold all values that the variable ever has. `name` is
         its name in messages.
         """
         _check_own(initial, self.dataflow, "a variable begins as")

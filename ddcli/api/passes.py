@@ -1,6 +1,6 @@
 """Passes of a step over the shards of a dataflow: side by side for many updates, in one pass over all of them for few.
 
-Both are the same graph, assembled over traces with the same contents: those of the shards, and for one pass traces that read all shards' and
+Both are the same graph, assembled over traces with the same contents: the shards' traces, and for one pass traces that read all shards' and
 keep new updates until a shard is stepped by itself again. So a few updates are neither dealt to shards nor exchanged between them.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class UnitedTrace(Trace):
     """The sum of the traces of some `shards`; the lanes `by` determine the shard of a row.
 
-    Its oldest batches are those of the shards, which it does not merge; behind them are its own. So no shard may be stepped
+    Its oldest batches belong to the shards, and it does not merge them; behind them are its own. So no shard may be stepped
     before the union has dealt its own batches to the shards, and the union not before it has gathered theirs.
     """
 

@@ -1,4 +1,4 @@
-"""Sessions: the inputs by which a program's updates enter a dataflow, each with a frontier that only moves forward."""
+"""Sessions: the inputs through which a program's updates enter a dataflow, each with a frontier that only moves forward."""
 
 from __future__ import annotations
 

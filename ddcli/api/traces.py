@@ -90,7 +90,7 @@ class TraceHandle:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns by which it is arranged."""
+        """The columns that it is arranged by."""
         return self._kept.key
 
     @property

@@ -39,7 +39,7 @@ class Traces(Protocol):
     ) -> Trace:
         """Return a shard's trace of the arrangement `identity`, whose records have these keys and values.
 
-        `by` are the lanes by which its rows are partitioned, by default those of the key.
+        `by` are the lanes that partition its rows, by default the key's.
         """
 
 

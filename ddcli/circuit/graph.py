@@ -67,7 +67,7 @@ class Assembled:
     leaving: dict[str, Handle] = field(default_factory=dict)
     outputs: dict[str, Layout] = field(default_factory=dict)
     owned: set[str] = field(default_factory=set)
-    """The outputs of which equal records are in one shard."""
+    """The outputs that have equal records in one shard."""
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
     """The shards' traces of those outputs that are arrangements: their contents are read from there."""
 
@@ -77,7 +77,7 @@ class Assembled:
         return ScopeTree(self.scope)
 
     def step(self, fed: dict[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
-        """Close an interval, of which `fed` has the inputs' updates by name, and remove these from it; return those of the outputs.
+        """Close an interval. `fed` has the inputs' updates by name, and loses them; return the outputs' updates.
 
         An output's updates are one delta, or one for each shard; these share no record.
         """
@@ -148,7 +148,7 @@ def assemble(
 
 
 def route(node: Node) -> Sequence[int]:
-    """Return the lanes of a node's input by which its rows find their shard; none where they stay in theirs."""
+    """Return the lanes of a node's input that decide the shard of a row; none where they stay in theirs."""
     return () if node.exchanged_by is None else Layout(node.inputs[0].schema).take(node.exchanged_by)
 
 

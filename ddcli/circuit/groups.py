@@ -222,7 +222,7 @@ def gathered_function(
 ) -> Callable[[Gathered], Lanes]:
     """Return the function that computes a call's lanes for gathered groups: each row repeated, sorted, handed to polars.
 
-    It raises SumOverflow, naming the aggregate by its `position`. Floats, of which each is taken once, are summed exactly.
+    It raises SumOverflow, naming the aggregate by its `position`. Each float is taken once, and floats are summed exactly.
     """
     if call.function in ("sum", "avg") and call.args[0].type.is_float:
         floats = column_of(values, _name(call.args[0]))

@@ -348,7 +348,7 @@ class Operators:
         return self.trace(node, key, value_layout(node.schema, by), shard)
 
     def waiting_trace(self, node: Node, data: Layout, shard: int) -> Trace:
-        """Return the trace of updates that wait for their time: the time is the key, the data the value, by which they are partitioned."""
+        """Return the trace of updates that wait for their time: the time is the key, the data the value, which partitions them."""
         nt = self.scope.nt
         times = Layout({f"$time{at}": INT64 for at in range(nt)})
         by = range(nt, nt + data.width)
@@ -376,7 +376,7 @@ def split_layout(node: physical.Arrangement) -> tuple[Layout, Layout]:
 
 
 def lookup_lanes(node: physical_joins.RowLookup) -> tuple[list[int], int]:
-    """Return the lanes of updates with those first by which they are looked up, and how many these are."""
+    """Return the lanes of updates with the lookup's lanes first, and the number of these."""
     layout = Layout(node.inputs[0].schema)
     key = layout.take(one for one, _ in node.on)
     return key + [lane for lane in range(layout.width) if lane not in key], len(key)

@@ -31,7 +31,7 @@ def python_shift(node: physical.PythonShift, pool: Pool, time: Sequence[Type], n
     """Return the operator of a function whose times are of the types `time`, one an input coordinate; `nt` counts rounds, too.
 
     A function for records returns (record, time, diff); one for batches returns columns of those names beside
-    the record's. Both become columns of one output, checked as those of any Python function.
+    the record's. Both become columns of one output, checked like the output of any Python function.
     """
     (child,) = node.inputs
     names = [*time_names(len(time)), DIFF] if node.batch else [f"${at}" for at in range(len(time) + 1)]

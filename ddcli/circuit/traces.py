@@ -134,7 +134,7 @@ class _Arrangement:
 
 @frozen
 class _Given:
-    """A trace that was given to an operator: its arrangement, and the shards of the state that it has, or the one of which it has a part.
+    """A trace that was given to an operator: its arrangement, and the shards of the state that it has, or the one that it has a part of.
 
     `stored` has the batches of each shard; `lanes` decide the shard of a row.
     """
@@ -216,7 +216,7 @@ class StateTraces:
     """The nodes whose arrangements are to be kept, by fingerprint; None: all."""
     progress: Progress = SILENT
     frontier: Frontier | None = None
-    """The frontier as of which the traces are written, if it is not the upper of the step: a correction at the first open time closes nothing."""
+    """The frontier that the traces are written as of, if it is not the upper of the step: a correction at the first open time closes nothing."""
     held: OpenBatches | None = None
     """The batches that are open already, and those that are to be."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -393,7 +393,7 @@ class StateTraces:
             return Rest(kept.identity, shard, kept.layout, arrangement.inserted[shard])
 
     def merge(self, rest: Rest, transaction: FileSink, upper: Frontier) -> Merged:
-        """Merge those of a shard's files from before that are due."""
+        """Merge the earlier files of a shard that are due."""
         since, through = self._since(rest.identity, upper), self.claims.through(rest.identity)
         entry = self.manifest.arrangements.get(rest.identity) if self.manifest else None
         began = clock.perf_counter()

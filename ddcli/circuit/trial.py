@@ -42,9 +42,9 @@ class Kept:
 
 
 class Trial:
-    """The dataflow of a graph, with empty arrangements. `layouts` are those of the inputs that it reads, `outputs` those of its outputs.
+    """The dataflow of a graph, with empty arrangements. `layouts` are the layouts of the inputs that it reads, `outputs` of its outputs.
 
-    All values are those of `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
+    All values are in `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
     Records on which an expression fails are left out, if it is `lenient`, and end it otherwise. If it is `counted`, `counts` has its counts.
     Its arrangements are `kept`.
     """
@@ -87,7 +87,7 @@ class Trial:
         return trace
 
     def close(self, upper: Frontier, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
-        """Close the times before `upper`, of which `fed` has the inputs' updates; return those of each output, consolidated."""
+        """Close the times before `upper`, with the input updates `fed`; return each output's updates, consolidated."""
         if upper == self.frontier:
             return {name: self._nothing(name) for name in self.outputs}
         interval, self.frontier = Interval(self.frontier, upper), upper

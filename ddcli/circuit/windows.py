@@ -43,7 +43,7 @@ def window(node: windows.WindowedGroup, pool: Pool) -> Gather:
 
 
 def deciding_lanes(node: windows.WindowedGroup, pool: Pool) -> int:
-    """Return how many of the first lanes of the arrangement's values decide a row's place: those of the keys, where hashes come after them."""
+    """Return how many of the first lanes of the arrangement's values decide a row's place: the keys, where hashes come after them."""
     (arranged,) = node.inputs
     values = value_layout(arranged.schema, arranged.key)  # type: ignore[attr-defined]
     hashed = any(kind.kind in POOLED for kind in values.schema.values()) and pool.secret != PUBLIC

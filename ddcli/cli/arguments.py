@@ -112,7 +112,7 @@ class ColumnOf(click.types.StringParamType):
 
 
 class OutputOfSeveral(click.types.StringParamType):
-    """A name of an output in the pipeline files of the command, or in those of its directories; a `+` before or after it includes other pipelines."""
+    """A name of an output in the pipeline files of the command, or in its directories; a `+` before or after it includes other pipelines."""
 
     name = "name"
 
@@ -133,7 +133,7 @@ class OutputOfSeveral(click.types.StringParamType):
 
 
 class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """Bytes of memory, of which `least` are needed before a row is read: `2GiB` or `500MB`."""
+    """Bytes of memory; `least` are needed before a row is read: `2GiB` or `500MB`."""
 
     name = "size"
 
@@ -193,7 +193,7 @@ def _settings(_context: click.Context, _option: click.Parameter, given: Iterable
 
 
 def formats(*names: str, about: str, old: Sequence[str] = ()) -> Callable[[F], F]:
-    """Return the option `-o` of a command that prints in one of these formats, the first of which is the default."""
+    """Return the option `-o` of a command that prints in one of these formats, by default the first."""
     kind = partial(click.option, cls=Renamed, old=old) if old else click.option
     return kind("-o", "--output", type=click.Choice(names), default=names[0], show_default=True, help=about)
 

@@ -1,4 +1,4 @@
-"""`dd completion`: the script by which a shell completes commands, options, pipeline files and names in them."""
+"""`dd completion`: the script that lets a shell complete commands, options, pipeline files and names in them."""
 
 from __future__ import annotations
 

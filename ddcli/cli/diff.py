@@ -286,7 +286,7 @@ def _are_pipelines(a: str, b: str | None, against: str | None) -> bool:
 
 
 def parse_keys(texts: Sequence[str], *, of_outputs: bool) -> dict[str | None, tuple[str, ...] | None]:
-    """Return the key columns by output, under None those of all others; only pipelines have outputs. A name with a comma is in double quotes.
+    """Return the key columns by output, under None for all others; only pipelines have outputs. A name with a comma is in double quotes.
 
     >>> parse_keys(["id", 'sales="a,b",region'], of_outputs=True)
     {None: ('id',), 'sales': ('a,b', 'region')}

@@ -42,7 +42,7 @@ class NoCommand(click.UsageError):
 
 
 class LazyGroup(click.Group):
-    """The group of the commands, each of which is imported from its module when it is called."""
+    """The group of the commands; each is imported from its module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)

@@ -59,7 +59,7 @@ def with_metrics(
 def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Path], Mapping[str, float]]) -> None:
     """Replace the file by the metrics of runs, which have the `records` of `--summary`, in one step.
 
-    A run that failed or was skipped has no counts, and one with nothing new tests few checks: those of the run before stay. `newest` returns the time of the newest file of each input
+    A run that failed or was skipped has no counts, and one with nothing new tests few checks: the counts of the run before stay. `newest` returns the time of the newest file of each input
     of a pipeline.
     """
     from ddcli.store.files.access import real
@@ -88,7 +88,7 @@ def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Pat
 
 
 def _lasts(name: str, record: Mapping[str, Any]) -> bool:
-    """Return whether the samples of a metric that a run has not made are those of the run before."""
+    """Return whether the samples of a metric that a run has not made stay as the run before left them."""
     summary = record["summary"]
     return summary is None or (name == VIOLATIONS and not summary["changed"])
 

@@ -1,6 +1,6 @@
 """The errors of a pipeline that can be found without reading a row: `dd check`.
 
-It reports all errors: those of the file, of the columns of its inputs' files, and of the plan, as far as one can be made. Polars
+It reports all errors: in the file, in the columns of its inputs' files, and of the plan, as far as one can be made. Polars
 is not imported, and pyarrow only to read the columns of files that state them.
 """
 

@@ -49,7 +49,7 @@ class InputFileState(NamedTuple):
 def input_files(path: Path, state: Path | None = None) -> dict[str, list[InputFileState]]:
     """Return the files of each input of a pipeline file, in the order of their paths; none for tables and arrangements.
 
-    Reads no rows, writes nothing and takes no lock. Raises InputError for an input whose path is missing and of which nothing was read.
+    Reads no rows, writes nothing and takes no lock. Raises InputError for an input whose path is missing and that nothing was read of.
     """
     spec, base = load_spec(path), path.absolute().parent
     state = state or state_of(spec, base)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Column lineage: the columns of inputs that a collection's columns come from, or that decide them.
 #
-# A column of a collection has *sources*, of which its values are made, and *influences*, which only decide which value a record has or which
+# A column of a collection has *sources*, which its values are made of, and *influences*, which only decide which value a record has or which
 # records there are: conditions, join keys, groups, orders. Both are found by walking down from the column over the facts of each node
 # (`value_sources`, `value_dependencies`, `presence_dependencies`). The walk is over columns of nodes, each once as a source and once as an
 # influence; so loops, whose variables are read by their own definitions, end.
@@ -90,7 +90,7 @@ def _steps(node: Node, column: str | None, by_value: bool, loops: dict[str, Iter
 
 
 def _forwarded(node: Node, loops: dict[str, Iterate]) -> Iterable[Node] | None:
-    """Return the nodes whose records those of a node are, where it only brings records into a loop, round it, or out of it."""
+    """Return the nodes that have the same records as a node, where it only brings records into a loop, round it, or out of it."""
     if isinstance(node, LoopVariable):
         loop = loops[node.loop]
         return loop.initials[node.index], loop.bodies[node.index]
@@ -164,7 +164,7 @@ class _Followed:
         self._known: dict[ColumnName, ColumnLineage] = {}
 
     def columns_of_outputs(self, label: str) -> list[ColumnName]:
-        """Return the columns of a pipeline's outputs, without those of its checks."""
+        """Return the columns of a pipeline's outputs, without its checks' outputs."""
         spec = self.bound[label].spec
         return [name for output in spec.outputs if output not in spec.checks for name in self._columns(label, output)]
 
@@ -246,7 +246,7 @@ def _label(pipeline: Pipeline, others: Sequence[Pipeline]) -> str:
 
 
 def _written(bound: BoundPipeline, of: str, column: str) -> Sequence[str]:
-    """Return the columns that the file names for a column of an input: those of `delete_when` and `order_by` for the ones that the engine adds."""
+    """Return the columns that the file names for a column of an input: the columns in `delete_when` and `order_by` for the ones that the engine adds."""
     given = bound.spec.inputs[of]
     texts = {logical.PRESENT: given.delete_when, logical.ORDER: given.order_by}
     if column not in (*texts, logical.MOMENT, logical.SEQUENCE):

@@ -48,7 +48,7 @@ class Pipeline:
         return tuple(self.spec.outputs) if self.spec else ()
 
     def written(self) -> dict[str, list[Path]]:
-        """Return the files that it writes by output, "" for those of rows put aside; a log is represented by one file in its directory."""
+        """Return the files that it writes by output, "" for the rows put aside; a log is represented by one file in its directory."""
         if self.spec is None:
             return {}
         found = {"": [self._log(text) for _, text in logs_aside(self.spec)]}

@@ -36,7 +36,7 @@ class ColumnDifference:
 
 @frozen
 class Compared:
-    """The compared columns, those of the key first, then in A's order, with the types in which they are compared.
+    """The compared columns, the key first, then in A's order, with the types in which they are compared.
 
     `a` and `b` are the expressions for these columns of each side's rows, in these types.
     """

@@ -92,7 +92,7 @@ class Difference:
     compared: Compared
     changes: ChangedRows
     at: Mapping[str, pl.Series] = field(default_factory=dict)
-    """The time as of which B was read, by column, if it is a log and was read as of a time."""
+    """The time that B was read as of, by column, if it is a log and was read as of a time."""
     notes: tuple[str, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
     cells: Counter[str] = field(default_factory=Counter)

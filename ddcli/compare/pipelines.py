@@ -175,7 +175,7 @@ def run_aside(
 
 
 def regressions(a: Manifest, request: Request, b: Manifest, where: str) -> tuple[str, ...]:
-    """Return a line for each collection of B whose operators may do more work for a change than those of A."""
+    """Return a line for each collection of B whose operators may do more work for a change than A's."""
     from ddcli.driver.prepare import bind_remembered
     from ddcli.plan.places import work_regressions
 

@@ -26,10 +26,10 @@ WEIGHT = "\0weight"
 
 @dataclass(frozen=True)
 class Side:
-    """One open side: its rows, those of all `scans`, have its columns and `WEIGHT`; `kind` describes it in words.
+    """One open side: its rows, from all `scans`, have its columns and `WEIGHT`; `kind` describes it in words.
 
     `columns` is None for an empty log without files, whose columns are unknown. `keep` selects the rows that count, and `at` is the
-    time as of which a log is read, by column. If `sliced`, any rows can be read without those before them. `refuse` turns an
+    time that a log is read as of, by column. If `sliced`, any rows can be read without those before them. `refuse` turns an
     error of reading into an error for the user.
     """
 

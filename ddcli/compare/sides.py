@@ -63,7 +63,7 @@ class SideArgument(Protocol):
 
 @dataclass(frozen=True)
 class SideReader:
-    """The options by which a path is read: the `time` columns of a log (None: those that it states), the time `as_of` which it is read (None:
+    """The options for reading a path: the `time` columns of a log (None: as it states), the time that it is read `as_of` (None:
     with all updates), `plain` to read a log as rows, the `dialect` of CSV.
     """
 

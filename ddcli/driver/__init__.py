@@ -8,7 +8,7 @@
 * libraries: native libraries mapped while Python imports
 * migration: the state of a changed pipeline: its new parts are built and committed
 * prepare: inputs found and opened, and the file bound to their columns
-* rebuild_outputs: the differences that outputs and side logs get; the parts of a state that are built anew, and the frontier as of which they are
+* rebuild_outputs: the differences that outputs and side logs get; the parts of a state that are built anew, and the frontier for that
 * rebuild_sources: the sources of a rebuild: rows before the frontier, kept contents, earlier contents of outputs
 * replacement: files that come again, or are withdrawn, by the state's copies of them
 * requested_changes: the changes that a request makes, and the refusals before anything is built anew

@@ -181,7 +181,7 @@ class DataflowRun(ABC):
 
     @abstractmethod
     def writer(self, given: StepInput, layouts: dict[str, Layout], transaction: Transaction | None) -> OutputWriter:
-        """Return the writer of the outputs, of which `layouts` has those of the graph."""
+        """Return the writer of the outputs, with the graph's `layouts`."""
 
     @abstractmethod
     def next_manifest(

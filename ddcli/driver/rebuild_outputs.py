@@ -36,7 +36,7 @@ def name_ending(rebuild: Rebuild, transaction: Transaction | None, count: int) -
 def correct_side_logs(
     rebuild: Rebuild, readers: dict[str, Reader], transaction: Transaction, errors: ErrorLog, called: str, *, anew: bool
 ) -> None:
-    """Correct all side logs; those of inputs if these are taken in `anew`, or something is taken back."""
+    """Correct all side logs; of inputs if these are taken in `anew`, or something is taken back."""
     aside, times = error_directory(rebuild.request), rebuild.upper.elements
     if (
         rebuild.request.decided.withdrawn or rebuild.reopens or rebuild.request.decided.refreshes_all
@@ -110,7 +110,7 @@ def retire_rewritten(rebuild: Rebuild, transaction: Transaction) -> None:
 
 @dataclass
 class Rebuild:
-    """The parts of a state that are built anew, their sources, and the frontier as of which they are built."""
+    """The parts of a state that are built anew, their sources, and the frontier that they are built as of."""
 
     request: Request
     manifest: Manifest

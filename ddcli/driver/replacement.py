@@ -1,6 +1,6 @@
 """Files that come again, or are withdrawn, at the cost of their rows: by the ledger of their input, which has them as they were taken in.
 
-The run that takes in new rows takes back the rows of the copies and inserts those of the files that are there now, in its one commit. Both have the
+The run that takes in new rows takes back the rows of the copies and inserts the rows of the present files, in its one commit. Both have the
 time of the run, so that their common rows cancel where they are first consolidated.
 
 That is exact where the records of an input add up: at each time the input then holds what it would hold if the files had always been as they are now, and all
@@ -145,7 +145,7 @@ def open_replacements(
 def seen_with(
     request: Request, manifest: Manifest | None, seen: Time | None, replacements: Mapping[str, Replacement]
 ) -> Time | None:
-    """Return the largest time in all files, given that in those of a run that replace none: under the clock of arrivals the run's own."""
+    """Return the largest time in all files, given the largest in the files of a run that replace none: under the clock of arrivals the run's own."""
     if request.clock.arrival:
         return (run_time(request.clock, manifest),)
     times = [seen, *(each.after.largest_time() for each in replacements.values())]

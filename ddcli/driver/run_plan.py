@@ -45,7 +45,7 @@ class RunPlan:
 
     @cached_property
     def known(self) -> PhysicalGraph | None:
-        """The graph that an earlier run kept, if it is the one by which the state was made."""
+        """The graph that an earlier run kept, if the state was made by it."""
         kept, manifest = self.request.kept, self.manifest
         if kept is None or manifest is None or self.request.decided.refreshes_all:
             return None
@@ -77,7 +77,7 @@ class RunPlan:
         return kept | {"outline": kept["outline"] | texts, "work": classes_of_work(self.bound, self.plan)}
 
     def outline_of(self, manifest: Manifest) -> dict[str, Any]:
-        """Return the JSON that a state keeps of the plan by which it was made, with the present texts of its collections."""
+        """Return the JSON that a state keeps of its own plan, with the present texts of its collections."""
         kept: dict[str, Any] = manifest.cache["plan"]
         if manifest.pipeline == self.request.digest and "collections" in kept["outline"]:
             return kept

@@ -183,7 +183,7 @@ def update_followers(request: Request, state: State | None) -> Iterator[dict[str
 
 
 def _follow(request: Request, state: State) -> dict[str, str]:
-    """Bring tables that are outputs up to their logs, those of Spark by its session; return their places."""
+    """Bring tables that are outputs up to their logs, through Spark's session where they are its tables; return their places."""
     from ddcli.job.output_tables import is_followed
     from ddcli.sinks.followers import follow
 
@@ -216,7 +216,7 @@ def errors_at_tables(request: Request) -> Iterator[None]:
 
 
 def _record(path: Path, row: int) -> str:
-    """Return a record of a mirror as a message shows it: its values, but for those of time, which may be beyond all calendars."""
+    """Return a record of a mirror as a message shows it: its values, but for times, which may be beyond all calendars."""
     import polars as pl
 
     from ddcli.store.mirrors.source import OWN

@@ -48,7 +48,7 @@ AGAIN, UNLOCKED = 30.0, 3.0
 """Seconds after which a failed round is tried again whose cause may pass without a change of inputs: a cause here, or another run's lock."""
 
 SECOND, MOMENT = 1_000_000, 0.001
-"""Microseconds in a second; and the seconds by which a round comes later than the time at which something is due."""
+"""Microseconds in a second; and the seconds between the time at which something is due and its round."""
 
 Look = frozenset[tuple[Any, ...]]
 FILE = 4

@@ -35,7 +35,7 @@ TOGETHER = 1 << 20
 
 @dataclass
 class WholeInputs:
-    """The inputs of a request, open, and its collections. All values are those of `pool`."""
+    """The inputs of a request, open, and its collections. All values are in `pool`."""
 
     request: Request
     ready: Prepared
@@ -45,7 +45,7 @@ class WholeInputs:
     def of(cls, request: Request, *, taken: bool = False) -> Self:
         """Open the inputs of a request, or the files of them that its state has `taken`, and build its collections."""
         found = cls(request, prepare(request, newest_of(request), TOGETHER, whole=True, taken=taken))
-        _ = found.relations  # errors of the file come before those of its functions
+        _ = found.relations  # errors of the file come before its functions' errors
         load_functions(request.spec)
         return found
 

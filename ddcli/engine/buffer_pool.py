@@ -13,7 +13,7 @@ LARGE: Final = 1 << 20
 
 
 def references(buffers: list[np.ndarray]) -> list[int]:
-    """Return the number of references to each buffer: those of the matrices in it, and those of the count itself."""
+    """Return the number of references to each buffer: from the matrices in it, and from the count itself."""
     return [sys.getrefcount(buffer) for buffer in buffers]
 
 

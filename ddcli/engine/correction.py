@@ -23,7 +23,7 @@ def as_of(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
 
     To readers at open times an update is the same at t and at t join m, m being the meet of the frontier. That may be an open
     time; but where a coordinate is not beyond m's, one less than m's does as well, and that is closed: no element of
-    the frontier, all of which are at or after m, is at or before it.
+    the frontier, all at or after m, is at or before it.
     """
     meet = np.array(frontier.as_time(), np.int64)
     moved = matrix.copy()

@@ -1,4 +1,4 @@
-"""The counts of each operator: rows in and out, insertions among them, seconds. All are sums, so those of shards, rounds and tasks add up.
+"""The counts of each operator: rows in and out, insertions among them, seconds. All are sums, so the counts of shards, rounds and tasks add up.
 
 A count reads one lane of an operator's updates, and the clock twice a step: it is always on if a
 run is recorded. Counts have the operator's name, the same in all processes that step a shard of it.
@@ -24,8 +24,8 @@ ROUNDS = 64
 class RowCounts:
     """The rows that one operator read and emitted. `inserted` are the rows out with a positive diff; all others retract.
 
-    `rows_read` are the rows of its state that it evaluated: for a reduction those of the groups that changed, for a window also those around a
-    change, for snapshots the last table. Sums, and operators in a loop, count none. `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
+    `rows_read` are the rows of its state that it evaluated: for a reduction the rows of the groups that changed, for a window also the rows around a
+    change, for snapshots the last table. Sums, and operators in a loop, count none. `seconds` add up all threads, while the operator stepped, took its rows in, or waited for the interpreter.
     `rows_scanned` are the rows of an arrangement in files whose keys were compared with the keys that readers looked up; they depend on the layout of the files, and
     no budget counts them.
     A loop has the number of `turns` of its body, and the rows that the body's operators emitted in each round (`rounds`).

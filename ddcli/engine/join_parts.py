@@ -92,7 +92,7 @@ class JoinParts:
             self.put(leaving)
 
     def _keep(self, index: int, updates: np.ndarray) -> None:
-        """Put updates of an output together with those of earlier parts."""
+        """Put updates of an output together with the updates of earlier parts."""
         parts = self._waiting.setdefault(index, [])
         parts.append(updates)
         if sum(map(len, parts)) > max(SETTLED, 2 * len(parts[0])):

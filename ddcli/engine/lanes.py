@@ -119,7 +119,7 @@ def decode(
     """Return the columns `names` (all, when None) of a matrix whose data lanes begin at `at`.
 
     The exact inverse of `encode`, but for the one NaN and the one zero. The frame shares no memory with the matrix. Columns that are among
-    `decoded`, those of this matrix decoded so far, are taken from there; the others are added to it.
+    The `decoded` columns, of this matrix so far, are taken from there; the others are added to it.
     """
     import polars as pl
 

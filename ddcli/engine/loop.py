@@ -116,7 +116,7 @@ class LoopScope:
                 shard.restart()
 
     def fed_back(self, deltas: Deltas, number: int) -> Deltas | None:
-        """Return the variable's updates in the next round, whose number is given, from those of its result. Updates that cancel are dropped: else they might circulate for ever."""
+        """Return the variable's updates in the next round, whose number is given, from its result's updates. Updates that cancel are dropped: else they might circulate for ever."""
         if number % GATHERING == 0:
             deltas = self.scope.gathered(deltas)
         later, rows = [], 0

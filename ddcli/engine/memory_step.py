@@ -32,7 +32,7 @@ def step_in_memory(
     A shard's updates may `leave` as soon as they are known, in the thread that made them: `leave` returns True for those that it takes.
 
     `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. They are removed from it, so that
-    their last reader releases their memory. Those of a scope that
+    their last reader releases their memory. The updates of a scope that
     streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all readers are done.
     """
     if nest.is_flat and not nest.scope.streams:

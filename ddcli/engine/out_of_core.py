@@ -45,7 +45,7 @@ class OutOfCoreExecutor(SpillStore):
         shared: Mapping[int, Callable[[int, Pool], np.ndarray]],
         interval: Interval,
     ) -> None:
-        """Close the interval of a scope without loops. `fed` has each source's updates in parts, `shared` those of sources that come by shard."""
+        """Close the interval of a scope without loops. `fed` has each source's updates in parts, `shared` the updates of sources that come by shard."""
         scope = self.scope
         shards = range(scope.workers.count)
         parts = [(index, part) for index, given in fed.items() for part in given]

@@ -48,10 +48,10 @@ class Inner(Protocol):
 
 @dataclass(slots=True)
 class OperatorSlot:
-    """An operator in a scope. `shards` are its operators, none for a place that is fed; `route` are the lanes of the input by which rows find their shard.
+    """An operator in a scope. `shards` are its operators, none for a place that is fed; `route` are the lanes of the input that decide a row's shard.
 
     `layout` has the types of the lanes, for writers of rows, which need the values behind hashes. `name` identifies the place in counts,
-    `label` for people; `counts` are those of each shard, of rows in where it `takes` them, of rows out where it `emits` them. A place that
+    `label` for people; `counts` has each shard's counts, of rows in where it `takes` them, of rows out where it `emits` them. A place that
     `keeps_signs` returns only insertions for insertions.
     """
 
@@ -111,7 +111,7 @@ class OperatorSlot:
 
 @dataclass(slots=True)
 class StageResult:
-    """The result of a shard in a stage: updates by place, those of later rounds apart, the places that it woke, those that stepped, and the number of rows."""
+    """The result of a shard in a stage: updates by place, with later rounds apart, the places that it woke, the places that stepped, and the number of rows."""
 
     found: dict[int, Delta] = field(default_factory=dict)
     later: list[tuple[int, Rounds, Delta]] = field(default_factory=list)

@@ -82,7 +82,7 @@ class ScopeGraph:
         """Add an operator that reads the given places, all added before it, and emits `width` data lanes.
 
         `shifts` marks that its updates may be in later rounds, `wraps` that its readers read its input's trace, `arranges`
-        that its updates are those of its trace.
+        that its updates come from its trace.
         """
         places = tuple(handle.index for handle in inputs)
         none, shifts = self._none(width), shifts and self.depth > 0

@@ -73,7 +73,7 @@ class Arriving(NamedTuple):
 
 
 def brought(deltas: Iterable[Delta], reader: int, way: Routing, workers: Workers) -> Sequence[Delta | Arriving]:
-    """Exchange updates for a reader. Those of a load were dealt as they were read: they are unpacked when a shard is stepped."""
+    """Exchange updates for a reader. A load's updates were partitioned as they were read: they are unpacked when a shard is stepped."""
     found = list(deltas)
     if not any(isinstance(delta, DealtDelta) for delta in found):
         return exchanged(found, way, workers)

@@ -123,7 +123,7 @@ class SpillStore:
     def seal(self, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
         """Have traces take in the new updates, and hand them over: shared ones when all readers are done, others at once.
 
-        Those of a loop are stored: they continue in its next rounds.
+        A loop's updates are stored: they continue in its next rounds.
         """
         for index in {*stage.members, *stage.seals}:
             for operator in self.operator((*path, index), shard):

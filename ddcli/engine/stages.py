@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Stage:
     """Places of one level, or some that share nothing with the others, in order; a scope within is alone.
 
-    `reads` are the places of earlier stages that it reads, and those of its own that are fed; `exports` those of its own
+    `reads` are the places of earlier stages that it reads, and its own places that are fed; `exports` its own places
     that later stages read. `frees` has, by place, the places whose updates it is the last of the stage to read. `seals` are the places, of this or
     earlier stages, without readers after this one. The `first` level reads only inputs, row by row, so they may be cut anywhere.
 
@@ -123,7 +123,7 @@ def _numbers(places: Sequence[OperatorSlot], *, sharded: bool, apart: bool) -> t
 
 
 def _connected(places: Sequence[OperatorSlot], levels: Sequence[int]) -> list[int]:
-    """Return, for each place, the first of those of its level that it shares something with, itself or through others."""
+    """Return, for each place, the first place in its connected component on the same level."""
     found = list(range(len(places)))
 
     def first(index: int) -> int:
@@ -144,7 +144,7 @@ Key = tuple[int, int, int]
 
 
 def _in_turn(places: Sequence[OperatorSlot], keys: Sequence[Key]) -> list[Key]:
-    """Return the stages so that each comes after those that it reads; then those of sources, and places that were added early, first.
+    """Return the stages so that each comes after the stages that it reads; then the stages of sources, and places that were added early, first.
 
     The readers of a stage follow it soon, as places are added in the order of outputs, so few updates wait for long.
     """

@@ -35,7 +35,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * nested_values: the syntax of lists and structs
 * number_functions: the table's arithmetic, and functions of numbers
 * operators: typing of operators and conditionals
-* order: the keys by which rows are ordered
+* order: the keys that rows are ordered by
 * parse: text to a checked, typed tree; replacements for functions of other databases
 * python: Python functions that a pipeline names
 * python_calls: Python functions in a stage
@@ -50,7 +50,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * statement: SQL statements, and the tables that they name
 * steps: the linear steps
 * syntax_checks: nesting, ambiguous syntax, and words that sqlglot drops
-* syntax_tree: a tree with places, of which every part must be used
+* syntax_tree: a tree with places, whose every part must be used
 * text_functions: the table's functions of texts
 * time_functions: the table's functions of dates and times
 * tree: the typed tree

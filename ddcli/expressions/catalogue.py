@@ -140,7 +140,7 @@ def catalogue() -> Iterator[Described]:
 
 
 def search(word: str) -> list[Described]:
-    """Return the functions that match a word: those of this name first, then those whose name contains it, then others whose entry does."""
+    """Return the functions that match a word: with this name first, then with a name that contains it, then others whose entry does."""
     lowered = word.lower()
 
     def rank(each: Described) -> int:
@@ -151,5 +151,5 @@ def search(word: str) -> list[Described]:
 
 
 def names() -> list[str]:
-    """Return every name by which a function, an aggregate or a window function can be called."""
+    """Return every name that a function, an aggregate or a window function can be called."""
     return [name for each in catalogue() for name in (each.name, *each.other_names)]

@@ -35,7 +35,7 @@ WRITERS = {"globals", "vars", "locals", "setattr", "exec", "eval"}
 """Functions that can bind names that a text does not have."""
 
 NAMES = 100
-"""The number of names, one after the other, by which a function may be known."""
+"""The number of names, one after the other, that a function may be known by."""
 
 
 @frozen
@@ -191,7 +191,7 @@ _BRANCHES = ast.ExceptHandler | ast.match_case
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement binds itself, not those of statements inside of it."""
+    """Yield the names that a statement binds itself, not the names of statements inside of it."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield statement.name
         return

@@ -47,7 +47,7 @@ class Lowered:
     checks: list[Check]
 
     def is_like(self, other: Lowered) -> bool:
-        """Return whether the values are computed in the same way as those of another with as many names."""
+        """Return whether the values are computed in the same way as another's with as many names."""
         return len(self.parts) == len(other.parts) == 0 and all(
             value.meta.eq(its) for value, its in zip(self.values, other.values, strict=True)
         )

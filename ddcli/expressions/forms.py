@@ -201,7 +201,7 @@ class FormReader(ABC):
         if target.kind == "duration" and isinstance(argument, Literal) and isinstance(argument.value, str):
             return interval_of(argument.value, span)
         found = casts.cast(argument, localized(target.required(), current_zone()), span, tried=tried)
-        # An `integer` has 32 bits: its values are those of int64 that these hold.
+        # An `integer` has 32 bits: its values are the int64 values that these hold.
         return convert(found, INT64) if SQL_NAMES.get(written.lower()) == "int32" else found
 
     def case(self, node: exp.Case) -> Expression:

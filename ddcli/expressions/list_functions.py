@@ -1,4 +1,4 @@
-"""The table of functions: those of lists and structs."""
+"""The table of functions of lists and structs."""
 
 from __future__ import annotations
 

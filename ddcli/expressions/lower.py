@@ -59,7 +59,7 @@ class Lowering(Checks):
     def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
         super().__init__(ranges)
         self.parts: list[list[pl.Expr]] = []
-        """Columns to be computed before values and checks, in steps: each reads those of the steps before."""
+        """Columns to be computed before values and checks, in steps: each reads the columns of the steps before."""
         self._depths: dict[int, int] = {}
         self._levels: dict[str, int] = {}
 

@@ -135,7 +135,7 @@ def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _on_clocks(call: Call, args: list[pl.Expr]) -> list[pl.Expr]:
-    """Return two moments as the clocks of their zone show them, of two zones those of UTC, in microseconds."""
+    """Return two moments as the clocks of their zone show them, of two zones in UTC, in microseconds."""
     zones = [arg.type.zone for arg in call.args[1:]]
     if len(set(zones)) > 1:
         args = [arg.dt.convert_time_zone("UTC") if zone else arg for arg, zone in zip(args, zones, strict=True)]

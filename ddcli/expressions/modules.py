@@ -136,7 +136,7 @@ def find(name: str, folder: str) -> Module:
 
 
 def reached(module: Module, folder: str) -> Reached:
-    """Return the imports of a module beside the pipeline, and those of the modules beside it that it imports.
+    """Return the imports of a module beside the pipeline, and the imports of the modules beside it that it imports.
 
     Raises SpecError if a module beside it has the name of one of the environment.
     """

@@ -1,6 +1,6 @@
 """Formats of dates and timestamps, such as `%d.%m.%Y`: text in the format becomes text that a cast reads, other text becomes null.
 
-The directives are those of `strptime`. A number has the digits that its directive allows; next to another number it has all of them.
+The directives work as in `strptime`. A number has the digits that its directive allows; next to another number it has all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The keys by which rows are ordered: values that have an order, the place of their nulls, and structs field by field."""
+"""The keys that rows are ordered by: values that have an order, the place of their nulls, and structs field by field."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class ReductionReader(ExpressionReader):
     def by_pair(
         self, node: exp.Expr, name: str, value: Expression, key: Expression
     ) -> tuple[tuple[Key, ...], Expression]:
-        """Return the order and the value by which `first` is min_by(x, y) and `last` max_by(x, y), over the rows in which both are not null."""
+        """Return the order and the value with which `first` is min_by(x, y) and `last` max_by(x, y), over the rows in which both are not null."""
         keys = self.ordering(node, key, descending=False, nulls_first=None)
         if key.type.nullable:
             there = Call("not", (Call("is null", (key,), BOOL),), BOOL)

@@ -1,4 +1,4 @@
-"""A syntax tree with the places of its nodes, of which every part must be used."""
+"""A syntax tree with the places of its nodes, whose every part must be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 60
 
 
 class Tree:
-    """A syntax tree of which every part must be used."""
+    """A syntax tree whose every part must be used."""
 
     def __init__(self, text: Text, root: exp.Expr):
         self.text, self.root = text, root
@@ -27,7 +27,7 @@ class Tree:
         self._taken: set[int] = set()
 
     def at(self, text: Text) -> Tree:
-        """Return the tree of the same text at another place, of which no part is used yet."""
+        """Return the tree of the same text at another place, with no part used yet."""
         found = copy(self)
         found.text, found._taken = text, set()  # noqa: SLF001 - its own class
         return found

@@ -1,4 +1,4 @@
-"""The table of functions: those of texts."""
+"""The table of functions of texts."""
 
 from __future__ import annotations
 

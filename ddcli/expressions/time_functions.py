@@ -1,4 +1,4 @@
-"""The table of functions: those of dates, times, timestamps and intervals."""
+"""The table of functions of dates, times, timestamps and intervals."""
 
 from __future__ import annotations
 

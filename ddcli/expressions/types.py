@@ -59,7 +59,7 @@ SQL_NAMES = ALIASES | {
     "numeric": "decimal(18, 3)",
     "dec": "decimal(18, 3)",
 }
-"""The names of types in expressions. Those of numbers have DuckDB's meaning, some of them another than in `columns`."""
+"""The names of types in expressions. Names of numbers have DuckDB's meaning, some of them another than in `columns`."""
 WITH_LENGTH = re.compile(r"(varchar|char|bpchar|character|character varying|nvarchar)\s*\(\s*[0-9]+\s*\)")
 """A type of texts with a length, which means nothing, as in DuckDB."""
 POLARS_NAMES = {

@@ -32,7 +32,7 @@ _zone: ContextVar[str] = ContextVar("zone", default=UTC)
 
 @contextmanager
 def in_zone(zone: str) -> Iterator[None]:
-    """Check the expressions that are read within the block as those of a pipeline with this zone."""
+    """Check the expressions that are read within the block as in a pipeline with this zone."""
     before = _zone.set(zone)
     try:
         yield

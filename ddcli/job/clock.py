@@ -1,6 +1,6 @@
 """The time of a run: under `clock: arrival` all updates that it reads have this time.
 
-It is in microseconds of UTC, and strictly after those of earlier runs. The commit records it: a run that dies leaves none.
+It is in microseconds of UTC, and strictly after the times of earlier runs. The commit records it: a run that dies leaves none.
 
 A run under a clock that was ahead would move "now" for good. So a time that is stated may not be far ahead of the clock, and a run whose last one is far
 ahead of it is refused: the state is reopened, or the clock is set.
@@ -29,7 +29,7 @@ MICROSECOND = 1000
 SECOND = 1_000_000
 """Microseconds."""
 NOTED, AHEAD = 60 * SECOND, 86_400 * SECOND
-"""The distances by which the time of a run may be ahead of the clock without a note, and at all."""
+"""The distances that the time of a run may be ahead of the clock without a note, and at all."""
 
 
 @frozen
@@ -113,7 +113,7 @@ def is_due(manifest: Manifest, at: int) -> bool:
 
 
 def kept_clock(manifest: Manifest) -> str:
-    """Return the clock by which a state was made."""
+    """Return the clock of a state."""
     return str(manifest.cache.get("clock", "event"))
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def with_withdrawn_files(
     request: Request, manifest: Manifest | None, files: Sequence[Path], *, missing: bool = False, strict: bool = False
 ) -> Request:
-    """Return the request with the files that it withdraws: those of `files` that are in the state, from each input that has taken them in, and all that are `missing` if these are asked for.
+    """Return the request with the files that it withdraws: the `files` that are in the state, from each input that has taken them in, and all that are `missing` if these are asked for.
 
     Under the clock of events it closes no time. A file that was withdrawn already, or that no run has read, is reported. Raises InputError if no
     run has read any of them, or, in a `strict` call, one of them.

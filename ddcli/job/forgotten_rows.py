@@ -48,7 +48,7 @@ class ErasureRequest:
     still_in: list[str] = field(default_factory=list)
     unclean: dict[str, dict[str, str]] = field(default_factory=dict)
     archived: dict[str, list[tuple[InputFile, list[int]]]] = field(default_factory=dict)
-    """The archived files, or those of a mirror, that hold such rows, by input, with the rows' numbers."""
+    """The archived files, or files of a mirror, that hold such rows, by input, with the rows' numbers."""
 
     def begin(self) -> None:
         """Drop the findings of an earlier attempt."""

@@ -80,7 +80,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
     """Return the files of each input. Progress is read before files are listed: its writer works in the opposite order.
 
     With `anew` all files are new, taken in or not, but those that were withdrawn. For a request that
-    withdraws files only those of the same names are new, and under the clock of arrivals not even these; for one
+    withdraws files only files with the same names are new, and under the clock of arrivals not even these; for one
     that reopens the state none is.
     """
     _refuse_other_names(request, manifest)
@@ -154,7 +154,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
 def with_replaced_files(
     request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None
 ) -> tuple[Request, dict[str, InputFiles] | None]:
-    """Return the request that replaces the rows of files that have changed, and takes out those of missing ones, where inputs ask for that, and the inputs, None where they are to be found again.
+    """Return the request that replaces the rows of files that have changed, and takes out the rows of missing ones, where inputs ask for that, and the inputs, None where they are to be found again.
 
     The files are withdrawn and taken in again in one commit, which keeps the places that they have in the order of arrival: by the state's copies of
     them (see `driver.replacement`), else by reading their inputs again (see `driver.migration`).
@@ -187,7 +187,7 @@ def _other_times(what: str, count: int, given: InputSpec, place: Path) -> InputE
 
 
 def _refuse_other_names(request: Request, manifest: Manifest | None) -> None:
-    """Raise StateError where a state has other inputs or outputs than the file by which it was made: their rows would be taken in once more."""
+    """Raise StateError where a state has other inputs or outputs than the pipeline file that made it: their rows would be taken in once more."""
     if manifest is None or manifest.pipeline != request.digest:
         return
     for what, kept, written in (

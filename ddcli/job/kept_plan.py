@@ -47,7 +47,7 @@ LIBRARIES = ("sqlglot", "yaml")
 CODE = ("Python", "Function", "Spark")
 """Words in the names of classes that call foreign code: none of these is kept, or ever read from a kept file."""
 LISTED = Listed(("ddcli.errors", "ddcli.expressions", "ddcli.spec", "ddcli.plan"), CODE)
-"""The classes of which a spec and a plan may be made."""
+"""The classes that a spec and a plan may be made of."""
 
 
 @dataclass(frozen=True)

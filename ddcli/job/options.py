@@ -45,7 +45,7 @@ class SparkOptions:
         return cls(master or remote, conf or {}, session)
 
     def before(self, other: SparkOptions) -> SparkOptions:
-        """Return these options, completed by those of another."""
+        """Return these options, completed by another's."""
         return SparkOptions(self.master or other.master, {**other.conf, **self.conf}, self.session or other.session)
 
     @property

@@ -48,7 +48,7 @@ def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 
 def _mixed_times(spec: Spec) -> list[SpecError]:
-    """Return the errors of inputs whose times differ in their coordinates; those of a product are columns of the outputs, too."""
+    """Return the errors of inputs whose times differ in their coordinates; the times of a product are columns of the outputs, too."""
     errors = []
     inputs = list(spec.inputs.values())
     for given in inputs:

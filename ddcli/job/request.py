@@ -116,7 +116,7 @@ class Request:
 
     @property
     def written(self) -> list[Path]:
-        """The directories that may be written to beside the state: those of outputs, and those for rows that are put aside."""
+        """The directories that may be written to beside the state: for outputs, and for rows that are put aside."""
         return [*self.outputs.values(), *self.aside, *self.side_logs]
 
     @property

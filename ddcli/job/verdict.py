@@ -174,6 +174,6 @@ def _error(check: CheckSpec, verdict: Verdict, done: str) -> CheckError:
 
 
 def failed_checks(error: DdError) -> Sequence[dict[str, Any]]:
-    """Return the verdicts of the checks by which a run failed, as plain values; none for other errors."""
+    """Return the verdicts of the checks that a run failed by, as plain values; none for other errors."""
     errors = error.errors if isinstance(error, CheckErrors) else (error,)
     return [each.verdict for each in errors if isinstance(each, CheckError)]

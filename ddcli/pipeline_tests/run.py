@@ -122,7 +122,7 @@ def _outcome(subject: Subject, test: Test, standing: list[Expectation], manifest
 
 @dataclass(frozen=True)
 class _Stepping:
-    """A test with steps, after each of which the standing expectations of its collections are checked, too."""
+    """A test with steps; the standing expectations of its collections are checked after each, too."""
 
     subject: Subject
     test: Test

@@ -44,7 +44,7 @@ HINTS = {
 class StepMeter:
     """The meter of a trial's steps, one after the other.
 
-    A step's bytes are those of the files that a run of its changes would add: for each arrangement its batch, as one shard, before it is
+    A step's bytes are the bytes of the files that a run of its changes would add: for each arrangement its batch, as one shard, before it is
     merged with older ones, and for each output of a collection of the test its changes.
     """
 

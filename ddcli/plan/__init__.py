@@ -10,7 +10,7 @@
 * edits: the edited collections behind a changed output
 * engines: the engines that the file chooses, by node
 * error_path: errors with the path of their subject
-* generation: the choices by which outputs were lowered together, as a state remembers them
+* generation: the choices for lowering outputs together, as a state remembers them
 * generations: lowering that keeps the nodes of a state
 * iteration: closing a loop: types, body, identity
 * literals: values of the file in the types of columns

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class BoundPipeline:
     """A pipeline file with the columns of each input without its times, and the columns of the time that the inputs share.
 
-    `keys` are those of inputs that another pipeline keeps arranged; a caller that reads such an input as a log leaves them out. The modules
+    `keys` belong to inputs that another pipeline keeps arranged; a caller that reads such an input as a log leaves them out. The modules
     that build the graph and the plan are imported when these are asked for: a warm run needs none of them.
     """
 

@@ -100,7 +100,7 @@ def build_collections(
 ) -> dict[str, Relation]:
     """Return every input and collection of `spec` by name, whether an output reads it or not; raise the errors that `build` does.
 
-    Those of loops' bodies are not among them. An input that another pipeline keeps has no key here, like other inputs.
+    Collections of loops' bodies are not among them. An input that another pipeline keeps has no key here, like other inputs.
     """
     section = _built(spec, schemas, time, keys or {})
     names = [*spec.inputs, *(name for collection in spec.collections.values() for name in collection.names)]

@@ -61,7 +61,7 @@ class Known:
 
 @dataclass(frozen=True)
 class PlanChanges:
-    """A plan against the plan by which a state was made. `refresh` names outputs that are to be computed anew, changed or not;
+    """A plan against the plan of a state. `refresh` names outputs that are to be computed anew, changed or not;
     rows of the inputs `withdrawn` are taken back.
     """
 
@@ -144,7 +144,7 @@ class PlanChanges:
         """Return the graph that builds the new nodes and computes the changed outputs, from as little as possible.
 
         A kept arrangement is read instead of computed; but none in a loop is read from the
-        state, as its rounds are only useful with those of all its nodes.
+        state, as its rounds are only useful with the rounds of all its nodes.
         """
         graph = self.plan.graph
         missing = {*self.built}
@@ -172,7 +172,7 @@ class PlanChanges:
         before = self.known.outline["outputs"].get(name)
         reasons = self._compare(self.plan.logical.outputs[name], before) if before else []
         edits = [edit.words for edit in self.edits_of(name)]
-        # An edited collection explains all changes but those of inputs.
+        # An edited collection explains all changes but changes of inputs.
         return edits + [reason for reason in reasons if not edits or reason.startswith(OF_INPUTS)]
 
     def edits_of(self, name: str) -> list[Edit]:

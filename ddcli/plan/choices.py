@@ -172,7 +172,7 @@ def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterat
 
 
 def _compared(sizes: Mapping[str, int], *names: list[str]) -> str:
-    """Return the figures by which an order is chosen; a state keeps the order even if they have changed."""
+    """Return the figures that an order is chosen by; a state keeps the order even if they have changed."""
     if not {name for each in names for name in each} <= sizes.keys():
         return "how large the inputs are is not known"
     large, *others = (max(sizes[name] for name in each) for each in names)

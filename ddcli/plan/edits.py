@@ -61,7 +61,7 @@ def collections_of(graph: Graph, output: str) -> set[str]:
 
 
 def edits(before: Mapping[str, str], now: Mapping[str, str], queries: frozenset[str]) -> dict[str, Edit]:
-    """Return the edits between the texts of a state's collections and those of the file, by name."""
+    """Return the edits between the texts of a state's collections and the file's texts, by name."""
     found = {}
     for name, text in now.items():
         known = before.get(name)

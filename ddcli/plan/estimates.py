@@ -1,6 +1,6 @@
-"""Estimates of the rows that each operator emits in a run: by the rows of its inputs, those of the state, and the counts of earlier runs.
+"""Estimates of the rows that each operator emits in a run: by the rows of its inputs and of the state, and the counts of earlier runs.
 
-For a join they use the share of all pairs of new rows with those of the other side that matched in earlier runs; for other operators the rows out for each
+For a join they use the share of all pairs of new rows with the other side's rows that matched in earlier runs; for other operators the rows out for each
 row in. Without measurements there are rules of thumb, the oldest of all planners': a condition `=` leaves a tenth, a comparison a third, and a
 group has ten rows; in a join each row of the larger side has one partner, if no filter has dropped it. There are no estimates in loops, or behind them.
 """
@@ -43,7 +43,7 @@ def pairs_met(new: Pair, before: Pair) -> float:
 
 @dataclass(frozen=True)
 class PastRows:
-    """The rows that nodes, by fingerprint, hold in the state, and those of earlier runs.
+    """The rows that nodes, by fingerprint, hold in the state, and held in earlier runs.
 
     `unfiltered` are the known numbers of all rows, without any filter.
     """
@@ -80,7 +80,7 @@ class PastRows:
         return matched / met if met else 1 / max(1.0, min(self.unfiltered[left], self.unfiltered[right]))
 
     def groups(self, node: str, rows: float) -> float:
-        """Return the rows that a reduction emits for these rows: two for each group that they meet, at least those of new groups."""
+        """Return the rows that a reduction emits for these rows: two for each group that they meet, at least one for each new group."""
         groups = float(self.held.get(node, 0))
         met = groups * -math.expm1(-rows / groups) if groups else 0.0
         return max(2 * met, rows * self.measured(node, SHARES["="]))

@@ -43,7 +43,7 @@ def by_sizes(sizes: Mapping[str, int]) -> Choices:
 
 @dataclass(frozen=True)
 class Generation:
-    """The choices by which collections were lowered, by place.
+    """The choices for lowering collections, by place.
 
     * `columns`: of collections, and of the sides of joins (see `prune`). Without a side, all columns of its collection were arranged.
     * `once`: the collections that had a single reader.
@@ -51,7 +51,7 @@ class Generation:
       None: filters are applied where they are written.
     * `joins`: whether joins, as they are written, were computed before the join on their left.
     * `deltas`: whether possible delta joins are delta joins; None: none is.
-    * `wholes`: the collections that are kept whole, each by a key, instead of their filtered parts, and those of these filters that
+    * `wholes`: the collections that are kept whole, each by a key, instead of their filtered parts, and the filters among these that
       apply to the results of joins; None: no collection ever is.
     """
 

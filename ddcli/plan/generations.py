@@ -2,7 +2,7 @@
 
 The lowering of a collection depends on all its readers: they decide which of its columns are kept, and whether its linear steps are fused
 into its reader's. So a new output could change the arrangements of all others, and its removal could again. Therefore the
-state remembers the choices by which the outputs of a *generation* were lowered together. A new or edited output joins a generation in which
+state remembers the choices for lowering the outputs of a *generation* together. A new or edited output joins a generation in which
 every column that it reads is kept already, and shares all that is there; otherwise it begins a generation of its own. Equal nodes of two
 generations are shared all the same.
 """
@@ -60,7 +60,7 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """The identity of the whole plan, by which a state is made."""
+        """The fingerprint of the plan that built the state."""
         return self.graph.fingerprint
 
     def to_json(self) -> dict[str, Any]:

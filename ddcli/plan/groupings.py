@@ -73,7 +73,7 @@ class Reduce(Node):
         return pairs_of([columns_of(expression for _, expression in self.by)])
 
     def _calls_of(self, name: str) -> list[AggregateCall]:
-        """Return the calls of which a result is made; none for a column of the key."""
+        """Return the calls that a result is made of; none for a column of the key."""
         read = dict(self.results)[name].columns() if name in dict(self.results) else frozenset[str]()
         return [call for at, call in enumerate(self.calls) if f"${at}" in read]
 
@@ -161,7 +161,7 @@ class Grouped(Node, ABC):
 
     @property
     def order(self) -> tuple[tuple[str, bool], ...]:
-        """The columns by which it orders a group, each with whether it descends."""
+        """The columns that it orders a group by, each with whether it descends."""
         return ()
 
     @property

@@ -415,7 +415,7 @@ def joined_once(
 
 
 def padded(node: Join, alone: Node, kept: str, schema: Schema) -> Node:
-    """Give records without a partner the columns of the join, null for those of the other side."""
+    """Give records without a partner the columns of the join, null for the other side's."""
     partner = {one: one if kept == "left" else other for one, other in reversed(node.on)}
     columns: list[tuple[str, Expression]] = []
     for name, side, source in node.columns:

@@ -40,7 +40,7 @@ def is_unique(keys: Keys, columns: Iterable[str]) -> bool:
 
 
 def renamed_keys(keys: Keys, names: Mapping[str, str]) -> Keys:
-    """Return the keys of which all columns have a new name."""
+    """Return the keys whose columns all have a new name."""
     return frozenset(frozenset(names[name] for name in key) for key in keys if key <= names.keys())
 
 
@@ -49,13 +49,13 @@ INPUT = "input"
 
 
 class Source(Node):
-    """An input of the pipeline, by name; `time` names its time columns, `meaning` has the options by which its rows are read."""
+    """An input of the pipeline, by name; `time` names its time columns, `meaning` has the options for reading its rows."""
 
     name: str
     time: tuple[str, ...] = ("time",)
     meaning: str = ""
     arranged: tuple[str, ...] = ()
-    """The key by which another pipeline keeps it."""
+    """The key that another pipeline keeps it by."""
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
@@ -118,7 +118,7 @@ class Table(Node):
 class Upsert(Table):
     """The current record of each key of an input whose rows set a key's record from their time on.
 
-    The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among those of a key at one time. If it is
+    The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among the rows of a key at one time. If it is
     `lasting`, `ORDER` decides among all rows of a key, at any times; among equal ones `MOMENT`, then `SEQUENCE`. Then the engine's record is the
     row with the greatest, with `PRESENT`, `ORDER` and `MOMENT` among its columns, also if the key has nothing.
     """
@@ -490,7 +490,7 @@ class Once(WholeRecords):
 
 
 def _written_columns(columns: Sequence[tuple[str, Expression]], below: Schema) -> list[Any]:
-    """Return the operators of a pipeline file that compute columns from those of the input, `below`."""
+    """Return the operators of a pipeline file that compute columns from the input's columns, `below`."""
     same = [name for name, each in columns if isinstance(each, Column) and each.name == name]
     if not columns:
         return [{"map": words.NO_COLUMN}]

@@ -37,7 +37,7 @@ class OfLoop(Node):
 
     @inherited
     def free(self) -> frozenset[LoopName]:
-        """The loops whose round the collection depends on: this one, and those of the inputs."""
+        """The loops whose round the collection depends on: this one, and the inputs' loops."""
         return _free(self.inputs) | {LoopName(self.depth, self.loop)}
 
 

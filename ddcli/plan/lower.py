@@ -55,7 +55,7 @@ class GraphLowering:
         """Return the lowering of a graph's nodes.
 
         `columns` are the least to keep of each node, by fingerprint; `once` the nodes with a single reader. By default, and for nodes
-        that `columns` doesn't have, both are those of the graph. With `alike`, equal arrangements are one, whether or not their
+        that `columns` doesn't have, both come from the graph. With `alike`, equal arrangements are one, whether or not their
         collection has other readers; older states have them apart.
         """
         alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}

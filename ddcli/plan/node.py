@@ -305,7 +305,7 @@ class Node:
 
     @property
     def exchanged_by(self) -> tuple[str, ...] | None:
-        """The columns of a physical node's input by which its rows find their shard; None if they stay in theirs."""
+        """The columns of a physical node's input that decide a row's shard; None if they stay in theirs."""
         return None
 
     def keeps_state(self, times: int) -> bool:
@@ -327,7 +327,7 @@ class Node:
 
     @property
     def kept_by(self) -> tuple[str, ...]:
-        """The columns by which the records that a physical node keeps are sorted."""
+        """The columns that sort the records that a physical node keeps."""
         return tuple(self.schema)
 
     def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
@@ -355,7 +355,7 @@ class Node:
 
     @property
     def groups(self) -> str:
-        """The columns of a physical node's key, or by which it groups, in the words of the file; "" if it has none."""
+        """The columns of a physical node's key, or the columns that it groups by, in the words of the file; "" if it has none."""
         return ""
 
     def column_origins(self) -> Origins:
@@ -402,7 +402,7 @@ class Node:
 
     @property
     def read_by(self) -> tuple[tuple[str, ...], ...]:
-        """The keys by which the node reads its inputs, one for each; none if it does not read them by a key."""
+        """The keys that the node reads its inputs by, one for each; none if it does not read them by a key."""
         return ()
 
     @inherited

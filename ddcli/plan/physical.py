@@ -34,7 +34,7 @@ class Scan(Node):
     nt: int
     meaning: str = ""
     arranged: tuple[str, ...] = ()
-    """The key by which another pipeline keeps it."""
+    """The key that another pipeline keeps it by."""
 
     @cached_property
     def is_physical(self) -> bool:
@@ -306,7 +306,7 @@ class OrderLanes(Node):
 class Shift(Node):
     """Each record of the input from the time "$from" to the time "$until", its last columns; without these.
 
-    `lower` and `upper` are true for those of the two that exist. Its updates may be at future times, so a `Delay` reads it.
+    `lower` and `upper` are true if these exist. Its updates may be at future times, so a `Delay` reads it.
     """
 
     kind: ClassVar[str] = "temporal_filter"

@@ -35,7 +35,7 @@ class PhysicalGraph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The identity of the whole plan, by which a state is made."""
+        """The fingerprint of the plan that built the state."""
         return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
 
     @property

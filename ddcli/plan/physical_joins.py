@@ -55,7 +55,7 @@ class EquiJoin(Node):
 
     @property
     def repeats(self) -> bool:
-        """True if it leaves out columns by which rows differ."""
+        """True if it leaves out columns that tell rows apart."""
         left, right = self.sides
         kept = {(side, source) for _, side, source in self.columns}
         return not kept >= {("left", name) for name in left.schema} | {("right", name) for name in right.value}
@@ -79,7 +79,7 @@ class EquiJoin(Node):
 class RowLookup(Node):
     """New updates, the first input, that are looked up in the second, an `Arrangement`; no collection by itself.
 
-    `on` pairs columns: first those of the arrangement's key, then its first values. It finds the rows from before the step and, with
+    `on` pairs columns: first the arrangement's key, then its first values. It finds the rows from before the step and, with
     `new`, those that are new in it.
     """
 
@@ -95,7 +95,7 @@ class RowLookup(Node):
 
     @property
     def is_in_order(self) -> bool:
-        """True if updates come sorted by the key by which they are looked up, in the shards where it is."""
+        """True if updates come sorted by the key of their lookup, in the shards where it is."""
         stream, key, own = self.inputs[0], self.arranged.key, [one for one, _ in self.on]
         if isinstance(stream, FewerRows):
             (stream,) = stream.inputs
@@ -131,7 +131,7 @@ class HalfJoin(RowLookup):
 
 
 class RowCount(RowLookup):
-    """The updates that find rows: those columns first by which they are looked up, and a last one with the number of rows."""
+    """The updates that find rows: the columns of the lookup first, and a last one with the number of rows."""
 
     kind: ClassVar[str] = "count matches"
 

@@ -1,4 +1,4 @@
-"""A collection while it is being built: its node, and the names by which expressions may call its columns."""
+"""A collection while it is being built: its node, and the names of its columns in expressions."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ OURS = frozenset({"dd_at", "dd_diff", "dd_stays"})
 TABLES = frozenset({"dd_changes", "dd_commits", "dd_feeds", "dd_found", "dd_frame", "dd_wanted"})
 """Tables of our own in a database: they can be neither outputs' nor feeds'."""
 HISTORY = ("valid_from", "valid_to", "is_current")
-"""Columns that a history has beside those of its records."""
+"""Columns that a history has beside its records' columns."""
 LONGEST = 63
 """Bytes of a name in Postgres, which cuts longer ones."""
 UNFIT = frozenset(" ,;{}()\n\t=")
@@ -43,7 +43,7 @@ UNFIT = frozenset(" ,;{}()\n\t=")
 
 
 def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterator[SpecError]:
-    """Yield an error for each column of an output that its table can't hold. `schema` are the columns of its contents, `time` those of its log's times."""
+    """Yield an error for each column of an output that its table can't hold. `schema` are the columns of its contents, `time` its log's time columns."""
     target = output.target
     if target is None:
         return

@@ -31,7 +31,7 @@ DIFF = "diff"
 BEGINNING = dt.datetime(2000, 1, 1)  # noqa: DTZ001 - times have no zone: they are in UTC
 
 Nested = dict[str, "Type | dict[str, Type]"]
-"""The columns of a file; those of a struct by themselves."""
+"""The columns of a file; the columns of a struct by themselves."""
 
 
 @frozen
@@ -120,7 +120,7 @@ def typed_tests(
 ) -> tuple[Test, ...]:
     """Return the tests of a pipeline whose `inputs` have these data columns and all the times `time`.
 
-    `relations` are those of `tested_collections`, by their names here. Raises SpecErrors with all errors.
+    `relations` come from `tested_collections`, by their names here. Raises SpecErrors with all errors.
     """
     reader = _TestReader(spec, inputs, time, relations, [])
     tests = tuple(reader.test(test) for test in spec.tests)
@@ -139,7 +139,7 @@ class _TestReader:
     relations: Mapping[str, Relation]
     errors: list[DdError]
     last: dt.datetime = BEGINNING
-    """The time of the last step, if times are those of runs."""
+    """The time of the last step, if runs make the times."""
 
     def test(self, test: written.WrittenTest) -> Test:
         self.last = BEGINNING
@@ -156,7 +156,7 @@ class _TestReader:
         return Step(step.span, time, tuple(given), self.expectations(step.expect), step.budget)
 
     def default_time(self, step: written.WrittenStep, at: int) -> tuple[Any, ...]:
-        """Return the number of the step if times are integers; if they are those of runs, one second after the last step's."""
+        """Return the number of the step if times are integers; if runs make the times, one second after the last step's."""
         if self.spec.clock == "arrival":
             return (self.last + dt.timedelta(seconds=1),)
         if all(kind.kind in INTEGERS for kind in self.time.values()):

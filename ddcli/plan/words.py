@@ -23,7 +23,7 @@ ALL = "$all"
 SIDE = "$side"
 """The column of an as-of join's rows that marks them as of the left or the right."""
 AT = "$at"
-"""The column that an as-of join compares, of which the rows have the lanes."""
+"""The column that an as-of join compares, as lanes of the rows."""
 OWN = re.compile(
     r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|rows\d|present|side|at)"
     r"|#[\w.#$]+"
@@ -64,7 +64,7 @@ def expression(text: str, texts: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text with words for those of the plan's own columns whose expressions are unknown."""
+    """Return a text with words for the plan's own columns whose expressions are unknown."""
     return NUMBERED_TEXT.sub(r"\1", INTERNAL.sub(r"\1", text)) if "#" in text else text
 
 

@@ -14,6 +14,6 @@
 * trace: from a record to the records that it is made of
 * trees: explanations as trees and plain values
 * verification: outputs as they are committed against what their inputs say
-* violations: the rows of files that violate the checks by which a run failed
+* violations: the rows of files that violate the checks that a run failed by
 * worlds: the contents of each collection, in each round
 """

@@ -67,7 +67,7 @@ class Absence:
         return Missing(node, values, f"exists: {self._text(node, found)}") if len(found) else self._below(node, values)
 
     def _because(self, node: Node, values: Values, why: str, lacking: Iterable[Lacking]) -> Steps:
-        """Return the absence that follows from those of other records."""
+        """Return the absence that follows from the absence of other records."""
         return Missing(node, values, why, (yield from each_of(lacking)))
 
     def _contents(self, node: Node, values: Values) -> Contents:

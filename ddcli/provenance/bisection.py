@@ -475,7 +475,7 @@ class _Tries:
         self.left = MOST_TRIALS
 
     def least(self, elements: list[Any], works: Callable[[list[Any]], bool]) -> list[Any]:
-        """Return some of the elements that work, of which none can be left out; of all it is known that they do."""
+        """Return some of the elements that work together, all of them needed; all elements together are known to work."""
         parts = 2
         while len(elements) > 1 and self.left:
             size = -(-len(elements) // parts)

@@ -23,7 +23,7 @@ Leaf = tuple[str, int]
 
 @dataclass(eq=False)
 class Reason:
-    """The reason why a record is in the collection of a node, `count` times: the records `because` of which the operator returns it.
+    """The reason why a record is in the collection of a node, `count` times: the operator returns it `because` of these records.
 
     `number` is the round, in a loop. `more` such records are left out of `because`. `notes` are further facts, such as the absence of a
     record. Of an input, `updates` are the numbers of the updates of `source` that make the record. With `everything`, the leaves are

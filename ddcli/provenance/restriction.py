@@ -1,7 +1,7 @@
 """The rows of the inputs on which some records can depend: values of columns, pushed down from a collection to the inputs below.
 
 Rows of an input with other values can't matter to the records in question. Where a join's one side is restricted and its other side is not,
-the keys of the rows that the restricted side can be made of restrict the other: of orders, those of the customers in one city. The
+the keys of the rows that the restricted side can be made of restrict the other: of orders, the orders of the customers in one city. The
 restriction is sound, not sharp: below a loop, or a Python function, any row may matter.
 """
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node, Values
 
 ALIKE = (logical.Passthrough, logical.SignedSum, groupings.Recount)
-"""Nodes whose records change exactly as those of their inputs do."""
+"""Nodes whose records change exactly as their inputs' records do."""
 SAME = (*ALIKE, logical.Temporal, loops.Enter)
-"""Nodes whose records are those of their inputs."""
+"""Nodes with the records of their inputs."""
 MOST_KEYS = 1_000_000
 """The most keys of a join that restrict its other side."""
 EXACT = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "string", "date", "bool")
-"""Types of keys whose values are equal exactly if those of their columns in files are."""
+"""Types of keys whose values are equal exactly if the values of their columns in files are."""
 
 
 class KeySet:
-    """The values that a column may have, in place of one value: those of the other side's key, at any time up to that of the question.
+    """The values that a column may have, in place of one value: the other side's keys, at any time up to the question's.
 
     It equals itself alone, in `repr` too.
     """
@@ -66,7 +66,7 @@ class Restrictions:
             left += zip(below.inputs, self._restriction(below, values), strict=True)
 
     def alternatives(self, name: str) -> list[Values] | None:
-        """Return the alternatives of which a row of an input must match one; None if all rows may matter."""
+        """Return the alternatives; a row of an input must match one of them; None if all rows may matter."""
         found = self.sources.get(name, [])
         return None if any(not values for values in found) else found
 

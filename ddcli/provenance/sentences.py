@@ -136,7 +136,7 @@ def shown_value(value: Any) -> str:
 
 
 def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
-    """Return the values of a record by column, without the columns that the plan adds to those of the pipeline file."""
+    """Return the values of a record by column, without the columns that the plan adds to the pipeline file's."""
     values = zip(node.schema, record, strict=False)
     hidden = (
         name for name in node.schema if no_column(name) is not None or HIDDEN.fullmatch(name) or _is_copy(name, node)
@@ -146,7 +146,7 @@ def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
 
 
 def asked_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that are asked for, without those of columns that the plan adds."""
+    """Return the values that are asked for, without the columns that the plan adds."""
     return {name: value for name, value in values.items() if not HIDDEN.fullmatch(name)}
 
 

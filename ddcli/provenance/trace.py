@@ -93,7 +93,7 @@ class Tracer:
         return Reason(node, readable(says, node), record, place.contents(node).count(record), number)
 
     def _best(self, witnesses: Sequence[tuple[Place, Node, Record]]) -> Steps:
-        """Return the reason with the fewest leaves among those of the first few witnesses."""
+        """Return the reason with the fewest leaves among the first few witnesses."""
         tried = witnesses[: TRIED if len(self._known) < PATIENCE else 1]
         reasons: list[Reason] = yield from each_of(self._traced(*witness, exact=False) for witness in tried)
         return min(reasons, key=lambda reason: (reason.everything, len(reason.leaves)))

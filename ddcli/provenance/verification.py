@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 MOST = 1_000_000
-"""The most updates that differ of which the records are kept; of more only the number is known."""
+"""The most differing updates whose records are kept; of more only the number is known."""
 COUNT = "\0count"
 """The column with the multiplicity by the inputs less the multiplicity in the log."""
 SEED = 0
@@ -62,7 +62,7 @@ class SliceNumber:
     parts: int
 
     def of(self, values: pl.Series) -> pl.Series:
-        """Return those of some values that are in the slice."""
+        """Return the values that are in the slice."""
         return values.filter(values.hash(SEED) % self.parts == self.number)
 
     @property
@@ -183,7 +183,7 @@ def verify(
 
 
 def _chosen(request: Request, manifest: Manifest, select: Sequence[str]) -> dict[str, OutputEntry]:
-    """Return the state's entries of the chosen outputs, without those of checks. Raises UsageError for an output that there is not."""
+    """Return the state's entries of the chosen outputs, without the entries of checks. Raises UsageError for an output that there is not."""
     known = same_outputs(request.state, manifest, request.outputs)
     outputs = {
         name: manifest.outputs[known[name]]

@@ -95,7 +95,7 @@ class EvaluatedPlan:
         return self._contents[node.fingerprint]
 
     def updates(self, source: logical.Source) -> Contents:
-        """Return the updates of an input as records with their times; their numbers are those of the rows in `fed`."""
+        """Return the updates of an input as records with their times; their numbers are the rows' numbers in `fed`."""
         times = {f"\0time{at}": ROUND for at in range(len(self.time))}
         return Contents(self.fed[source.name], source.schema | times, self.values)
 

@@ -28,7 +28,7 @@ Names = tuple[str, ...]
 
 @frozen
 class Way:
-    """An arrangement whose records are those of a collection: its node, and the collection's names for its columns.
+    """An arrangement with the records of a collection: its node, and the collection's names for its columns.
 
     It lacks records with a null in one of the columns `present`. It is sorted by its columns in the order of `columns`, so a
     look-up must have values for the first of them.

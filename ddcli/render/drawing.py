@@ -119,7 +119,7 @@ def with_plain_colours(style: str) -> str:
     """
     plain: dict[str, str] = {}
     for name, colour in re.findall(r"--([a-z-]+): (#[0-9a-f]+)", style):
-        plain.setdefault(name, colour)  # those of the light scheme come first
+        plain.setdefault(name, colour)  # the light scheme comes first
     return re.sub(r"([a-z-]+): var\(--([a-z-]+)\)", lambda found: f"{found[1]}: {plain[found[2]]}; {found[0]}", style)
 
 

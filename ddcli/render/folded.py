@@ -30,7 +30,7 @@ def folded(view: View) -> Folded:
     """Return a view with a box for each collection, input and output.
 
     An operator without a name belongs to the collection of its first reader, whose definition it is a part of; so does an operator in a loop,
-    where names are those of the loop's own variables.
+    where names are the loop's own variables.
     """
     home = _homes(view)
     members: dict[str, list[int]] = {}

@@ -35,7 +35,7 @@ class ColumnName(NamedTuple):
 
 
 class ColumnLineage(NamedTuple):
-    """The columns of inputs that a column comes from: its sources, of which its values are made, and influences, which only decide about it."""
+    """The columns of inputs that a column comes from: its sources, which its values are made of, and influences, which only decide about it."""
 
     name: ColumnName
     type: str

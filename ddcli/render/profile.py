@@ -24,9 +24,9 @@ HEAD = ("time", "share", "in", "out", "+", "-", "rows/s", "operator")
 
 @frozen
 class Spent:
-    """An operator, the rows through it, its seconds, summed over threads, and their share of those of all operators.
+    """An operator, the rows through it, its seconds, summed over threads, and their share of the seconds of all operators.
 
-    An input's seconds are those of reading it, an output's those of writing it; an arrangement's include writing its state.
+    An input's seconds are spent on reading it, an output's on writing it; an arrangement's include writing its state.
     """
 
     id: str

@@ -42,7 +42,7 @@ class HeldState:
 class OperatorView:
     """An operator, an input or an output. `id` stays the same from run to run, as long as the operator computes the same.
 
-    `names` are those of its collection in the pipeline file, `says` describes the operator beyond its `kind`, `loop` is the innermost loop
+    `names` are its collection's names in the pipeline file, `says` describes the operator beyond its `kind`, `loop` is the innermost loop
     around it. `readers` read its collection; an arrangement with several is shared. `keeps`: it has state. `work` is the class of
     `Node.work` that bounds its work for a change. `estimated` are the rows that the last run was expected to put out, estimated from the
     runs before.

@@ -1,8 +1,8 @@
 """A chain of stages on Spark: each of its tasks takes some shards through a stage, and sends their updates on as rows of a shuffle.
 
-A stage reads a partition of rows: those of some shards, each shard's together. It steps each shard as any task does. Updates for later stages of the chain
+A stage reads a partition of rows: the rows of some shards, each shard's together. It steps each shard as any task does. Updates for later stages of the chain
 become rows for these, and rows that only later stages read are passed on. So nothing of a chain but the results of its tasks, one row
-each, reaches the driver. Updates for stages after the chain, such as those that enter a loop, go to files as those of other tasks do.
+each, reaches the driver. Updates for stages after the chain, such as the updates that enter a loop, go to files as in other tasks.
 
 Spark may repeat a stage, do a task twice at once, or put several partitions into one: a shard's rows stay together, and which shards there are is known
 from their marks, not from the partition.
@@ -191,7 +191,7 @@ class _Partition:
         self.exchange: ShuffleExchange
 
     def through(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows for later stages, but for those of results."""
+        """Yield the rows for later stages, but for results."""
         first = next(rows, None)
         if first is None:
             return

@@ -61,7 +61,7 @@ HEAVY = 256 << 20
 
 @frozen
 class Rule:
-    """The rule by which a stage runs on Spark. `ready`: a master is known. `heavy`: the bytes that would take long here, or not fit.
+    """The rule that decides whether a stage runs on Spark. `ready`: a master is known. `heavy`: the bytes that would take long here, or not fit.
 
     The traces of one loop may take `room` bytes of memory; work with them takes some four times as many.
     """

@@ -154,7 +154,7 @@ class Result:
     memos: Memos = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     joined: list[tuple[str, PieceFile]] = field(default_factory=list)
-    """Files of outputs that were made of those of other tasks."""
+    """Files of outputs that were made of other tasks' files."""
     kept: list[ShardFiles] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
     state: StateFiles = field(default_factory=StateFiles)
@@ -344,7 +344,7 @@ class Doing:
         return self.errors.add if self.job.reopen is None else self.errors.add_rebuilt(self.job.reopen)
 
     def files(self, sent: Mapping[Address, Sequence[Sent]]) -> FileExchange:
-        """Return the exchange by files, of which `sent` are to be read."""
+        """Return the exchange by files; `sent` are to be read."""
         return FileExchange(real(self.job.scratch), Files(), self.name, sent)
 
     @contextmanager
@@ -395,7 +395,7 @@ class Doing:
         return read
 
     def _give(self, name: str, updates: np.ndarray, layout: Layout) -> None:
-        """Add updates to those of an output."""
+        """Add updates to an output's."""
         if name not in self.job.outputs:
             return
         if self.job.reopen is not None:

@@ -30,7 +30,7 @@ def replace_archived(
     readers: Mapping[str, LogReader],
     inputs: Mapping[str, InputEntry],
 ) -> dict[str, InputEntry]:
-    """Replace archived files, and those of mirrors, by files without the forgotten rows; return the inputs that have such files.
+    """Replace archived files, and files of mirrors, by files without the forgotten rows; return the inputs that have such files.
 
     Raises InputError for a file of a kind from which no rows can be removed.
     """

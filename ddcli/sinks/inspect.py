@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
 
 SHOWN = 100
-"""Updates that are shown of those of one step, or of one shard."""
+"""The most updates that are shown of one step, or of one shard."""
 
 
 def seen(label: str, updates: pl.DataFrame, kinds: Sequence[Type]) -> Iterator[str]:

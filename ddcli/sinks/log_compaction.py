@@ -206,7 +206,7 @@ class _Old:
         return find_time(self.manifest)
 
     def old_files(self, bound: int | None, claims: Sequence[Claimant] = ()) -> Sequence[FileEntry]:
-        """Return the first files, those before a bound of which none of these lacks anything."""
+        """Return the first files, before a bound up to which none of these lacks anything."""
         found: list[FileEntry] = []
         for file in self.output.files:
             beyond = bound is not None and (not file.upper or file.upper[0][0] > bound)

@@ -173,7 +173,7 @@ class OutputWriter:
         return found
 
     def take_joined(self, name: str, file: PieceFile) -> None:
-        """Take the file of an output that a task has made of those of others."""
+        """Take the file of an output that a task has made of other tasks' files."""
         self._elsewhere[name].append(file)
 
     def _note_piece(self, piece: Piece) -> None:
@@ -402,7 +402,7 @@ class OutputWriter:
         return {name: replace(self._counts.get(name, none), file=files.get(name)) for name in self.layouts}
 
     def output_summaries(self) -> dict[str, OutputSummary]:
-        """Return the summaries of outputs without those of checks, which have verdicts."""
+        """Return the summaries of outputs without the summaries of checks, which have verdicts."""
         return {name: one for name, one in self.summaries().items() if name not in self.noted}
 
 

@@ -38,7 +38,7 @@ def rows_between(path: Path, time: str, start: int, end: int) -> pl.DataFrame:
 
 
 def summed_up(rows: pl.DataFrame, time: str, horizon: int) -> pl.DataFrame:
-    """Return rows of a log of which those up to a time are summed up as of then."""
+    """Return rows of a log; rows up to a time are summed up as of then."""
     at = pl.col(time).to_physical().cast(pl.Int64)
     kind, diff = rows.schema[time], rows.schema[DIFF]
     moved = pl.when(at < horizon).then(pl.lit(horizon)).otherwise(at)

@@ -321,7 +321,7 @@ def _as_updates(piece: LogSlice, times: Schema) -> pl.DataFrame:
 
 
 def _distinct(data: pl.DataFrame, taken_names: set[str]) -> pl.DataFrame:
-    """Return data of which no column has one of these names."""
+    """Return data without columns that have one of these names."""
     return data.rename({column: f"{column}_" for column in data.columns if column in taken_names})
 
 

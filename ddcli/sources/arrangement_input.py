@@ -145,7 +145,7 @@ class SharedReader:
     def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> ConsumedRange:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`.
 
-        With `most`, a slice is a file, of which none is large; else all are one slice. Raises UsageError where times before `upper` are
+        With `most`, a slice is a file, and none is large; else all are one slice. Raises UsageError where times before `upper` are
         no longer kept apart.
         """
         since = None if lower is None else Frontier(lower)

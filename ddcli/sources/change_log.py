@@ -72,7 +72,7 @@ def read_log(
     With `as_of` (a time, or "latest") the collection then: each record once, with its multiplicity as diff. Else its
     updates, in order of time, those at or after `since` and before `until`; with `consolidate` at most one of a record at a
     time. `key` has the columns and values that records must have. `time` names the columns of the time (default: `time`, or as
-    many before the diff as the log's progress has), `columns` the types of those of CSV and NDJSON.
+    many before the diff as the log's progress has), `columns` the types of columns in CSV and NDJSON.
 
     Reads the existing files once; holds the result in memory, and as much again to sort it. Raises UsageError for arguments
     that don't fit the log, InputError for files that can't be read.
@@ -94,7 +94,7 @@ DECLARED = re.compile(r"declare them under the input's `columns`(?:.*`columns: (
 
 
 def by_option(hint: str | None) -> str | None:
-    """Return a hint about the columns of a pipeline's input as one about those of a command's files.
+    """Return a hint about the columns of a pipeline's input as one about the columns of a command's files.
 
     >>> by_option("declare them under the input's `columns`, or write `columns: infer`; by its first rows, `columns: {a: string?}`")
     "name them: --columns '{a: string?}'"
@@ -183,7 +183,7 @@ class ChangeLog:
         return in_order(self.contents(then, self._having(key, rows)), self.order, self.columns)
 
     def contents(self, time: Time | None, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the sum of those of some rows that are not after a time (None: of all), in no order."""
+        """Return the sum of the rows that are not after a time (None: of all), in no order."""
         if time is not None:
             self.refuse_before_horizon(time)
             rows = rows.filter(not_after(list(self.time), time))
@@ -199,7 +199,7 @@ class ChangeLog:
     ) -> pl.LazyFrame:
         """Return the updates at or after `since` and before `until` in order of time.
 
-        If the files are in that order, as those of each log that `dd` writes are, rows are streamed, and none is held.
+        If the files are in that order, as in each log that `dd` writes, rows are streamed, and none is held.
         """
         names = list(self.time)
         ordered = None if consolidate else self._ordered()
@@ -212,7 +212,7 @@ class ChangeLog:
         return rows if ordered is not None else in_order(rows, (), [*names, *self.columns])
 
     def between(self, lower: Times | None, upper: Times, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Return those of some rows whose times are at or after `lower` (None: all) and not at or after `upper`, in their order."""
+        """Return the rows whose times are at or after `lower` (None: all) and not at or after `upper`, in their order."""
         if lower is None and not upper:
             return rows
         names = list(self.time)
@@ -220,7 +220,7 @@ class ChangeLog:
         return rows.with_columns(**integers).filter(within(list(integers), lower, upper)).drop(*integers)
 
     def refuse_before_horizon(self, time: Time) -> None:
-        """Refuse a time before the one as of which older updates were summed up."""
+        """Refuse a time before the horizon of the updates that were summed up."""
         horizon = self.reader.listing.horizon
         if horizon is not None and len(horizon) == len(time) and time < horizon:
             begin = format_time(horizon, list(self.time.values()))
@@ -282,7 +282,7 @@ class ChangeLog:
 
 
 def _time_columns(listing: Listing, progress: Times | None, tables: Tables, diff: str) -> tuple[str, ...]:
-    """Return the time columns of a log for which none are named: those of a product are before the diff."""
+    """Return the time columns of a log for which none are named: the times of a product are before the diff."""
     if progress is None or not progress or len(progress[0]) == 1:
         return (TIME,)
     names = [name for name in tables.footer(listing.path(listing.files[0])) if name != diff]

@@ -171,7 +171,7 @@ def _refuse_other_look(path: Path, dialect: Dialect) -> None:
 
 
 def _texts(given: InputSpec, path: Path, dialect: Dialect) -> TextColumns:
-    """Return the first rows of a file by column; for events those of the table."""
+    """Return the first rows of a file by column; for events the rows of the table."""
     from ddcli.store.tables.csv_records import DamagedError
     from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
 

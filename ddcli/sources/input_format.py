@@ -31,7 +31,7 @@ InputReport = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
 
 
 def format_of(given: InputSpec) -> Format:
-    """Return the format by which an input's rows are read."""
+    """Return the format of an input's rows."""
     columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
     if given.arrives and columns is not None:
         columns[ARRIVAL] = ARRIVAL_TIME
@@ -126,7 +126,7 @@ class InputFacts:
         self._before += before
 
     def tied(self, key: dict[str, Any], time: int) -> InputError:
-        """Return the error for a key with two different rows at one time, neither of which is the last."""
+        """Return the error for a key with two different rows at one time when neither is the last."""
         hint = "make their order different, or delete one of the rows"
         if self.given.order_by is None and not self.given.format.startswith("debezium"):
             hint = "choose the last of a key's rows at one time with the input's `order_by`"

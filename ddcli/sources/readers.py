@@ -38,7 +38,7 @@ SECOND = 1_000_000
 UNCLEAN = "unclean"
 """The key of a manifest's cache under which it names the files of inputs that hold forgotten rows, each with its fingerprint."""
 AHEAD = "1 day"
-"""The distance by which rows may be ahead of the clock where an input has no `max_ahead`."""
+"""The distance that rows may be ahead of the clock where an input has no `max_ahead`."""
 
 
 def open_logs(
@@ -192,7 +192,7 @@ def import_keys(readers: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:
 
 
 def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[str, Reader]) -> Schema:
-    """Return the outputs' time columns and their types, which must be those of earlier runs."""
+    """Return the outputs' time columns and their types, which must be the same as in earlier runs."""
     time = shared_time(request.spec, {name: reader.schema for name, reader in readers.items()})
     if manifest is not None and kept_clock(manifest) != request.spec.clock:
         arrives = request.clock.arrival

@@ -61,7 +61,7 @@ class InputSlice:
 
 @frozen
 class Settled:
-    """Updates of which only their sums as of a frontier matter, in times of `nt` coordinates."""
+    """Updates that matter only by their sums as of a frontier, in times of `nt` coordinates."""
 
     part: Slice
     frontier: Frontier

@@ -75,7 +75,7 @@ class LogOptions(NamedTuple):
         return ChangeLog.open(str(self.path), Path("/"), time=self.time or None, diff=self.diff)
 
     def columns(self) -> Schema:
-        """Return the columns of the rows: those of records, the time of changes, and the diff."""
+        """Return the columns of the rows: the records' columns, the time of changes, and the diff."""
         log = self.open()
         return {**log.columns, **(log.time if self.changes else {}), self.diff: INT64}
 

@@ -39,7 +39,7 @@ TRIES = 5
 """The looks of a task for the files that have replaced those it has to read, at most."""
 HASHED = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "date", "string", "decimal"}
 HASHED |= {"datetime", "duration", "time", "binary"}
-"""Kinds of which equal values have equal hashes: floats have two zeros."""
+"""Kinds whose equal values have equal hashes: floats have two zeros."""
 
 
 class ChangeInterval(NamedTuple):
@@ -81,7 +81,7 @@ class LogPart(InputPartition):
 
 
 def versions() -> tuple[str, str]:
-    """Return the versions that plan and tasks must have in common: those of the hash that divides a collection, too."""
+    """Return the versions that plan and tasks must have in common, and the version of the hash that divides a collection."""
     return __version__, pl.__version__
 
 

@@ -48,7 +48,7 @@ class SparkRun(NamedTuple):
 def run(
     path: Path | str, session: SparkSession | Any, inputs: Mapping[str, DataFrame] | None = None, **options: Any
 ) -> SparkRun:
-    """Bring inputs of a pipeline to the rows of frames, by difference, then its outputs up to date; `options` are those of `ddcli.run`.
+    """Bring inputs of a pipeline to the rows of frames, by difference, then its outputs up to date; `options` are the options of `ddcli.run`.
 
     Each of these inputs is a log of changes that only this writes, at its `path`. If the run fails, they keep the new rows for the next one. Raises
     a DdError for the pipeline, and Spark's errors for frames.

@@ -77,7 +77,7 @@ class LogSource(datasource.DataSource):
         return LogOptions.parse({**self.options}, stream=stream)
 
     def _chosen(self, options: LogOptions, schema: StructType) -> Schema:
-        """Return those of the log's columns that Spark wants. Raises UsageError for others."""
+        """Return the columns of the log that Spark wants. Raises UsageError for others."""
         columns = options.columns()
         for field in schema.fields:
             kind = columns.get(field.name)

@@ -67,7 +67,7 @@ class CheckSpec:
 
 @frozen
 class Quarantine:
-    """The parts of which an input is the sum, once a check has put its rows aside: the operators of each."""
+    """The parts that an input is the sum of, once a check has put its rows aside: the operators of each."""
 
     check: Text
     parts: tuple[tuple[Operator, ...], ...]

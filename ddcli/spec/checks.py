@@ -161,7 +161,7 @@ class OneCheck(Shape[_Check]):
     """A check: the key of its kind, the collection that it is `of`, its consequence and its name."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> _Check:
-        # References of a check count as those of a thing of its own.
+        # References of a check count as references of a thing of its own.
         place = NodePlace(place.path, place.word, place.path)
         arguments = RECORD.read(node, place, notes)
         assert isinstance(node, Mapping), "it was read as one"
@@ -193,14 +193,14 @@ class Checks:
     quarantines: dict[str, tuple[Quarantine, ...]]
 
     def sections(self, written: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return the sections of a file with those of its checks: the output of each is a log in the state."""
+        """Return the sections of a file with its checks' sections: the output of each is a log in the state."""
         logs = {name: model.OutputSpec(check.name, check.name) for name, check in self.checks.items()}
         both = {"collections": written["collections"] | self.collections, "outputs": written["outputs"] | logs}
         return written | both | {"checks": self.checks, "quarantines": self.quarantines}
 
 
 def expanded(found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks, Mapping]:
-    """Return the checks of a file with their collections, and its tree with their names among those of collections and outputs, so that all refer to them.
+    """Return the checks of a file with their collections, and its tree with their names among the names of collections and outputs, so that all refer to them.
 
     `found` has the sections that could be read. Notes checks whose names are taken, or that can't put rows aside.
     """
@@ -313,7 +313,7 @@ def quoted(column: str) -> str:
 def _check(
     check: _Check, name: Text, title: str, outputs: list[model.OutputSpec], notes: Notes
 ) -> tuple[CheckSpec, tuple[Operator, ...] | model.Query]:
-    """Return a check, and the operators or the query by which its collection has the violations."""
+    """Return a check, and the operators or the query that finds the violations."""
     spec = partial(CheckSpec, name, title, check.kind, check.of, check.otherwise, check.span, check.place)
     given = check.argument
     if isinstance(given, model.Query):
@@ -365,7 +365,7 @@ def _outside(column: Text, values: tuple[str, ...]) -> str:
 
 
 def _negated(condition: Text) -> Text:
-    """Return the condition of the rows that violate another one; a null violates nothing. Places in it are those of the file."""
+    """Return the condition of the rows that violate another one; a null violates nothing. Places in it are places in the file."""
     return _within("not (", condition, ")")
 
 
@@ -429,7 +429,7 @@ def _output_of(check: _Check, word: Text, outputs: list[model.OutputSpec], notes
 
 
 def _with_names(root: Mapping, checks: list[CheckSpec]) -> Mapping:
-    """Return a file's tree in which the names of checks are those of collections and outputs."""
+    """Return a file's tree in which checks also name collections and outputs."""
     entries = dict.fromkeys(("collections", "outputs"))
     whole: dict[str, tuple[Text, Node]] = {word.value: (word, node) for word, node in root.entries}
     for section in entries:

@@ -126,7 +126,7 @@ KEYS = {
 
 @dataclass(eq=False, repr=False, slots=True)
 class _Options(Shape[Dialect]):
-    """The options, none of which is in the way of another."""
+    """The options; none is in the way of another."""
 
     record: Record[Dialect]
 

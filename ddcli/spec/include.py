@@ -170,7 +170,7 @@ class Includes:
             self.notes.refuse(word.value, f"must be a list, found {describe(value)}", value.span)
 
     def _add(self, section: str, more: Mapping, found: dict[str, tuple[Text, Node]]) -> None:
-        """Add the entries of a file to those of others. Names belong to one of them."""
+        """Add the entries of a file to the entries of others. Names belong to one of them."""
         for name, node in more.entries:
             if name.value in found:
                 first = found[name.value][0].span

@@ -45,10 +45,10 @@ TABLE_DIFF = "_diff"
 
 @frozen
 class InputSpec:
-    """A change log to read, or files of another format (one of `FORMATS`). `columns` None: those of the files. `diff` None:
+    """A change log to read, or files of another format (one of `FORMATS`). `columns` None: the columns of the files. `diff` None:
     there is no such column, each row is +1. Defaults of `time` and `diff` have the place of the input's name.
 
-    `key` are the columns by which there is one record at a time; without it the whole record is the key. `delete_when` and
+    `key` are the columns that have one record at a time; without it the whole record is the key. `delete_when` and
     `order_by` are expressions, `max_delete` is `50%` or a number of rows, `file_name` a pattern with columns in braces. Rows that are `late` may be put into the directory `quarantine`.
     The format `import` is an arrangement of another pipeline: `path` is its state, `arrangement` the name.
     Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
@@ -61,7 +61,7 @@ class InputSpec:
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
     `origin` is its own path. For a table in a `catalog` (a name or properties) that is its name there; for one in a database it is the database's URI,
     and `query` returns the rows. For a table of Spark it is the table's name, or the `query`. If there is a `cursor`, a growing column, only rows with a greater value are new. `unique` columns are the key. An input that `follows` has the table's columns.
-    `beside` names an import of the same file, whose times are those of another pipeline: so the clock can't be that of arrivals.
+    `beside` names an import of the same file, whose times come from another pipeline, so the clock can't be the time of arrival.
     """
 
     name: Text
@@ -118,7 +118,7 @@ class InputSpec:
 
     @property
     def retracts(self) -> bool:
-        """Return whether its rows retract records at times of their own, later than those of the records."""
+        """Return whether its rows retract records at times of their own, later than the records' own."""
         return self.format in LOGS and not (self.format == "debezium" and self.key)
 
     @property
@@ -208,7 +208,7 @@ class TargetSpec:
     called: str = ""
     key: tuple[Text, ...] = ()
     history: tuple[Text, ...] = ()
-    """The key of the output, of which each record has at most one at a time: the table has the intervals in which each record held."""
+    """The key of the output; it has at most one record at a time: the table has the intervals in which each record held."""
     track: tuple[Text, ...] = ()
     """The columns whose changes begin an interval; none: all."""
 

@@ -26,7 +26,7 @@ NO_ONE = "a loop with a list of results is not one collection"
 
 @dataclass(eq=False, repr=False, slots=True)
 class _Scope:
-    """The collections of a section at `path`: the file's, or those of the body of a loop, which `owner` is.
+    """The collections of a section at `path`: the file's, or the collections of a loop's body, which `owner` is.
 
     `words` are its keys; `others` are names of other things: inputs, or the loop's variables. `given` has, for
     each name of a collection, its key: `a.b` is a result of `a`. `names` has the place of each name with

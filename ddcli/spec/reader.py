@@ -119,7 +119,7 @@ class Shape(ABC, Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorForm:
-    """An operator in a file: the shape of its arguments, the words by which other languages call it, and whether it needs a loop around it."""
+    """An operator in a file: the shape of its arguments, the words of other languages for it, and whether it needs a loop around it."""
 
     name: str
     shape: Shape[dict[str, Any]]

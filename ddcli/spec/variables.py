@@ -36,7 +36,7 @@ class Unset(Exception):
 
 @contextmanager
 def variables_of_call(values: Mapping[str, str]) -> Iterator[None]:
-    """Use these values of variables before those of the environment."""
+    """Use these values of variables before the environment's."""
     before = dict(_of_call)
     _of_call.update(values)
     _used.clear()

@@ -102,7 +102,7 @@ def _relative(text: str) -> dt.datetime | None:
 
 
 def format_frontier(frontier: Frontier, kinds: Sequence[Type]) -> str:
-    """Return the times that a frontier closes, as a person reads "before": boxes, of which mostly there is one.
+    """Return the times that a frontier closes, as a person reads "before": boxes, mostly one.
 
     >>> from ddcli.expressions.types import Type
     >>> format_frontier(box((3, 4)).join(box((5, 2))), [Type("int64"), Type("int64")])

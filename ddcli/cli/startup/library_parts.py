@@ -158,7 +158,7 @@ class Deferred(ModuleType):
     def __getattr__(self, name: str) -> Any:
         """Return a stand-in for a re-exported name, which imports the module at its first use, or the module's own value of this name."""
         if name == "__all__" and self._offered:
-            return sorted(self._offered)  # numpy joins those of its parts
+            return sorted(self._offered)  # numpy joins the names of its parts
         if name.startswith("__"):
             raise AttributeError(name)  # an inspection finds nothing
         if name in self._offered and self.__name__ in self._left:
@@ -178,7 +178,7 @@ class Deferred(ModuleType):
         delattr(self._load(), name)
 
     def _load(self) -> ModuleType:
-        """Return the module, imported once, with those of its submodules that were imported before."""
+        """Return the module, imported once, with its submodules that were imported before."""
         with _taking:
             if self._left.pop(self.__name__, None) is not None:
                 sys.modules.pop(self.__name__, None)

@@ -21,7 +21,7 @@ YOUNG = 200_000
 """New objects after which Python looks for cycles: with its own 700 to 2 000 it would look some 300 times during imports, which make 100 000 objects."""
 LARGE = 1 << 14
 """Words in the frame that a command is called from. Python keeps frames in pieces of memory of 16 kB. At each call that does not fit into its piece it allocates a new one,
-and frees it afterwards (600 times in a short run, 2 % of it). For a frame of this size it allocates 256 kB, half of which is left for other frames."""
+and frees it afterwards (600 times in a short run, 2 % of it). For a frame of this size it allocates 256 kB; half of it is left for other frames."""
 
 
 def run_and_leave() -> NoReturn:

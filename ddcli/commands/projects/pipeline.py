@@ -22,7 +22,7 @@ INSET = 6
 
 @frozen
 class ImportedQuery:
-    """A model or a test: the node's id, its query, and whether it is written to an output. A test is a check with an `otherwise`, of which the rows are violations."""
+    """A model or a test: the node's id, its query, and whether it is written to an output. A test is a check with an `otherwise`; its rows are violations."""
 
     id: str
     name: str

@@ -1,7 +1,7 @@
 """As-of joins: each left row with the nearest right row of its group.
 
-The join is linear in the left rows. So for totally ordered time its updates are those of the left rows, each with its nearest right row at its time, and
-those of the left rows to which a changed right row is nearest, before or after: the left rows from the changed place up to the next. Both are read from
+The join is linear in the left rows. So for totally ordered time its updates come from the left rows, each with its nearest right row at its time, and
+and the left rows to which a changed right row is nearest, before or after: the left rows from the changed place up to the next. Both are read from
 the arrangement, and no output is kept. Otherwise whole groups are evaluated, as reductions are.
 """
 

@@ -41,7 +41,7 @@ class Delta(NamedTuple):
 
 
 class TakenLanes(NamedTuple):
-    """The lanes, diff included, to which an operator first reduces its input, and the number of leading ones by which it stably sorts them."""
+    """The lanes, diff included, to which an operator first reduces its input, and the number of leading ones that it stably sorts them by."""
 
     lanes: tuple[int, ...]
     by: int

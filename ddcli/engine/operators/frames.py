@@ -1,7 +1,7 @@
 """Ordered rows in partitions, the frames of a window as ranges of them, and aggregates over frames. The only values here are the order's keys.
 
 A frame is a range of rows whose ends only move forward from row to row of a partition. So with rows in the place of times, a value enters at
-the first row whose frame reaches it and leaves at the first that begins after it, as updates do: aggregates over frames are those of a
+the first row whose frame reaches it and leaves at the first that begins after it, as updates do: aggregates over frames are aggregates of a
 reduction at instances, linear in the rows for all kinds of frames.
 """
 

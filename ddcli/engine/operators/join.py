@@ -146,7 +146,7 @@ class Readable(Protocol):
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> Sequence[Rows]:
         """Return matrices, or `Uniform` rows, that together hold each update whose key is in `updates`, sorted by key, exactly once.
 
-        The `spared` lanes are not read: they may have any content by which the rows are still sorted.
+        The `spared` lanes are not read: they may have any content that leaves the rows sorted.
         """
 
 
@@ -300,7 +300,7 @@ class HalfJoin(RowLookup):
         return Delta(found)
 
     def parts(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
-        """Yield the updates of a step in parts, of which several may have equal rows."""
+        """Yield the updates of a step in parts; several may have equal rows."""
         updates, others = self.found(deltas)
         assert self.room is not None
         if others:

@@ -32,7 +32,7 @@ LEAST, GREATEST = -(2**63), 2**63 - 1
 NESTED = frozenset({"list", "struct"})
 """Kinds of types whose values are expensive to decode."""
 CACHED = 1 << 14
-"""The number of rows of which a few lanes fit together into a processor's cache."""
+"""The number of rows whose few lanes fit together into a processor's cache."""
 
 
 @frozen

@@ -54,7 +54,7 @@ ROWS_A_BOUND = 4
 LEAST = 4_096
 """Rows that are worth to be combined."""
 SAMPLE = 1 << 13
-"""Rows by which it is judged whether many are of few groups."""
+"""Rows that decide whether many are of few groups."""
 FEWER = 8
 """Rows for each group and time from which they are combined: digits of sums are wider than rows."""
 
@@ -77,7 +77,7 @@ class Reader(Protocol):
 class Reduce:
     """Aggregates of the groups of an arrangement with `nk` key, `nv` value and `nt` time lanes.
 
-    `width` is the number of output lanes: those of the aggregates in turn, behind the number of records if `accumulable`
+    `width` is the number of output lanes: the aggregates' in turn, behind the number of records if `accumulable`
     (all aggregates are counts and sums: then the inputs need not be kept).
     """
 
@@ -100,7 +100,7 @@ class Reduce:
         self._chunk = chunk
         self._part = max(chunk // GROUPS, 1)
         self.rows_read = 0
-        """The number of rows of groups that were evaluated, but for those of sums."""
+        """The number of rows of groups that were evaluated, but for sums."""
 
     @property
     def search(self) -> Search | None:
@@ -273,7 +273,7 @@ class Reduce:
         return np.concatenate([first[:, :nk], digits, first[:, nk + nv : nk + nv + 1], ones], axis=1)
 
     def _placed(self, instances: Instances, rows: Lanes, bounds: Lanes, nv: int) -> tuple[Lanes, Lanes]:
-        """Return the `rows` within `bounds`, those of the instances' keys, and the instance of each; time is one lane."""
+        """Return the `rows` within `bounds`, with the instances' keys, and the instance of each; time is one lane."""
         start, stop = int(bounds[0, 0]), int(bounds[-1, 1])
         there = rows[start:stop]
         at = np.empty(len(there), np.int64)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LIMBS = {"signed": 4, "unsigned": 4, "wide": 6}
 SCALE = 128
-"""More than the bits by which a sum can exceed the floats: those of a diff and of a number of rows."""
+"""More than the bits that a sum can have beyond the floats: the bits of a diff and of a number of rows."""
 
 
 def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, Lanes | None]:
@@ -132,7 +132,7 @@ class Sums:
         reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
 
     def limbs(self) -> Lanes:
-        """Return each instance's sums as digits, which never overflow: those of all aggregates side by side."""
+        """Return each instance's sums as digits, which never overflow: all aggregates' side by side."""
         reduce_sums.carry(self._limbs, np.array(self._sizes, np.int64))
         return self._limbs
 

@@ -70,10 +70,10 @@ def ends(counts: Any) -> Lanes:
 
 
 class Due(NamedTuple):
-    """The times at which a step evaluates groups beside those of its new updates.
+    """The times at which a step evaluates groups beside the times of its new updates.
 
     `seeds` are rows [key | time] to be evaluated. Interesting times not before the `upper` are left for later steps; without one none is.
-    In totally ordered time those of the traces are all before those of the new updates, unless the traces are `ahead`: then later
+    In totally ordered time the traces' times are all before the new updates', unless the traces are `ahead`: then later
     times in them are interesting as well.
     """
 
@@ -122,7 +122,7 @@ class History(NamedTuple):
 def close(new: Instances, inputs: History, outputs: History) -> Instances:
     """Close the new times of each key under lattice join with each other and with the times of its history.
 
-    The new times are those of the batch as it arrived: consolidated with a compacted history, an update could cancel
+    The new times are the times of the batch as it arrived: consolidated with a compacted history, an update could cancel
     and hide its time.
     """
     nt = new.times.shape[1]
@@ -174,7 +174,7 @@ def few_turns(
 ) -> tuple[Instances, Lanes, int, Lanes, int] | None:
     """Return the results of `locate` and `close` for few new times in total order, from one call; None where there are many.
 
-    These are the instances; then the bounds of their keys' rows in `inputs`, the last of which are the new updates, and in
+    These are the instances; then the bounds of their keys' rows in `inputs`, which end with the new updates, and in
     `outputs`, each with the number of rows. Times are at the lanes `in_at` and `out_at`; with `ahead` some may be after new ones.
     """
     if len(new) > FEW:

@@ -82,13 +82,13 @@ class RunningCalls(Protocol):
 
 
 class Running:
-    """A running window over an arrangement with `nk` key and `nv` value lanes, of which the first `order` are a row's place."""
+    """A running window over an arrangement with `nk` key and `nv` value lanes, the first `order` are a row's place."""
 
     def __init__(self, nk: int, nv: int, order: int, calls: RunningCalls):
         self.nk, self.nv, self.place, self.calls = nk, nv, nk + order, calls
 
     def step(self, delta: Lanes, inputs: Reader, marks: Reader) -> tuple[Lanes, Lanes]:
-        """Return the window's updates [key | lanes | time | diff] for new updates, sorted by all lanes, and those of its marks.
+        """Return the window's updates [key | lanes | time | diff] for new updates, sorted by all lanes, and its marks' updates.
 
         Marks are rows [key | order | the window's state]. `inputs` and `marks` are the traces before the new updates.
         """
@@ -145,7 +145,7 @@ class Running:
 
 
 class _Turn:
-    """New updates of each partition at one time or few, evaluated over `sources`, of which they are the last."""
+    """New updates of each partition at one time or few, evaluated over `sources`; they are the last of these."""
 
     def __init__(self, window: Running, part: Lanes, marks: list[Lanes]):
         self.nk, self.nv, self.place, self.calls = window.nk, window.nv, window.place, window.calls
@@ -304,7 +304,7 @@ class _Turn:
         return settled
 
     def _replay(self, instances: Instances, bounds: Lanes) -> Replay:
-        """Return rows as they are inserted and retracted. Those of all sources but the last are history, even if their times were advanced."""
+        """Return rows as they are inserted and retracted. All sources but the last are history, even if their times were advanced."""
         before, last = np.ascontiguousarray(bounds[:, :-2]), np.ascontiguousarray(bounds[:, -2:])
         old = int(row_counts(before).sum())
         rows = np.empty((old + int(row_counts(last).sum()), self.nv + 3), np.int64)

@@ -57,7 +57,7 @@ class Shift(Stateless):
 class PythonShift(Stateless):
     """Turn each update (data, time, diff) into any number of (data2, time join time2, diff * diff2).
 
-    It generalises all linear operators. `logic` takes the input's columns and returns those of the result, the input row of each result
+    It generalises all linear operators. `logic` takes the input's columns and returns the result's columns, the input row of each result
     row (None: each once, in order), a factor for each diff (None: 1), and int64 times, (n, input coordinates); None, like the least
     integer in their place, is no delay.
     """

@@ -21,7 +21,7 @@ class Snapshots(StatefulOperator):
 
     A table's rows are inserted at its time and retracted at the next one's; rows of both tables cancel. The trace
     holds the result, so it accumulates to the last table of earlier intervals, which is retracted at the first time of this
-    one. `times` are those of all tables of any interval, also of tables without rows. `twice` returns the error for a row whose key is in one table
+    one. `times` are the times of all tables of any interval, also of tables without rows. `twice` returns the error for a row whose key is in one table
     twice, where keys must not be; `deleted` gets for each time the number of keys of the table before that are gone, and the number of its
     keys.
     """

@@ -135,7 +135,7 @@ class Negative(StatefulOperator):
         before = [kernels.gather(np.ascontiguousarray(matrix), width, keys) for matrix in matrices]
         held = np.concatenate([np.empty((0, width + 2), np.int64), *before])
         held[:, width] = LEAST
-        # Sorted by record, then time, history first; a record's running sums are those of all rows minus the sum before the record.
+        # Sorted by record, then time, history first; a record's running sums are the sums of all rows minus the sum before the record.
         rows = kernels.merge([kernels.consolidate(held), updates])
         sums = np.cumsum(rows[:, -1])
         starts = np.append(True, (rows[1:, :width] != rows[:-1, :width]).any(axis=1))

@@ -40,7 +40,7 @@ class Batch(Protocol):
     def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
         """Return a sorted matrix with every update of the sorted, distinct `keys`; others may be in it too.
 
-        The `spared` lanes are not read: they may have any content by which the rows are still sorted.
+        The `spared` lanes are not read: they may have any content that leaves the rows sorted.
         """
 
     def release(self) -> None:

@@ -84,7 +84,7 @@ class ImportedTrace:
         self._hold.release()
 
     def _advanced(self) -> list[tuple[Batch, np.ndarray]]:
-        """Return the source's batches with their updates, of which none is before the beginning. A batch never changes."""
+        """Return the source's batches with their updates, none before the beginning. A batch never changes."""
         known = {id(batch): (batch, matrix) for batch, matrix in self._known}
         self._known = [
             known.get(id(batch)) or (batch, kernels.advance(batch.matrix(), self._begin, self.nt))

@@ -101,7 +101,7 @@ def reduce(
     function: PythonFunction | None = None,
     values: tuple[Text, ...] | None = None,
 ) -> Relation:
-    """Aggregate each group: the columns are `by` and then `columns`, or those of a function. Empty `by`: the collection is one group."""
+    """Aggregate each group: the columns are `by` and then `columns`, or a function's columns. Empty `by`: the collection is one group."""
     if function is not None:
         return _reduced_by_function(operands, by, function, values)
     relation = operands.relation
@@ -172,7 +172,7 @@ COUNT = {
     ),
 )
 def count(operands: Operands, name: str = "count", by: tuple[Text, ...] | None = None) -> Relation:
-    """Count records: those of each group, or each distinct one beside it."""
+    """Count records: in each group, or each distinct one beside it."""
     relation = operands.relation
     names = tuple(relation.schema) if by is None else tuple(relation.column(text) for text in by)
     if name in names:

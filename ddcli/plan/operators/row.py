@@ -40,7 +40,7 @@ class BindContext:
     time: tuple[Type, ...] = (Type("int64"),)
     loop: LoopName | None = None
     arrives: bool = False
-    """The mark of times that are those of runs, in UTC."""
+    """The mark of times of runs, in UTC."""
     folder: str = ""
     inputs: Callable[[], Sequence[Node]] = tuple
     """Returns the nodes of all inputs: rows that depend on no table exist from the first row of these on."""
@@ -54,7 +54,7 @@ class BindContext:
 
 @dataclass(frozen=True)
 class Operands:
-    """The collections that an operator is applied to: the one before it, and others, of which `names` has the names that they have in the file."""
+    """The collections that an operator is applied to: the one before it, and others; `names` has their names in the file."""
 
     relation: Relation
     span: Span

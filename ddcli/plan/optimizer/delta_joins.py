@@ -5,8 +5,8 @@ far more than the edges. A delta join has a chain of lookups for the updates of 
 chosen if the arrangements that the join's own sides have anyway are enough for all lookups, so that the state only gets smaller.
 
 The sides are in an order. The updates of a step meet the sides before their own with the step's updates, and those after it without: so a
-combination of rows is found once, in the chain of its last new row. A lookup may continue from an arrangement's key into its first values, by which its
-rows are sorted too; then no arrangement by more columns is needed.
+combination of rows is found once, in the chain of its last new row. A lookup may continue from an arrangement's key into its first values; its
+rows are sorted by these, too; then no arrangement by more columns is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Place = tuple[int, str]
 """A side's number, and a column of the collection that it is of."""
 ROW_COUNT = Type("int64")
 MOST, MOST_ARRANGED = 6, 4
-"""The most sides of a delta join, which has a chain for each, and the most arrangements of its sides, of which all subsets are tried."""
+"""The most sides of a delta join, which has a chain for each, and the most arrangements of its sides, whose subsets are all tried."""
 
 
 def delta_joins(
@@ -322,7 +322,7 @@ class _Lookup:
 
 
 def _widened(node: Node, lookup: _Lookup) -> tuple[Node, _Lookup]:
-    """Return updates and a lookup with columns of equal types: those of the rows may be nullable where they are values."""
+    """Return updates and a lookup with columns of equal types: the rows' columns may be nullable where they are values."""
     columns = {name: Column(name, kind) for name, kind in node.schema.items()}
     on: list[tuple[str, str]] = []
     for one, other in lookup.on:

@@ -96,7 +96,7 @@ def _small_first(node: Join, first: Join) -> Join | None:
 
 
 def joined_whole(left: Node, right: Node, on: Iterable[tuple[str, str]]) -> tuple[Join, dict[str, str]]:
-    """Return the inner join of two collections with all columns of both, those of the left under their names, and the new names of those of the right."""
+    """Return the inner join of two collections with all columns of both; the left columns keep their names. Also return the new names of the right columns."""
     on = (*on,)
     keys, other_keys = {one for one, _ in on}, {key for _, key in on}
     schema: Schema = {name: kind.required() if name in keys else kind for name, kind in left.schema.items()}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PassChoices(Protocol):
-    """The choices by which passes rewrite a graph, by place of the nodes as written. See `Generation`."""
+    """The choices of the passes that rewrite a graph, by place of the nodes as written. See `Generation`."""
 
     @property
     def joins(self) -> Mapping[str, bool]:

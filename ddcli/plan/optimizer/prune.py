@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def required_columns(graph: Graph, least: Mapping[str, Columns] | None = None) -> dict[str, Columns]:
-    """Return, by node fingerprint, the columns of each node that some reader or output needs, and those of `least`.
+    """Return, by node fingerprint, the columns of each node that some reader or output needs, and the columns in `least`.
 
     Sides are included, by the fingerprint of the collection and the key (see `side_name`).
     """

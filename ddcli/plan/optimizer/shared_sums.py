@@ -4,8 +4,8 @@
 group by l_orderkey having sum(l_quantity) > 300)` needs no join with the rows of `lineitem`: the reduction by the join's key has their sum.
 
 It is exact for any multiplicities. If the groups include the join's key, a group consists of the other side's rows, of total multiplicity M,
-each joined with all rows of one key, whose sum the kept record has. So the sum over the pairs is M times that, and so are the counts by which a
-reduction decides whether a group exists. That needs the same calls in both reductions, over numbers that are summed exactly.
+each joined with all rows of one key, whose sum the kept record has. So the sum over the pairs is M times that, and so are the counts that decide
+whether a group of a reduction exists. That needs the same calls in both reductions, over numbers that are summed exactly.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Filters moved from the sides of joins to their results, if the sides are then one collection, which the state keeps once.
 
 Joins that read a collection by one key, each through a filter that most of its rows pass, keep most of it several times. If the filters apply to the joins' results instead,
-there is one arrangement of the collection; joins with the same other side are then one join, with all columns of both sides, of which each reader picks its own. Such a
+there is one arrangement of the collection; joins with the same other side are then one join, with all columns of both sides, and each reader picks its own. Such a
 join at most pairs the rows that its filter drops in vain. So a filter that drops many rows stays where it is.
 
 Only filters of inner joins move, outside of loops, with conditions that fail on no record: these may be evaluated on any records.
@@ -79,7 +79,7 @@ def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
 
 
 def chosen_wholes(graph: Graph, before: Wholes | None, share: Share, name: Callable[[JoinSide], str]) -> Wholes:
-    """Return the collections of a graph to keep whole, by the name of collection and key: those of `before`; without it, those where keeping one pays.
+    """Return the collections of a graph to keep whole, by the name of collection and key. Keep the choice in `before` if there is one, else choose where keeping one pays.
 
     A collection may be the join of two that are kept so. So the choice is repeated until it finds no more.
     """

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def decorrelated(found: Node, around: Node) -> Node | None:
-    """Return a subquery's rows computed without those of `around`, or None if that is not possible."""
+    """Return a subquery's rows computed without the rows of `around`, or None if that is not possible."""
     steps: list[Node] = []
     node = found
     while not (isinstance(node, joins.Join) and node.how == "inner" and node.left == around):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Times:
-    """The types of the coordinates of time; those of runs (`arrives`) are of UTC."""
+    """The types of the coordinates of time; times of runs (`arrives`) are in UTC."""
 
     kinds: tuple[Type, ...] = (INT64,)
     arrives: bool = False

@@ -48,7 +48,7 @@ def is_grouped(node: exp.Select, written: list[exp.Expr]) -> bool:
 
 
 def _clauses(node: exp.Select, *names: str) -> list[exp.Expr]:
-    """Return those of the named clauses that a `select` has."""
+    """Return the named clauses that a `select` has."""
     return [node.args[name] for name in names if node.args.get(name) is not None]
 
 

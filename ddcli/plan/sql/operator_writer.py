@@ -85,7 +85,7 @@ class _QueryWriter:
         return name
 
     def section(self, node: Node) -> dict[str, Any]:
-        """Return the collections to which a node's is added: those of the innermost loop on whose round it depends, or the file's."""
+        """Return the collections to which a node's is added: the collections of the innermost loop on whose round it depends, or the file's."""
         return self.bodies[loops.level(node)] if loops.level(node) else self.made
 
     def free(self, stem: str) -> str:

@@ -1,10 +1,10 @@
 """Comparisons with the present time in a `where`: `day >= current_date - 7` becomes the times at which a record exists.
 
-Now is the time of a run, or of the collection. A side of a comparison is a chain of functions of it, each of which never falls while time passes. So `e <= f(now)` is
+Now is the time of a run, or of the collection. A side of a comparison is a chain of functions of it that never fall while time passes. So `e <= f(now)` is
 true from the first time on at which f reaches `e`, and this time is computed from `e` by the functions' inverses, the outermost first. All four comparisons
 are a bound of this kind; see `_Chain.first`.
 
-In a zone whose clocks change, hours occur twice: sums of days and timestamps without a zone fall there, and are refused. Those of dates are not.
+In a zone whose clocks change, hours occur twice: sums of days and timestamps without a zone fall there, and are refused. Sums of dates are not.
 """
 
 from __future__ import annotations

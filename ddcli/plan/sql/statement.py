@@ -211,7 +211,7 @@ class Statement:
     collected: exp.Expr | None = None
     """The query that is a collection, whose rows are shown in its order if its columns determine it."""
     order: RowOrder = ()
-    """The columns of the relation of `shown` or `collected` by which its rows are ordered."""
+    """The columns of the relation of `shown` or `collected` that order its rows."""
     outer: OuterAggregates = field(default_factory=OuterAggregates)
     _free: dict[int, tuple[str, ...]] = field(default_factory=dict)
 

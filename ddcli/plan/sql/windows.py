@@ -101,7 +101,7 @@ def _definitions(statement: QueryLowering, node: exp.Select) -> dict[str, exp.Wi
 def _resolved(
     statement: QueryLowering, node: exp.Expr, definitions: Mapping[str, exp.Window], depth: int = 0
 ) -> tuple[exp.Expr, list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
-    """Return a window's call, or its name, with its partition, order and frame, including those of the named window that it extends."""
+    """Return a window's call, or its name, with its partition, order and frame, including parts of the named window that it extends."""
     tree = statement.tree
     called, partition, order, spec, alias = tree.take(node, "this", "partition_by", "order", "spec", "alias", "over")[
         :5

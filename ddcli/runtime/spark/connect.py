@@ -28,7 +28,7 @@ PATIENCE = 10
 RETRIES = 5
 """Attempts, over 17 seconds in all, to reach a server that has answered before; pyspark's own 15 take ten minutes."""
 FAULTS = "spark.sql.execution.pyspark.udf.faulthandler.enabled", "true"
-"""The setting by which a process that crashes prints its line."""
+"""The setting that lets a process that crashes prints its line."""
 GONE = ("RETRIES_EXCEEDED", "StatusCode.UNAVAILABLE", "INVALID_HANDLE")
 """Parts of the error messages when a server or its session has ended."""
 

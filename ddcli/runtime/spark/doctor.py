@@ -39,7 +39,7 @@ ROUNDS = 3
 
 @frozen
 class Finding:
-    """The result of one check: the finding, or the problem and a hint. Its fields are those of `dd doctor --spark -o json`."""
+    """The result of one check: the finding, or the problem and a hint. Its fields are the fields of `dd doctor --spark -o json`."""
 
     name: str
     ok: bool

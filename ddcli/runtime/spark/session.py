@@ -106,7 +106,7 @@ def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int
     """Return the bytes of memory of one task: a part of this machine's, or of an executor's with `cores` tasks at once.
 
     A shard is in the memory of a Python process, outside of the JVM's heap. `spark.executor.pyspark.memory` limits the memory that these map; else YARN
-    and Kubernetes limit the executor as a whole, of which the JVM takes a part: it sorts packed rows, on disk where they are many.
+    and Kubernetes limit the executor as a whole, and the JVM takes a part: it sorts packed rows, on disk where they are many.
 
     >>> conf = {"spark.master": "yarn", "spark.executor.memory": "8g", "spark.executor.memoryOverhead": "2g"}
     >>> share(conf, 4, 100, 0) >> 20

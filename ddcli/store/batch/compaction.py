@@ -193,7 +193,7 @@ class Compaction:
 
 
 def in_order(entries: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
-    """Return the files of a shard as its manifest has them, those of the oldest run first."""
+    """Return the files of a shard as its manifest has them, the files of the oldest run first."""
     return tuple(sorted(entries, key=lambda entry: (entry.run, entry.name)))
 
 
@@ -215,7 +215,7 @@ def compact(
 
     Times are advanced to `since`. Batches that reach beyond `through`, the meet of the frontiers that the shard's readers in other
     pipelines have reached (closed: there is none), are merged among themselves only, and their times left as they are.
-    `inserted` is the number of rows that pay for merges; default: those of `fresh`; they may be in files by now.
+    `inserted` is the number of rows that pay for merges; default: the rows of `fresh`; they may be in files by now.
     """
     if fresh is not None and not len(fresh.updates):
         fresh = None

@@ -151,7 +151,7 @@ def _writer(sink: io.BytesIO, schema: pa.Schema, forms: Mapping[str, int], leadi
 
 
 def _paths(field: pa.Field) -> list[str]:
-    """Return Parquet's names of the columns that hold a column's values: those of lists and structs are further inside."""
+    """Return Parquet's names of the columns that hold a column's values: the columns of lists and structs are further inside."""
     from pyarrow import types
 
     inner = getattr(field.type, "value_field", None)

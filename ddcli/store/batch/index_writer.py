@@ -47,7 +47,7 @@ class IndexWriter:
         """Add a row group; return the size of its leaf in bytes.
 
         Its bytes are `data`, and in the file begin at `start`, with the magic if it is the first. `firsts` are the data lanes of the first row of each page,
-        `last` those of the last row, or of a later one.
+        `last` the lanes of the last row, or of a later one.
         """
         pages = len(firsts)
         heights = np.minimum(rows - np.arange(pages) * file.PAGE, file.PAGE)

@@ -191,7 +191,7 @@ class _Scratch:
         return found if found >= 0 else self.number(lanes, lane, form, 2 << len(lanes).bit_length())
 
     def pack_numbers(self, rows: int, form: int, distinct: int) -> tuple[int, int]:
-        """Write the pages of numbered values to `out`; return their bytes, and those of the dictionary."""
+        """Write the pages of numbered values to `out`; return their bytes, and the dictionary's."""
         size = page_writer.pack_numbers(
             rows, form, file.PAGE, self._there, self._numbers, self.known, distinct, self.out, self._words
         )

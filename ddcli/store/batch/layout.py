@@ -73,7 +73,7 @@ class BatchLayout:
             self.columns[KEY] = COUNT
 
     def same(self, other: BatchLayout) -> bool:
-        """Return whether matrices and files of another layout have the same form as those of this one."""
+        """Return whether matrices and files of another layout have the same form as this one's."""
         mine, others = ([*layout.columns.items(), *layout.key.names] for layout in (self, other))
         return self is other or (mine == others and self.width == other.width)
 
@@ -82,7 +82,7 @@ class BatchLayout:
         return self.record.width + len(self.times) + 1
 
     def shard_lanes(self, *, waiting: bool) -> range:
-        """Return the lanes that decide a row's shard: the key's; of `waiting` rows, whose key is a time, those of the data."""
+        """Return the lanes that decide a row's shard: the key's; of `waiting` rows, whose key is a time, the data's."""
         return range(self.key.width, self.record.width) if waiting else range(self.key.width)
 
     def leading(self, keys: Matrix) -> Matrix:

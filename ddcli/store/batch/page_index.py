@@ -255,7 +255,7 @@ class Leaves:
         heights, page = self.index.rows_of(self.groups), self.index.page
         counts = -(-heights // page)
         found = np.empty((counts.sum(), 3), np.int64)
-        if len(heights) == 1:  # of a small batch, of which there are many
+        if len(heights) == 1:  # of a small batch: there are many
             found[:, 0], found[:, 1] = 0, np.arange(counts[0])
         else:
             found[:, 0] = np.repeat(np.arange(len(heights)), counts)

@@ -53,7 +53,7 @@ NOTHING = np.empty(0, np.int64)
 class _Chosen:
     """Rows of some pages (see `Leaves`): `counts` has the number of each page's, `rows` their numbers in it; both are empty if all are chosen.
 
-    `lanes` are the values of the column by which they were found, if a lane holds these alone; else empty.
+    `lanes` are the values of the column that they were found by, if a lane holds these alone; else empty.
     """
 
     pages: Matrix
@@ -182,7 +182,7 @@ class PagedRows:
         return frozenset(name for name, (lane, _, kind) in stored if {*range(lane, lane + kind.lanes)} <= {*lanes})
 
     def native(self, name: str, kind: Type) -> PageColumn | None:
-        """Return the column of a name where a kernel reads it: its pages hold integers, and those of this type."""
+        """Return the column of a name where a kernel reads it: its pages hold integers, and this type's."""
         column = self.index.columns[self.columns[name]]
         return column if column.form != OTHER and column.kind == str(kind) else None
 
@@ -363,7 +363,7 @@ class _PageReading:
 
 @cache
 def _workers(threads: int) -> Workers:
-    """Return `threads` threads that read pages, one of which is the caller's; remembered."""
+    """Return `threads` threads that read pages; one is the caller's; remembered."""
     return Workers(threads)
 
 

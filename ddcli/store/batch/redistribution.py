@@ -2,7 +2,7 @@
 
 A row's shard depends on its key and the number of shards, so nothing is computed again. Each batch becomes one for each shard that has
 rows of it, with the same frontiers and times: the updates that a reader in another pipeline has read stay apart from the others as
-before. Shards are ranges of hashes: if there are more, each has the runs of one, as they were; if there are fewer, each has those of several beside one
+before. Shards are ranges of hashes: if there are more, each has the runs of one, as they were; if there are fewer, each has the runs of several beside one
 another, until they are merged. So it is with another secret, which makes other hashes of the same keys.
 """
 
@@ -49,7 +49,7 @@ def deal(
 
 
 def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) -> Iterator[tuple[int, NewBatch]]:
-    """Yield the part of a batch for each of `shards` shards by the hashes of its pool, instead of those by which it was written; as of `run`.
+    """Yield the part of a batch for each of `shards` shards by the hashes of its pool, instead of the hashes that it was written with; as of `run`.
 
     Takes memory for the batch. Files of one run overlap now, so that each begins a run of its own.
     """
@@ -66,7 +66,7 @@ def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) ->
 def gathered(parts: Mapping[int, Sequence[FileEntry]]) -> tuple[FileEntry, ...]:
     """Return the files of a shard, given by the shards that they come from, with runs of their own.
 
-    The runs of several shards are put in order of time, as those of one are: batches that a reader has taken come first.
+    The runs of several shards are put in order of time, as one shard's are: batches that a reader has taken come first.
     """
     runs: list[tuple[Frontier, int, int, list[FileEntry]]] = []
     for shard, entries in parts.items():

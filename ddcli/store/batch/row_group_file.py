@@ -115,7 +115,7 @@ class _Chunk(NamedTuple):
 def chunk_bytes(
     column: PageColumn, at: int, length: int, dictionary: int, rows: bytes, ends: tuple[int, int] | None = None
 ) -> bytes:
-    """Return the footer's entry for a column's pages, `length` bytes from `at` on, the first `dictionary` of them those of a dictionary.
+    """Return the footer's entry for a column's pages, `length` bytes from `at` on, the first `dictionary` of them a dictionary's.
 
     `rows` are the bytes of their number, `ends` the least and the greatest of its integers, where readers are to know them.
     """

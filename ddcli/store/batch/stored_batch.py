@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def read_lanes(data: bytes, layout: BatchLayout, rows: int) -> Matrix | None:
-    """Return the rows of a file of one row group, all of whose bytes have been checked; None if it has other pages than those of `row_group_file`.
+    """Return the rows of a file of one row group, all of whose bytes have been checked; None if it has other pages than `row_group_file` writes.
 
     Its index has to have the text that lists the columns of the pages, in order, with their forms.
     """
@@ -80,7 +80,7 @@ class StoredBatch:
         matrix: Matrix | None = None,
         bundles: OpenBundles | None = None,
     ) -> None:
-        """Open a batch, of which the `matrix` may be known: then its file need not exist yet. It may be in one of the open `bundles`."""
+        """Open a batch whose `matrix` may be known: then its file need not exist yet. It may be in one of the open `bundles`."""
         self.path = path
         self.entry = entry
         self.rows = entry.rows
@@ -230,7 +230,7 @@ class StoredBatch:
         return kernels.concat(parts)
 
     def near(self, least: int) -> Iterator[Matrix]:
-        """Yield rows that include the first one whose first lane is not below `least`, if there is one: those of a row group, or two first records."""
+        """Yield rows that include the first one whose first lane is not below `least`, if there is one: the rows of a row group, or two first records."""
         if self._matrix is not None:
             yield self._matrix
             return
@@ -241,13 +241,13 @@ class StoredBatch:
             yield from self._rows().parts(range(after - 1, min(after, self.file.index.groups)), self.pool)
 
     def starts(self, lanes: int) -> Strings:
-        """Return the first lanes of each row group's first record, then those of the last record, as strings in their order."""
+        """Return the first lanes of each row group's first record, then the last record's, as strings in their order."""
         if lanes not in self._starts:
             self._starts[lanes] = in_byte_order(self.file.index.records[:, :lanes])
         return self._starts[lanes]
 
     def _near(self, keys: Matrix) -> Matrix:
-        """Return those of the sorted keys that are not before the file's first record or after its last by their first lane."""
+        """Return the sorted keys that are not before the file's first record or after its last by their first lane."""
         first, last = self.file.index.records[0, 0], self.file.index.records[-1, 0]
         return keys[np.searchsorted(keys[:, 0], first) : np.searchsorted(keys[:, 0], last, "right")]
 

@@ -117,7 +117,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have errors of the system name a file that is read: those of a read, unlike those of opening it, name none."""
+    """Have errors of the system name a file that is read: errors of a read, unlike errors of opening it, name none."""
     try:
         yield
     except OSError as error:

@@ -27,7 +27,7 @@ DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 class Document(Generic[T]):
     """A kind of document: `parse` makes a record of its JSON and its path, and raises one of `DAMAGED`; `plain` makes JSON of a record.
 
-    `problem` and `hint` are those of the error for a damaged one.
+    `problem` and `hint` belong to the error for a damaged one.
     """
 
     def __init__(

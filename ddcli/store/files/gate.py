@@ -245,7 +245,7 @@ class Files:
 
 
 class PendingWrites:
-    """Writes of new files, those of objects on their way while their writer continues; `finish` waits for them.
+    """Writes of new files; objects are on their way while their writer continues; `finish` waits for them.
 
     Threads may add some at once. No more than `PENDING` bytes are on their way, but for one file that is larger.
     """

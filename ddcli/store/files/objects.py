@@ -324,7 +324,7 @@ class Appender:
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file, each read of which is a request."""
+    """An object as a file; each read is a request."""
 
     def __init__(self, path: ObjectPath) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A file of this machine that stands in for an object, or for a part of one: as large, with those of its bytes that were fetched."""
+"""A file of this machine that stands in for an object, or for a part of one: as large, with the bytes that were fetched."""
 
 from __future__ import annotations
 

@@ -4,5 +4,5 @@
 * debezium: Debezium's events
 * delta_cdf: the change data feed of a Delta table
 * snapshots: whole tables by time
-* upsert: a row for each key, of which the latest counts
+* upsert: a row for each key, and the latest counts
 """

@@ -100,7 +100,7 @@ class Format:
 
     @property
     def adds_up(self) -> bool:
-        """Return whether rows are updates, of which two that are equal are one of twice the diff; others come once each."""
+        """Return whether rows are updates: two equal ones are one with twice the diff; others come once each."""
         return not self.key
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SnapshotsFormat(Format):
-    """Each time's rows replace those of the time before. With a `key`, no two rows of one time have the same.
+    """Each time's rows replace the rows of the time before. With a `key`, no two rows of one time have the same.
 
     Where rows have the time of the run that takes them in, those with the greatest `order_by` are the newest table.
     """

@@ -48,7 +48,7 @@ def grows(count: int, newest: FileEntry, rows: int, size: int, most: int) -> boo
 
 
 def appended(path: Path, newest: FileEntry, mark: str, data: memoryview) -> memoryview | None:
-    """Return the content of a log's newest file, whose fingerprint is `mark`, with a commit's rows, those of the file `data`, after its own.
+    """Return the content of a log's newest file, whose fingerprint is `mark`, with a commit's rows, the rows of the file `data`, after its own.
 
     Both files' row groups stay as they are: to encode the old rows again would take longer than the rest of a small commit.
     None if the columns differ, or the file has as many commits as it may have.
@@ -72,7 +72,7 @@ def appended(path: Path, newest: FileEntry, mark: str, data: memoryview) -> memo
 
 
 def _encoded(content: bytes, data: memoryview, metadata: dict[str, str]) -> memoryview | None:
-    """Return a file of the rows of one and then those of another, encoded anew; None where their columns are not the same."""
+    """Return a file of the rows of one and then another, encoded anew; None where their columns are not the same."""
     import polars as pl
 
     from ddcli.store.parquet.writer import CHUNK, parquet_bytes
@@ -112,7 +112,7 @@ def read_metadata(path: Path, key: str) -> str | None:
 
 
 def rows_of(path: Path, known: str) -> int | None:
-    """Return how many rows, the first ones of a file, are those of the version with this fingerprint; None: the file doesn't continue it."""
+    """Return how many of a file's first rows belong to the version with this fingerprint; None: the file doesn't continue it."""
     return next((each.rows for each in read_versions(path) if each.fingerprint == known), None)
 
 

@@ -278,7 +278,7 @@ class LogFiles:
 
     @cached_property
     def _growing(self) -> frozenset[int]:
-        """The files to which the log's writer may add rows while they are read, or of which not all rows count: they are read up to a row."""
+        """The files to which the log's writer may add rows while they are read, or where not all rows count: they are read up to a row."""
         if not self.listing.growing and not self.listing.limits:
             return frozenset()
         files = self.listing.to_read

@@ -82,7 +82,7 @@ def _table(path: str) -> str:
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
-    """Return the sort key of names by which numbers in them are in the order of their size.
+    """Return the sort key of names that puts numbers in them in the order of their size.
 
     >>> sorted(["day-10.csv", "day-9.csv"], key=natural)
     ['day-9.csv', 'day-10.csv']

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Interval = tuple[Times | None, Times]
 
 SAMPLE = 1 << 10
-"""Updates by which it is judged whether many are equal."""
+"""Updates that are looked at to judge whether many are equal."""
 Only = Literal["inside", "late", "advanced"]
 
 
@@ -43,7 +43,7 @@ class SliceReader(Protocol):
 class FilePiece:
     """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
 
-    `only` selects these rows: those of the interval, those that are late, or those of the interval and the late ones
+    `only` selects these rows: the rows of the interval, the late rows, or both
     moved up to it.
     """
 

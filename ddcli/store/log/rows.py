@@ -142,7 +142,7 @@ class RowReader:
         return wanted, list(dict.fromkeys([*self.log.reads(wanted, found), *also]))
 
     def judge(self, path: Path, turned: ConvertedRows) -> None:
-        """Raise `BadRow` for rows of one file that mean nothing, their numbers being those of `turned`."""
+        """Raise `BadRow` for rows of one file that mean nothing, with the numbers in `turned`."""
         columns = [name for name in turned.frame.columns if name in self.schema.columns or name in self.schema.time]
         frame, _ = self._typed([path], turned, columns)
         if self.log.tables and self.log.judges:

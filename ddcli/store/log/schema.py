@@ -57,7 +57,7 @@ class LogSchema:
 
 
 def columns_from_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
-    """Return the columns of files that are not in their content: those of paths and names, and the time of arrival."""
+    """Return the columns of files that are not in their content: paths, names, and the time of arrival."""
     found = {}
     anywhere = bool(log.absent) or log.file_name is not None or ARRIVAL in log.time
     for file in listing.files:
@@ -97,7 +97,7 @@ def _as_iso(log: Format, name: str, text: str | None) -> str | None:
 def schema_of(
     log: Format, listing: Listing, footer: Callable[[Path], Footer], known: LogSchema | None = None
 ) -> LogSchema:
-    """Return the columns of a log: those of earlier runs (`known`), else those of its first file, else as they are declared.
+    """Return the columns of a log: as in earlier runs (`known`), else as in its first file, else as they are declared.
 
     `footer` returns the columns of a file. Raises InputError if neither files nor declarations define columns.
     """
@@ -139,7 +139,7 @@ def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
 
 
 def check_file(log: Format, schema: LogSchema, path: Path, found: Footer, *, later: bool = False) -> None:
-    """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type.
+    """Refuse a file with other columns than the log's: InputError with file, column, found and wanted type.
 
     `later`: other files of the log were read before, with all columns, so a missing one may have got another name.
     """
@@ -154,7 +154,7 @@ def check_file(log: Format, schema: LogSchema, path: Path, found: Footer, *, lat
 
 
 def _refuse_renamed(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
-    """Refuse a file that lacks a column and has others, one of which may be the column under a new name."""
+    """Refuse a file that lacks a column and has others; one may be the column under a new name."""
     known = {*schema.columns, *schema.time, log.diff, *log.ignored, ARRIVAL}
     others = [name for name in found if name not in known]
     missing = next((name for name in schema.columns if name not in found), None)

@@ -42,7 +42,7 @@ class Part(NamedTuple):
         return cls(name, fingerprint, tuple(map(cls.from_row, parts)))
 
     def names(self) -> Iterator[str]:
-        """Yield its name, and those of all files that it stood for."""
+        """Yield its name, and the names of all files that it stood for."""
         yield self.name
         for part in self.parts:
             yield from part.names()
@@ -59,7 +59,7 @@ class Part(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The updates that a file sums up: their files, and the horizon, the time as of which they are summed up.
+    """The updates that a file sums up: their files, and the horizon, the time that they are summed up as of.
 
     There are no files if rows were forgotten since: then no reader of these has the same updates.
     """

@@ -37,7 +37,7 @@ def within(names: Collection[str], lower: Times | None, upper: Times) -> pl.Expr
 
 
 def advanced(times: pl.DataFrame, frontier: Times) -> pl.DataFrame:
-    """Return times of which those before a frontier are moved up to it: to the lattice join with its first element."""
+    """Return times, moved up to a frontier where they are before it: to the lattice join with its first element."""
     late = ~at_or_after(times.columns, frontier)
     return times.with_columns(
         pl.when(late).then(pl.max_horizontal(pl.col(name), value)).otherwise(pl.col(name)).alias(name)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\w+))?(?:\.|/[0-9]+\.)parquet", re.ASCII)
-"""A file's name: from when to when, and a suffix that makes it unique: after how many reopenings it was written, or by which; in a folder of that name, its number."""
+"""A file's name: from when to when, and a suffix that makes it unique: the number of reopenings before it was written, or its reopening; in a folder of that name, its number."""
 FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
 LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
@@ -98,10 +98,10 @@ def is_plain(name: str, suffix: str) -> bool:
 
 
 def beyond(names: Iterable[str], upper: Times, time: Schema, reopenings: int = 0) -> frozenset[str]:
-    """Return those of an output's files that are of commits after the one that has written its progress, which has this `upper` and number of `reopenings`.
+    """Return the files of an output that are of commits after the one that has written its progress, which has this `upper` and number of `reopenings`.
 
     There are some between a run that died in the midst of publishing and the next one, which finishes that; and for a moment where
-    a run publishes while others read. The files of each commit begin where those of the last one ended.
+    a run publishes while others read. The files of each commit begin where the files of the last one ended.
     """
     found = [
         ((match[1], count - (match[3] == "reopened")), (match[2], count), match[0])

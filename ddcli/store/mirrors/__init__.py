@@ -7,7 +7,7 @@
 * delta: the changes of the versions of a table of Delta Lake
 * delta_commits: the commits in the log of a table of Delta Lake
 * delta_log: the check of a Delta log before its package reads it
-* duckdb_reader: the rows of a query of DuckDB; the types by which the columns of a query of DuckDB are read
+* duckdb_reader: the rows of a query of DuckDB; the types of the columns of a query of DuckDB
 * file_order: the order in which files are compared
 * file_stamp: the stamp of a database in a file, or of a file that is put in place whole: it changes with them
 * iceberg: the changes of the snapshots of a table of Iceberg; null lists of structs in tables of Iceberg
@@ -15,7 +15,7 @@
 * mirror: the files of a mirror, and the version that it has reached
 * mysql_reader: the rows of a query of MySQL
 * postgres_reader: the rows of a query of Postgres
-* postgres_types: the types by which the columns of a query of Postgres are read
+* postgres_types: the types of the columns of a query of Postgres
 * query_reader: the base of the readers of queries
 * row_pairs: rows of two frames that are equal
 * selection: the rows of a mirror, or of its table, for which a condition holds

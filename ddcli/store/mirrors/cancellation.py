@@ -28,7 +28,7 @@ R = TypeVar("R")
 DIFF = "_diff"
 """The column of a row's diff."""
 GROWN, FEWEST = 2, 1 << 17
-"""The factor, and the addition, by which the left rows must have grown before they are compared again."""
+"""The factor, and the addition, that the left rows must have grown by before they are compared again."""
 READ = 1 << 18
 """Rows of one side that are read while others are compared, if they are of several files; as many as the other side's next file has, if these are more."""
 AHEAD = 2
@@ -36,7 +36,7 @@ AHEAD = 2
 
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
-    """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have.
+    """Yield the rows of files that are gone with the diff -1, and the rows of new ones with 1, but for rows that both have.
 
     While rows are compared the next files of each side are read. Pieces some of whose columns are equal by their bytes come first: only their
     different columns are read whole.
@@ -122,7 +122,7 @@ def _ahead(do: Callable[[T], R], given: Iterable[T], threads: ThreadPoolExecutor
 
 
 class _Waiting:
-    """The files of one side that are still to be compared, of which the first ones are being read."""
+    """The files of one side that are still to be compared; the first ones are being read."""
 
     def __init__(self, placed: Sequence[tuple[Place, FileRows]], threads: ThreadPoolExecutor) -> None:
         self._placed, self._threads = deque(placed), threads
@@ -257,7 +257,7 @@ class _ComparedRows:
 
 
 def _parts(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a frame in parts, each of which is one piece of memory."""
+    """Yield the rows of a frame in parts that are one piece of memory each."""
     start = 0
     for rows in frame.to_series(0).chunk_lengths() if frame.width else [frame.height]:
         if rows:

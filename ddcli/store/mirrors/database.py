@@ -1,4 +1,4 @@
-"""The difference between the rows that a query of a database returns now and those of the last run, as updates.
+"""The difference between the rows that a query of a database returns now and returned in the last run, as updates.
 
 Databases keep no past that a reader could ask for. So all rows are compared with the mirror; or only those with
 greater values in a column that grows are read, and deleted rows are not noticed.

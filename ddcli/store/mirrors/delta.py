@@ -199,7 +199,7 @@ class DeltaSource(TableSource):
     def _read(
         self, file: DataFile, columns: Sequence[str] | None = None, start: int = 0, rows: int | None = None
     ) -> pl.DataFrame:
-        """Return the rows of a data file, or some of them: columns that it hasn't are those of its partition, or younger than it."""
+        """Return the rows of a data file, or some of them: columns that it lacks belong to its partition, or younger than it."""
         path = self._path(file)
         try:
             with path.open("rb") as opened:
@@ -280,7 +280,7 @@ class DeltaSource(TableSource):
 
     @contextmanager
     def _errors(self, hint: str | None = None) -> Iterator[None]:
-        """Turn errors of the package into errors of the input; those of rows, which come through Arrow, have no kind of their own."""
+        """Turn errors of the package into errors of the input; errors of rows, which come through Arrow, have no kind of their own."""
         try:
             yield
         except (DdError, UnknownChange):

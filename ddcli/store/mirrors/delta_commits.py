@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMIT = re.compile(r"[0-9]{20}\.json")
 LOG, LAST = "_delta_log", "_last_checkpoint"
 UNFAITHFUL = "delta-rs"
-"""A writer of which the change feed lacks a row that an update makes equal to another one (seen of deltalake 1.6): its files count instead."""
+"""A writer whose change feed lacks a row that an update makes equal to another one (seen of deltalake 1.6): its files count instead."""
 
 
 @frozen

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema, Type
 
-# The types by which the columns of a query of DuckDB are read, so that each value is the one that the database has.
+# The types of the columns of a query of DuckDB as they are read, so that each value is the one that the database has.
 #
 # A type in none of these lists is not read: Arrow has no such type, or polars changes or loses some of its values.
 
@@ -29,7 +29,7 @@ EXACT = {
     *("float", "double", "decimal", "varchar", "blob", "uuid", "enum", "null"),
     *("date", "timestamp", "timestamp_ms", "timestamp_ns", "timestamp with time zone", "timestamptz_ns"),
 }
-"""Types of which each value comes over as it is, in lists and structs too."""
+"""Types whose values come over as they are, in lists and structs too."""
 DIGITS = pl.Decimal(38, 0)
 CHECKED: dict[str, tuple[str, pl.DataType]] = {
     "hugeint": ("cast({} as varchar)", DIGITS),
@@ -40,7 +40,7 @@ CHECKED: dict[str, tuple[str, pl.DataType]] = {
 }
 """Types that are read by an expression, whose result is then read as a type of ours: a value that doesn't fit it is refused."""
 LEFT_OUT = {"map", "tuple"}
-"""Types whose columns are left out, as those of files are, and columns of types that contain them."""
+"""Types whose columns are left out, as in files, and columns of types that contain them."""
 DAY = 86_400 * 10**9
 
 

@@ -53,7 +53,7 @@ class FileRows:
 
 
 def in_order(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
-    """Return the files of each side in one order with their places in it: by their least values, first by those of the column that separates them best.
+    """Return the files of each side in one order with their places in it: by their least values, first by the values of the column that separates them best.
 
     That is one whose ranges overlap for few files; if all do, one most of whose least values are on both sides.
     """

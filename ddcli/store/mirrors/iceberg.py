@@ -258,7 +258,7 @@ class IcebergSource(TableSource):
         return names
 
     def _tasks(self, tip: str) -> dict[tuple[str, ...], list[FileScanTask]]:
-        """Return the data files of a snapshot, by the paths that identify their rows: their own and those of their delete files."""
+        """Return the data files of a snapshot, by the paths that identify their rows: their own and their delete files' paths."""
         found: dict[tuple[str, ...], list[FileScanTask]] = {}
         with self._errors():
             for task in self._table.scan(snapshot_id=int(tip)).plan_files() if tip else ():
@@ -284,7 +284,7 @@ class IcebergSource(TableSource):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of the package, of which there is no common kind, into errors of the input."""
+        """Turn errors of the package, which have no common kind, into errors of the input."""
         try:
             yield
         except (DdError, UnknownChange):
@@ -296,7 +296,7 @@ class IcebergSource(TableSource):
 
 
 def _is_plain(task: FileScanTask) -> bool:
-    """Return whether a data file is one of Parquet of which all rows count."""
+    """Return whether a data file is one of Parquet whose rows all count."""
     from pyiceberg.manifest import FileFormat
 
     return not task.delete_files and task.file.file_format == FileFormat.PARQUET

@@ -1,6 +1,6 @@
 """Small files of a mirror that become one: all of their updates, each with the time at which it was taken in.
 
-A run that takes in rows adds a file, of which most bytes are its footer. So when there are many small ones, the newest become one file, together
+A run that takes in rows adds a file, and most of its bytes are its footer. So when there are many small ones, the newest become one file, together
 with older ones that are not much larger: so there are few files, and an update is written again a few times in all.
 """
 

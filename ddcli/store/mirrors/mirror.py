@@ -48,7 +48,7 @@ class UnknownChange(Exception):
 class MirrorCursor:
     """The progress of a mirror: up to this version of the table with this identity, which was committed then (microseconds of Unix time).
 
-    `columns` are the table's, with the texts of their types; `files` those of the last addition, the one with this number.
+    `columns` are the table's, with the texts of their types; `files` the files of the last addition, the one with this number.
     """
 
     identity: str

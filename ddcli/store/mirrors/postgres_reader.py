@@ -81,7 +81,7 @@ class PostgresReader(ServerReader):
 
 
 def place_of(uri: str, connection: Connection[Any] | None = None) -> str:
-    """Return a database's URI without user and password; parts that it leaves open are those of the connection, if there is one."""
+    """Return a database's URI without user and password; parts that it leaves open come from the connection, if there is one."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 

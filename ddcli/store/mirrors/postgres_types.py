@@ -1,4 +1,4 @@
-"""The types by which the columns of a query of Postgres are read, so that each value is the one that the database has.
+"""The types of the columns of a query of Postgres as they are read, so that each value is the one that the database has.
 
 Integers, floats and booleans come as values of Python, all others as text, which polars reads; a value that it can't read is refused.
 """

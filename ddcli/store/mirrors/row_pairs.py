@@ -30,7 +30,7 @@ TOGETHER = 14
 NEAR = 4
 """Numbers are near each other if their range is at most this many times their count."""
 SPREAD = np.int64(-7046029254386353131)
-"""An odd number: no two integers have the same product with it in 64 bits, and those of near ones are far apart."""
+"""An odd number: no two integers have the same product with it in 64 bits, and the products of near ones are far apart."""
 NUMBERS = {pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64}
 TEXTS = {pl.String, pl.Binary}
 
@@ -53,7 +53,7 @@ def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl
 
 
 def different_elsewhere(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the same of frames with rows, of which those at the same places are known to be others."""
+    """Return the same of frames with rows that are known to differ at the same places."""
     ours, theirs = _Rows(left), _Rows(right)
     key = _key(ours)
     if key is not None and key not in theirs.nulls:
@@ -190,7 +190,7 @@ def _unpaired(
 
 
 def _keep_equal(left: _Texts, right: _Texts, found: np.ndarray[Any, Any], equal: np.ndarray[Any, Any]) -> None:
-    """Write 0 for rows of which the texts are others than those of their pairs."""
+    """Write 0 for rows whose texts differ from their pairs'."""
     within = [*left.within, *right.within]
     base, end = min(within, default=0), max(within, default=0)
     data = np.asarray(Memory(base, (end - base,), "|u1", (left, right))) if within else np.empty(0, np.uint8)

@@ -46,7 +46,7 @@ class TableSource(ABC):
     counts_from_rows = False
     """True: changes are those since the rows of the mirror, not since its mark."""
     key: tuple[str, ...] = ()
-    """Columns of which no two rows of the table have the same values."""
+    """Columns that have other values in each row of the table."""
     numbers: Mapping[str, int] = {}
     """The numbers that identify its columns under any name, if the table has such numbers."""
 
@@ -70,7 +70,7 @@ class TableSource(ABC):
     ) -> tuple[MirrorCursor, Iterator[pl.DataFrame]] | None:
         """Return the mark that the updates since `mark`, or since these files, reach, and the updates, to be read one by one; None if nothing is newer.
 
-        They are consolidated: with `stepwise` those of each version, else all. Raises UnknownChange, also as they are read, if the
+        They are consolidated: with `stepwise` each version's, else all. Raises UnknownChange, also as they are read, if the
         table no longer has the versions or files that this takes: see `difference`.
         """
 
@@ -125,7 +125,7 @@ class TableSource(ABC):
             yield frame.select(*self.columns, (diff * sign).alias(DIFF))
 
     def _consolidated(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """Yield updates of which no two have the same row, and none the diff 0."""
+        """Yield updates with different rows, none with the diff 0."""
         for (part,) in partition([frames], list(self.columns)):
             yield from consolidated(part)
 
@@ -175,7 +175,7 @@ class TableSource(ABC):
         return frame.with_columns(missing)
 
     def _check_columns(self, mark: MirrorCursor, described: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        """Refuse a table of which columns are gone or have other types, or that got some that can't be null; `described` are the columns of versions since then."""
+        """Refuse a table whose columns are gone or have other types, or that got some that can't be null; `described` are the columns of versions since then."""
         now = {name: str(kind) for name, kind in self.columns.items()}
         for name, kind in mark.columns.items():
             if name not in now:

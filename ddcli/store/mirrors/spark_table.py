@@ -1,6 +1,6 @@
-"""The difference between the rows of a table of Spark, or of a query, now and those of the last run, as updates.
+"""The difference between the rows of a table of Spark, or of a query, now and in the last run, as updates.
 
-Spark computes the difference, and its tasks write the files of the mirror, so no row passes this process. The rows of the last run are those of the
+Spark computes the difference, and its tasks write the files of the mirror, so no row passes this process. The rows of the last run are the rows of the
 mirror: tasks read them as all files of a state are read, whatever Spark knows of its place.
 """
 

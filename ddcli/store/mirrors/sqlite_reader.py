@@ -36,7 +36,7 @@ AFFINITIES = {
 
 
 class SqliteReader(QueryReader):
-    """Reads a query of the database in a file. Columns have the types that are `declared`, else those of their affinities.
+    """Reads a query of the database in a file. Columns have the types that are `declared`, else their affinities' types.
 
     Where columns are declared, no other one than those `named` needs to be readable.
     """
@@ -81,7 +81,7 @@ class SqliteReader(QueryReader):
         return {name: kind.to_polars() for name, kind in kinds.items()}
 
     def _typed(self, name: str, kind: Type, values: Sequence[Any]) -> pl.Series:
-        """Return values, each of which has a type of its own, in the type of their column."""
+        """Return values that have a type of their own each, in the type of their column."""
         dtype = kind.to_polars()
         wanted: tuple[type, ...] = (
             (int,) if kind.is_integer or kind.kind == "bool" else (int, float) if kind.is_float else (str,)

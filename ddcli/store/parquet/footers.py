@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 PARQUET, IPC, CSV, NDJSON, ORC, AVRO, EXCEL = "Parquet", "Arrow IPC", "CSV", "NDJSON", "ORC", "Avro", "Excel"
 TEXTS = (CSV, NDJSON, EXCEL)
-"""Kinds of files of which the pipeline states the types of columns."""
+"""Kinds of files that have the types of columns from the pipeline."""
 NAMES = {
     ".arrow": IPC,
     ".ipc": IPC,
@@ -67,7 +67,7 @@ OTHERWISE = "write the file again, and if that doesn't help, without the column,
 """The hint for a file that is whole and can't be read."""
 STREAM = b"\xff\xff\xff\xff"
 HEAD, LAST = 1 << 20, 16
-"""The bytes of a file's ends by which it seems to be whole: Avro has the mark of its last bytes in its header, too."""
+"""The bytes of a file's ends that show that it is whole: Avro has the mark of its last bytes in its header, too."""
 
 
 @frozen
@@ -273,7 +273,7 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
 
 
 def _refuse_unread(path: Path, schema: Any) -> None:
-    """Refuse a file of Arrow IPC of which polars reads no column for the type of one."""
+    """Refuse a file of Arrow IPC when polars reads no column of it for the type of one."""
     for name, whole in odd_columns(path).items():
         if whole:
             raise InputError(
@@ -317,7 +317,7 @@ def decimal_beyond(path: Path) -> str | None:
 
 
 def _read_avro(path: Path) -> dict[str, Type | Unfit]:
-    """Return the columns of an Avro file, of which polars knows more."""
+    """Return the columns of an Avro file; polars knows more."""
     import polars as pl
 
     from ddcli.store.tables.avro import columns_of_avro

@@ -87,7 +87,7 @@ class RowGroups:
         self._footer = self._footer or found
         self._rows += number(found[ROWS][1])
         for group in structs(found[GROUPS][1]):
-            # Those of the first part stay where they are.
+            # The first part's stay where they are.
             self._groups.append(changed(group, _moves(moved, len(self._groups))) if moved else group)
 
 

@@ -38,7 +38,7 @@ FULL = 32 << 20
 
 @dataclass
 class Attempt:
-    """Writes files for the commit with a number into a state's directory and those of outputs; `name` is no other attempt's.
+    """Writes files for the commit with a number into a state's directory and outputs' directories; `name` is no other attempt's.
 
     Objects are on their way while the task continues: it has to `finish` the attempt before it hands over their names.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 COUNT = 64
-"""The number of buckets: of 10 M rows, a hash table over those of one bucket fits in a processor's cache."""
+"""The number of buckets: of 10 M rows, a hash table over one bucket's rows fits in a processor's cache."""
 HELD = 1 << 28
 """The bytes of rows that `partition` holds in memory; more are written to files."""
 SMALL = 32 << 20

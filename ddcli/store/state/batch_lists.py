@@ -1,4 +1,4 @@
-"""The batch files that a manifest names: the latest in the manifest itself, those of large states in immutable lists.
+"""The batch files that a manifest names: the latest in the manifest itself, for large states in immutable lists.
 
 A manifest is written whole by each commit, so it names only some hundred batches itself. When there are more than `LATELY`, they move into lists,
 files of the state that never change, as the segments of registers do. A merge removes batches: the manifest has, for each list, the positions of those
@@ -36,7 +36,7 @@ LISTS = 64
 DENSE = 16
 """The batches of an index on the average from which on a list names indices of tasks: fewer are quicker to write again than to read in so many parts."""
 MOST = 2048
-"""Batches of a list, and those of older lists that a commit writes again."""
+"""Batches of a list, and of older lists, that a commit writes again."""
 SHARDS = 1 << 24
 """Shards of all arrangements at most."""
 HEX = 16
@@ -147,7 +147,7 @@ class BatchRegister:
     def from_json(
         cls, tree: dict[str, Any], read: Callable[[str], bytes], known: Collection[BatchList] = ()
     ) -> BatchRegister:
-        """Return the register of which a manifest holds this; `read` returns the content of a list that is not `known`.
+        """Return the register that a manifest holds this of; `read` returns the content of a list that is not `known`.
 
         Raises as `Manifest.from_json` does.
         """
@@ -165,7 +165,7 @@ class BatchRegister:
 def _joined(
     indices: Sequence[BatchList], taken: Iterable[bool], write: Callable[[bytes], tuple[str, Written]]
 ) -> tuple[BatchList, int]:
-    """Return a list that names indices, with the bits of those of their batches that are not `taken` from it."""
+    """Return a list that names indices, with the bits of their batches that are not `taken` from it."""
     batches = tuple(chain.from_iterable(each.batches for each in indices))
     gone = int("".join("0" if each else "1" for each in taken)[::-1], 2)
     parts = tuple(each.file for each in indices)
@@ -181,7 +181,7 @@ def indices_of(contents: Iterable[bytes]) -> list[str]:
 def due(lists: Sequence[tuple[int, int]], fresh: int) -> list[int]:
     """Return which lists, of (batches, batches left), to write anew together with `fresh` batches, those with the fewest left first.
 
-    Lists half of which is gone, and small ones that have no more than come; no more than `MOST` batches in all.
+    Lists that are half gone, and small ones that have no more than come; no more than `MOST` batches in all.
 
     >>> due([(2048, 1000), (2048, 1100), (600, 600), (900, 900)], 700)
     [2, 0]

@@ -1,4 +1,4 @@
-"""Bundles: the small batch files of one commit, or most of those of a task, in one file, so that it costs one write and one flush, not one for each arrangement.
+"""Bundles: the small batch files of one commit, or most of a task's, in one file, so that it costs one write and one flush, not one for each arrangement.
 
 A bundle is a tar archive whose members have the paths that the files would have in the state: `tar -xf` makes Parquet of it that any
 reader opens. The manifest has, for each batch in a bundle, the bundle and the offset in it. A bundle never changes. It is removed when no manifest
@@ -112,7 +112,7 @@ def is_of_task(name: str) -> bool:
 def worn(bundles: Mapping[str, tuple[int, int]], written: int = 0) -> set[str]:
     """Return which bundles, of (bytes, bytes alive), to empty in a commit that has `written` so many bytes itself, those with the smallest part alive first.
 
-    As many as it takes until no more is dead in all others than is alive, `SLACK` aside, and there are no more than `MOST`. Those of tasks are judged by
+    As many as it takes until no more is dead in all others than is alive, `SLACK` aside, and there are no more than `MOST`. Bundles of tasks are judged by
     themselves: they may be any number, and no more than `FULL` bytes of them are copied, or as many as were written.
 
     >>> worn({"1": (9 << 20, 1 << 20), "2": (9 << 20, 8 << 20), "3": (1 << 20, 1 << 20)})

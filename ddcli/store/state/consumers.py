@@ -1,7 +1,7 @@
 """The consumers of outputs' logs: the position that each has acknowledged, in a small file each in `<state>/consumers/`.
 
 A position is the number of a commit: a consumer at it has read the files of all commits up to it. Its next delivery are
-the files of later commits, and, of a file that has grown since, the rows after those of commits up to the position (see `log.lineage`). No other file may
+the files of later commits, and, of a file that has grown since, the rows after the commits up to the position (see `log.lineage`). No other file may
 have updates of commits on both sides of a position: code that joins files asks for the claimants (see `claimants`).
 
 A position is acknowledged only if it was offered, and only by a process to which it was offered from the consumer's present position: of two

@@ -77,7 +77,7 @@ def ledger_path(directory: Path, file: FileEntry) -> Path:
 
 
 def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
-    """Yield every batch that a manifest names, with its path; those of a bundle have one."""
+    """Yield every batch that a manifest names, with its path; the batches of a bundle have one."""
     for name, shard, file in batches_of(manifest):
         yield batch_path(directory, name, shard, file), file
 
@@ -125,9 +125,9 @@ def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
 def left_by_attempts(
     directory: Path, manifest: Manifest, made: Iterable[Path], outputs: Iterable[Path]
 ) -> Iterator[Path]:
-    """Yield the files that failed attempts at tasks of a commit have left: in the directories of the files that others have `made`, and in those of outputs.
+    """Yield the files that failed attempts at tasks of a commit have left: in the directories of the files that others have `made`, and in the directories of outputs.
 
-    All have the commit's number in their names. In an object store such names follow each other, so that a request finds those of a directory.
+    All have the commit's number in their names. In an object store such names follow each other, so that a request finds the names of a directory.
     """
     number = f"{manifest.number:09d}-"
     kept = {path for path, _ in state_files(directory, manifest)} | {
@@ -192,7 +192,7 @@ def remove_unnamed(
 
 
 def _directories_in(directory: Path) -> dict[Path, list[Path]]:
-    """Return the directories of arrangements in a state's directory, with those of their shards; none in an object store."""
+    """Return the directories of arrangements in a state's directory, with their shards' directories; none in an object store."""
     if isinstance(directory, ObjectPath):
         return {}
     return {
@@ -210,7 +210,7 @@ def _batches_in(directory: Path, shards: Iterable[Path]) -> list[Path]:
 
 
 def _is_batch(parts: Sequence[str]) -> bool:
-    """Return whether the parts of a path below the arrangements are those of a batch file, or of one that waited for its name."""
+    """Return whether the parts of a path below the arrangements belong to a batch file, or to one that waited for its name."""
     forms = ((ARRANGEMENT,), (SHARD,), (BATCH, WAITING))
     return len(parts) == len(forms) and all(
         any(form.fullmatch(part) for form in some) for some, part in zip(forms, parts, strict=True)
@@ -256,7 +256,7 @@ def waiting_path(path: Path, number: int, mark: str) -> Path:
 
 
 def publish(files: Files, renamings: Iterable[tuple[Path, Path]]) -> None:
-    """Give the outputs of a commit their final names: those of all `renamings`, or, where it was begun before, of the `unpublished` ones."""
+    """Give the outputs of a commit their final names: of all `renamings`, or, where it was begun before, of the `unpublished` ones."""
     waiting = dict(renamings)
     for _, sources in groupby(waiting, lambda source: _phase(source, waiting[source])):
         one_by_one(lambda source: files.rename(source, waiting[source]), list(sources))
@@ -265,7 +265,7 @@ def publish(files: Files, renamings: Iterable[tuple[Path, Path]]) -> None:
 
 
 def _phase(source: Path, target: Path) -> tuple[bool, bool]:
-    """Return the phase of a rename: in an object store those of one phase may end in any order, but come after those of the phase before."""
+    """Return the phase of a rename: in an object store renames of one phase may end in any order, but come after the phase before."""
     return TEMPORARY in source.name, target.name == PROGRESS
 
 

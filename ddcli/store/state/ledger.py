@@ -50,7 +50,7 @@ SCHEMA = {**IDENTITY, "part": pl.Int64, "last": pl.Boolean, "content": pl.Binary
 
 
 def identity_of(file: InputFile) -> Identity:
-    """Return the values by which a ledger knows a file with its content."""
+    """Return the values that identify a file with its content in a ledger."""
     return file.path, file.size, file.mtime_ns, file.fingerprint
 
 
@@ -95,7 +95,7 @@ def merges(sizes: Sequence[int], added: int) -> int:
 
 
 def known_files(directory: Path, ledger: Sequence[FileEntry]) -> set[Identity]:
-    """Return the identities of the files of which a ledger has whole copies."""
+    """Return the identities of the files that a ledger has whole copies of."""
     return {identity for identity, places in _places(directory, ledger).items() if _is_whole(places)}
 
 

@@ -85,7 +85,7 @@ class LockedDirectory:
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
         """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.
 
-        A manifest by which another pipeline may be reading is left, with its files.
+        A manifest that another pipeline may be reading by is left, with its files.
         """
         outputs = {*outputs, *self.written}
         if not is_directory(self.directory / "holds"):  # there never was a reader

@@ -131,7 +131,7 @@ class Manifest:
         write: Callable[[bytes], tuple[str, Written]],
         indices: Sequence[BatchList] = (),
     ) -> Manifest:
-        """Return the manifest with registers that go on from those of the one before; `write` makes segments and lists of them, tasks have made `indices` of batches."""
+        """Return the manifest with registers that go on from the registers of the one before; `write` makes segments and lists of them, tasks have made `indices` of batches."""
 
         def settle(kind: type[T], files: Sequence[T], known: Sequence[T]) -> Register[T]:
             return register_of(kind, known).become(files).settled(write)

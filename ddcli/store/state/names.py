@@ -67,7 +67,7 @@ RUN = Form(r"[0-9]{9}\.json")
 TABLE = ".table.json"
 """The file with the mark of a mirror: the version of the table that it has reached."""
 SCRATCH = Form(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
-"""The files of a run's scratch directory: those of one process, and those of tasks."""
+"""The files of a run's scratch directory: the files of one process, and the files of tasks."""
 CHECKSUM = Form("[0-9a-f]{8}")
 IDENTITY = Form("(?:[0-9a-f]{32})?")
 """The identity of a state: none before its first commit."""

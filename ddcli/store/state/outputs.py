@@ -253,7 +253,7 @@ def _strange(name: str, directory: Path, path: Path, manifest: Manifest | None) 
 
 
 def _data_in(directory: Path, state: Path) -> Iterator[str]:
-    """Yield the relative paths of all files in an output's directory that some reader would take: we, or a glob. Not those of the state around them."""
+    """Yield the relative paths of all files in an output's directory that some reader would take: we, or a glob. Not the files of the state around them."""
     if isinstance(directory, ObjectPath):
         inside = directory.is_relative_to(state)
         for path, _ in directory.below():

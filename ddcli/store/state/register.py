@@ -156,7 +156,7 @@ class Register(Sequence[T]):
 
     @classmethod
     def from_json(cls, kind: type[T], tree: dict[str, Any], read: Callable[[str], bytes]) -> Register[T]:
-        """Return the register of which a manifest holds this; `read` returns the content of a segment."""
+        """Return the register that a manifest holds this of; `read` returns the content of a segment."""
         segments = tuple([Segment.from_row(row, read) for row in tree["segments"]])
         return Register(kind, segments, [kind.from_row(row) for row in tree["files"]])
 

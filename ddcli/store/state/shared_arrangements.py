@@ -78,7 +78,7 @@ class Shared:
         return self.manifest.arrangements[self.identity]
 
     def schema(self, time: Sequence[str]) -> LogSchema:
-        """Return its columns, those of the key first; its time is called as the reader's, if that has as many coordinates."""
+        """Return its columns, the key's first; its time is called as the reader's, if that has as many coordinates."""
         from ddcli.expressions.types import parse_schema
         from ddcli.store.log.schema import LogSchema
 
@@ -89,7 +89,7 @@ class Shared:
 
 
 def mark_of(manifest: Manifest) -> str:
-    """Return a text that identifies a commit of a state among those of all its histories, as far as its exports are concerned."""
+    """Return a text that identifies a commit of a state among the commits of all its histories, as far as its exports are concerned."""
     files = [file for each in sorted(manifest.exports.values()) for file in manifest.arrangements[each].files]
     facts = manifest.identity, manifest.number, manifest.upper, [(file.name, file.checksum) for file in files]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -63,7 +63,7 @@ class StateFiles:
 
 
 class Transaction:
-    """One commit in the making: files are added, those of outputs under temporary names, then `commit` makes them count all at once.
+    """One commit in the making: files are added, outputs' files under temporary names, then `commit` makes them count all at once.
 
     Files may be added by several threads at once; `commit` and `abort` are called when all of them are done. A file's name
     has the number of the commit and of the file in its directory, so that a retry overwrites the files of a dead attempt.
@@ -195,7 +195,7 @@ class Transaction:
         self._retired.append((path, waiting_path(path, self.number, self._mark)))
 
     def expect(self, outputs: Iterable[Path]) -> None:
-        """Expect that other processes write files, too (see `attempt`), those of outputs into these directories.
+        """Expect that other processes write files, too (see `attempt`), and files of outputs into these directories.
 
         Files of failed attempts have unknown names, so if the transaction fails, the state is swept.
         """

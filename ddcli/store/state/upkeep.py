@@ -1,7 +1,7 @@
 """The upkeep of a state between runs: its contents listed, its batches compacted or dealt to other shards, leavings removed.
 
 Functions that only read take no lock: a manifest is replaced as a whole. `written` are the directories outside of the
-state that its pipeline writes to; if no pipeline is named, those of outputs that name this state as their owner.
+state that its pipeline writes to; if no pipeline is named, the logs of outputs that name this state as their owner.
 """
 
 from __future__ import annotations

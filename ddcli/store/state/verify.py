@@ -83,7 +83,7 @@ def _read_bundled(path: Path, entry: FileEntry) -> bytes:
 
 
 class OpenBundles:
-    """The bundles whose batches a run reads: they never change, so the `OPEN` latest stay open. Of those of object stores blocks are fetched, with the neighbours of a batch."""
+    """The bundles whose batches a run reads: they never change, so the `OPEN` latest stay open. From object stores blocks are fetched, with the neighbours of a batch."""
 
     def __init__(self) -> None:
         self._open: dict[Path, mmap.mmap] = {}

@@ -3,7 +3,7 @@
 * altered_values: values of Parquet and Arrow IPC that polars would alter
 * arrow_footer: types in Arrow IPC files that polars doesn't read
 * avro: the rows of Avro
-* avro_header: the schema of Avro, and one by which polars reads more of it
+* avro_header: the schema of Avro, and one that lets polars read more of it
 * column_names: columns that files have under several names
 * column_types: types of columns of text, by the look of their values
 * compression: gzip, bzip2, zstd

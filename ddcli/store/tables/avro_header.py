@@ -1,4 +1,4 @@
-"""The header of an Avro file, with another schema by which polars reads columns that it can't read by their own.
+"""The header of an Avro file, with another schema that lets polars read columns that it can't read by their own.
 
 The rows of an Avro file don't repeat their schema. So a schema whose types have the same encoding reads the same bytes: a map is a
 list of pairs, an enumeration and a time are numbers. polars panics at maps, and makes times outside of a day null.
@@ -37,7 +37,7 @@ WITHOUT = "write the file without the column, or the column in another type"
 
 
 class AvroError(Exception):
-    """A file that is no Avro, or one of which polars can't read any column, with a hint."""
+    """A file that is no Avro, or polars can't read any column of it, with a hint."""
 
     def __init__(self, problem: str, hint: str = DAMAGED) -> None:
         super().__init__(problem)
@@ -45,7 +45,7 @@ class AvroError(Exception):
 
 
 class AvroColumn(NamedTuple):
-    """A column as polars reads it by the other schema: a time as a number, of which a day has `limit`, an enumeration as the number of a symbol.
+    """A column as polars reads it by the other schema: a time as a number, with `limit` in a day, an enumeration as the number of a symbol.
 
     `unfit` is the name of a type that records can't have.
     """

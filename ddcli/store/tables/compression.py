@@ -118,7 +118,7 @@ def _opened(file: Any, packing: str) -> Any:
 
 
 class _Named(io.FileIO):
-    """A file whose errors name it, also those of a read."""
+    """A file whose errors name it, also errors of a read."""
 
     def readinto(self, buffer: Any) -> int | None:
         with naming(self.name):

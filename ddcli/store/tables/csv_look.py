@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DELIMITERS = (",", ";", "\t", "|", " ")
 SEPARATOR = re.compile(r'\ufeff?"?sep=(.)"?\r?\n?', re.IGNORECASE)
-"""The line by which Excel knows the delimiter."""
+"""The line that states the delimiter for Excel."""
 SEQUENCE = 3
 """The least count of names that are whole numbers in a row, as years are."""
 ROWS = 100

@@ -23,7 +23,7 @@ EAST_ASIAN = {
 }
 """Encodings of Windows, and the bytes of common characters that only their languages have: kana and Hangul."""
 HEAD = 4096
-"""Bytes at a file's beginning by which its encoding is judged."""
+"""Bytes at a file's beginning that its encoding is judged by."""
 SAVED = "save the file as UTF-8"
 
 

@@ -58,7 +58,7 @@ DOT, IS_NULL = ".", " is null"
 
 @dataclass
 class Tables:
-    """The files of an input as tables, of which a few columns and rows can be read.
+    """The files of an input as tables that can be read by a few columns and rows.
 
     `declared` are the types of text's columns. `partitions` are the columns that files' directories state, if the file lacks
     them. `nested`: fields of structs are columns too, `source.lsn`, and `before is null` is true where a struct is null.
@@ -115,7 +115,7 @@ class Tables:
             raise InputError(found.problem, place=found.place, hint=found.hint)
 
     def _own(self, path: Path, columns: Footer) -> Footer:
-        """Return those of a file's columns that are read, of structs whole ones."""
+        """Return the columns of a file that are read, of structs whole ones."""
         read = {
             name.partition(DOT)[0] if self.nested else name
             for name in (columns if self.declared is None else self.declared)
@@ -473,7 +473,7 @@ def _fields(found: Footer) -> Iterator[tuple[str, pl.Field]]:
 
 
 def _taken_apart(names: Sequence[str], found: pl.Schema) -> Iterator[pl.Expr]:
-    """Yield those of the columns that are fields of structs, or true where a struct is null."""
+    """Yield the columns that are fields of structs, or true where a struct is null."""
     for name in names:
         struct, dot, inner = name.partition(DOT)
         if name not in found and dot:

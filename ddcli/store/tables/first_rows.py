@@ -65,7 +65,7 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
 
 
 def numbered(width: int) -> list[str]:
-    """Return the names of columns in a file without a header: those of DuckDB.
+    """Return the names of columns in a file without a header: the same as DuckDB's.
 
     >>> numbered(2), numbered(11)[-2:]
     (['column0', 'column1'], ['column09', 'column10'])

@@ -115,7 +115,7 @@ def _only_read(uri: str) -> str:
 
 
 def _rest(name: str, properties: dict[str, Any]) -> Catalog:
-    """Return a catalog on a server: it answers with properties, its own and those of tables, and pyiceberg imports the code that these name."""
+    """Return a catalog on a server: it answers with properties, its own and tables', and pyiceberg imports the code that these name."""
     from pyiceberg.catalog.rest import RestCatalog
 
     if "_load_file_io" not in vars(RestCatalog):

@@ -80,7 +80,7 @@ class TableFiles(FileIO):
 
 
 class _Metadata(InputFile):
-    """A table's metadata, with those of its properties that pass."""
+    """A table's metadata, with the properties that pass."""
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(file.location)
@@ -113,7 +113,7 @@ class _Metadata(InputFile):
 
 
 def passed(properties: object) -> dict[str, Any]:
-    """Return those of a table's properties that pyiceberg sees.
+    """Return the properties of a table that pyiceberg sees.
 
     >>> passed({"write.parquet.compression-codec": "zstd", "py-io-impl": "os.system", "s3.endpoint": "http://example.org"})
     {'write.parquet.compression-codec': 'zstd'}

@@ -1,4 +1,4 @@
-"""The files that the path of an input names: those of a directory, of a glob, or one, here or in an object store.
+"""The files that the path of an input names: the files of a directory, of a glob, or one, here or in an object store.
 
 The rules are our own: other readers disagree on hidden and temporary names. Imports no third-party library.
 """

@@ -40,7 +40,7 @@ class ListingSnapshot(NamedTuple):
 
 
 class RefusedFile(NamedTuple):
-    """A file that was read and has changed or vanished since, as it was then, and the error by which a run refuses it."""
+    """A file that was read and has changed or vanished since, as it was then, and the error that a run refuses it with."""
 
     file: InputFile
     error: InputError
@@ -148,7 +148,7 @@ def glimpse(path: str, base: Path) -> ListingSnapshot | None:
 
 
 def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, may_be: bool) -> Path | None:
-    """Return the root of an input of one file, or a glob, all files of which may be gone, or are archived or withdrawn; None where something is missing."""
+    """Return the root of an input of one file, or a glob, whose files may all be gone, or are archived or withdrawn; None where something is missing."""
     root, name = places_of(path, base)[-1], locate(base, path).name
     gone = any(file.archived for file in consumed) or all(file.withdrawn for file in consumed)
     may_be = may_be or (bool(consumed) and gone)

@@ -1,6 +1,6 @@
 """The kinds of files that tables come in, by the endings of their names. Parquet and Arrow IPC are here.
 
-They, ORC and Avro state their columns themselves; those of text and workbooks the pipeline states.
+They, ORC and Avro state their columns themselves; of text and workbooks the pipeline states them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEEPEST = 100
 """Types within one another: as many as pyarrow reads."""
 Footer = dict[str, Any]
-"""Columns and their types: polars', or where it is not imported those of `store.footers`."""
+"""Columns and their types: polars', or where it is not imported the types in `store.footers`."""
 
 
 def lazy_frame(frames: Callable[[], Iterable[pl.DataFrame]], schema: pl.Schema) -> pl.LazyFrame:

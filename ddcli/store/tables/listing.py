@@ -29,7 +29,7 @@ class Listing:
     `passed` are those that are not read. `new` have never been taken from; `waiting` have rows at or after the last upper; `done` are taken in full.
     `withdrawn` were taken back, and are still in their places, or in the archive; new files in their places are `amended`. `changed` files were taken in with other content, and are in no list: their rows are replaced before anything else is read. Archived files have paths relative to `base`; those that are still
     to be moved there are `unmoved`. Waiting files that have `grown` are later versions of a file that was taken from: their first rows, this many, are
-    those of the file before. If only these are to be read, the file counts as unchanged, and `limits` has their number.
+    the rows of the file before. If only these are to be read, the file counts as unchanged, and `limits` has their number.
     """
 
     root: Path
@@ -47,7 +47,7 @@ class Listing:
     growing: bool = False
     """True: it is a log whose writer may add to its files."""
     horizon: tuple[int, ...] | None = None
-    """The time as of which older updates of a log were summed up; None: none were."""
+    """The time that older updates of a log were summed up as of; None: none were."""
     summed: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     """The files that a file stands for which has summed them up, by its path."""
 
@@ -67,7 +67,7 @@ class Listing:
         return replace(self, horizon=horizon if self.horizon is None else max(horizon, self.horizon))
 
     def only(self, ready: Callable[[Path], bool]) -> Listing:
-        """Return the listing with those of its new files that are ready to be read."""
+        """Return the listing with the new files that are ready to be read."""
         return replace(self, new=tuple(file for file in self.new if ready(self.path(file))))
 
     @property
@@ -88,7 +88,7 @@ class Listing:
         return replace(self, new=new, withdrawn=(*self.withdrawn, *known), amended=self.amended - amended)
 
     def reopened(self, frontier: Times) -> Listing:
-        """Return the listing of an input of which rows at or after a frontier are open again: none of these was put aside."""
+        """Return the listing of an input whose rows at or after a frontier are open again: none of these was put aside."""
         return replace(
             self,
             waiting=tuple(_reopened(file, frontier) for file in self.waiting),
@@ -180,7 +180,7 @@ class Listing:
         return replace(file, size=size, fingerprint=fingerprint(path, size))
 
     def known(self, before: Iterable[InputFile]) -> Listing:
-        """Return the listing of those of its new files that were taken in before, even if their content differs. Refuse a file that is gone."""
+        """Return the listing of the new files that were taken in before, even if their content differs. Refuse a file that is gone."""
         taken = {file.key: file for file in before if not file.withdrawn}
         here = {file.key: file for file in self.new}
         if vanished := sorted(taken.keys() - here.keys()):

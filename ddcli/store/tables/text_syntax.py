@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 SMALL = 256 << 10
 """Bytes of text that Python judges sooner than compiled code is loaded."""
 PACKED = 10
-"""The factor by which a packed file may grow when it is unpacked."""
+"""The factor that a packed file may grow by when it is unpacked."""
 BLOCK = 4 << 20
 """Bytes that are looked at together."""
 DOUBTS = 1 << 12
 """The doubtful lines of a block that are judged one by one; if there are more, the whole file is."""
 SPACE = " \t\r\n"
 NULL, TOMBSTONES = "null", MARKS
-"""A line without an object, and the mark of files that have one: the first beyond those of the compiled code."""
+"""A line without an object, and the mark of files that have one: the first beyond the marks of the compiled code."""
 SHOWN = 100
 """Digits of a number that a message quotes."""
 
@@ -135,7 +135,7 @@ def judge_object(text: str, place: str, *, tombstones: bool = False) -> Damage |
 
 
 class Syntax:
-    """Looks through files: those of up to `SMALL` bytes in all by Python alone, the others by compiled code first."""
+    """Looks through files: up to `SMALL` bytes in all by Python alone, the others by compiled code first."""
 
     def __init__(
         self, watched: ExactColumns | None = None, dialect: Dialect = DEFAULT, *, tombstones: bool = False
@@ -149,7 +149,7 @@ class Syntax:
         self.marks: dict[Path, np.ndarray] = {}
         """The marks of the lines of NDJSON files that were looked through."""
         self.preceded: set[Path] = set()
-        """Those of them that begin with a byte order mark."""
+        """The files that begin with a byte order mark."""
 
     def csv_damage(self, path: Path) -> Damage | None:
         """Return the damage of a CSV file; None if each record is blank or has the fields of the header."""

@@ -39,7 +39,7 @@ class Change:
 
     `whole`: these are all files, and replace the table's contents.
 
-    `table`: it has the contents of the log, without times. `schema` are the columns of the contents, `time` those of times. `order` is
+    `table`: it has the contents of the log, without times. `schema` are the columns of the contents, `time` the columns of times. `order` is
     that in which contents are written.
     """
 

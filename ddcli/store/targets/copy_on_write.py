@@ -1,4 +1,4 @@
-"""The contents of a table in files, of which a change rewrites those whose rows it retracts.
+"""The contents of a table in files: a change rewrites the files whose rows it retracts.
 
 The rows that a commit adds are sorted by their lanes and cut into files, a run of them. So a retracted row is in one file of a run, and no other is
 read; the newest runs are searched first. Rows that are near each other, such as consecutive numbers and times, are in few files. A run of files is merged with newer ones that are not much smaller: so there are few runs, and

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
 
 CHANGES, FOUND = "dd_changes", "dd_found"
-"""Tables of a transaction: rows that a change adds or retracts, and those of the table that it retracts."""
+"""Tables of a transaction: rows that a change adds or retracts, and the table's rows that it retracts."""
 AT, TIMES, STAYS = "dd_at", "dd_diff", "dd_stays"
 """Columns of these: the number of a row of the change, its diff, and 1 where the change adds a row of its key."""
 
@@ -34,7 +34,7 @@ class Database(ABC):
     mark = "?"
     """The placeholder for a value in a statement."""
     keeps_keys = True
-    """True: a key is one of the table's, by which a row may take the place of another."""
+    """True: a key is one of the table's, so a row may take the place of another."""
     beside = "join"
     """The join of a table with that of the changes, which makes the database scan the changes."""
     types: Mapping[str, str] = {}
@@ -137,7 +137,7 @@ class Database(ABC):
         connection.execute(f"create temporary table {CHANGES} ({listed}){self.fleeting}")
 
     def led(self, names: Sequence[str]) -> str:
-        """Return a condition of `same` rows by which an index leads from a row of the changes to those of the table."""
+        """Return a condition of `same` rows that lets an index lead from a row of the changes to the table's rows."""
         return "true"
 
     @abstractmethod

@@ -30,7 +30,7 @@ Frames = list[tuple[TableFile, "Callable[[], pl.DataFrame]"]]
 
 
 class FileTable(ABC):
-    """A table in files. Those of ours have names that begin with `prefix`, which has the state's identity."""
+    """A table in files. Our files have names that begin with `prefix`, which has the state's identity."""
 
     def __init__(self, place: str, key: CommitKey, *, contents: bool) -> None:
         self.place, self.key, self.contents = place, key, contents
@@ -161,7 +161,7 @@ def _field(name: str, kind: Type) -> pa.Field:
 
 
 def _gathered(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Yield the rows of some frames in frames of `ROWS` rows, of which the last may have fewer."""
+    """Yield the rows of some frames in frames of `ROWS` rows; the last may have fewer."""
     waiting: list[pl.DataFrame] = []
     for frame in frames:
         waiting.append(frame)

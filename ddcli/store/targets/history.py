@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
 OWN = (FROM, TO, CURRENT)
-"""The columns that a history has beside those of its records."""
+"""The columns that a history has beside its records' columns."""
 
 
 def history_columns(record: Schema, time: Schema) -> Schema:
@@ -77,7 +77,7 @@ def intervals(updates: pl.DataFrame, time: str, key: Sequence[str], track: Seque
 class HistoryChange(Change):
     """The change of a history: the intervals that the updates of some files of a log begin, end or rewrite.
 
-    `schema` has the columns of the history, `log_files` are all files of the log, oldest first, of which `files` are the last.
+    `schema` has the columns of the history, `log_files` are all files of the log, oldest first; `files` are the last of them.
     """
 
     log_files: Sequence[FileEntry] = ()

@@ -181,7 +181,7 @@ class IcebergTarget(FileTable):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of the package, of which there is no common kind, into errors of the output."""
+        """Turn errors of the package, which have no common kind, into errors of the output."""
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
         try:

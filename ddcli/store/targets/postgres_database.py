@@ -36,7 +36,7 @@ HINTS = {
 MANY = 5_000
 """Rows from which on a table is analyzed after they are added."""
 HASHED = 140_000
-"""The version of servers from which on a row has a hash, by which it is found."""
+"""The version of servers from which on a row has a hash that it is found by."""
 
 
 class PostgresDatabase(Database):

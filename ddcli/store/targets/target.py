@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CommitKey(NamedTuple):
-    """The key by which a table knows the commits of one output: the state, by its identity, and the output."""
+    """The key of one output's commits in a table: the state, by its identity, and the output."""
 
     state: str
     output: str
