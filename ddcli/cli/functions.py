@@ -9,6 +9,13 @@ from ddcli.screen import json_text, say
 
 NOTHING = 1
 """The exit code if no function is found."""
+LIST = "`from t, unnest(t.tags) as x(tag)`"
+IN_FROM = {
+    **dict.fromkeys(("unnest", "explode"), LIST),
+    "json_each": "`from t, unnest(t.payload -> '$.items[*]') as x(item)`",
+    **dict.fromkeys(("generate_series", "range", "sequence"), "`from t, generate_series(1, t.n) as g(i)`"),
+}
+"""The words for functions that make rows, each with an example: no expression has one."""
 
 
 @click.command("functions", short_help="List and search the functions of expressions.")
@@ -41,5 +48,8 @@ def command(word: str | None, output: str) -> None:
         say(*each.lines())
     if not found:
         near = did_you_mean(word or "", names())
-        say(f"no function has '{word}' in it", *([f"hint: did you mean '{near}'?"] if near else []), err=True)
+        hint = f"did you mean '{near}'?" if near else ""
+        if word is not None and word.lower() in IN_FROM:
+            hint = f"it makes rows, so it is written in `from`: {IN_FROM[word.lower()]}; see docs/sql.md"
+        say(f"no function has '{word}' in it", *([f"hint: {hint}"] if hint else []), err=True)
         raise click.exceptions.Exit(NOTHING)

@@ -9,6 +9,8 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.cli.functions import IN_FROM
+from ddcli.expressions.catalogue import search
 from ddcli.query.statement import answer_of_files
 from tests.draws import many
 from tests.harness import snapshot
@@ -77,6 +79,19 @@ def test_functions_are_listed_and_searched(shop):
     assert next(each for each in listed if each["name"] == "/")["elsewhere"][0]["duckdb"] == "cast('inf' as float64)"
     missing = shop("functions", "subtring")
     assert (missing.code, missing.err) == (1, "no function has 'subtring' in it\nhint: did you mean 'substring'?\n")
+
+
+def test_words_for_functions_that_make_rows_have_an_example_that_runs(shop):
+    shop.write("t.csv", 'n,payload\n2,"{""items"": [1, 2]}"\n')
+    for word, example in IN_FROM.items():
+        done = shop("functions", word)
+        if not search(word):
+            assert done.code == 1
+            assert f"hint: it makes rows, so it is written in `from`: {example}; see docs/sql.md\n" in done.err
+        tables = "from (select n, payload, [1, 2] as tags from 't.csv') as t"
+        result = shop("sql", f"select * {example.strip('`').replace('from t', tables)}")
+        assert result.code == 0, result.err
+        assert len(result.out.splitlines()) == 3
 
 
 ORDERS = "id,amount,day\n1,2.50,2024-01-31\n2,3.00,2024-02-01\n"
