@@ -1,5 +1,6 @@
 """A cluster and a driver that share no directory: inputs, state and outputs are in an object store."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,20 @@ from tests.harness import ROOT
 from tests.objects.shop import Remote
 from tests.spark.servers import ON_THIS_MACHINE, standalone
 
+DRIVER = """
+import json, sys
+from ddcli.driver.run import run
+from ddcli.engine.jit.settings import cache_dir
+from ddcli.job.options import SparkOptions
+from ddcli.runtime.spark.start import start
+
+path, master, settings = json.loads(sys.argv[1])
+start(SparkOptions(master, settings), "shop", cache_dir())  # which all runs of this process find
+for line in sys.stdin:
+    run(path, engine="spark")
+    print("done", flush=True)
+"""
+"""Runs the pipeline on a cluster at each line of its input: a JVM and its executors take longer to start than these runs."""
 VERSIONED = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
 
 
@@ -46,15 +61,20 @@ def test_executors_meet_in_shuffles_and_the_bucket(tmp_path, endpoint, bucket):
     there = Remote(Shop.make(tmp_path / "remote"), bucket)
     path = there.local.folder / "shop.yaml"
     path.write_text(path.read_text().replace("name: shop\n", "name: shop\nshards: 4\n"))
-    conf = [word for pair in ON_THIS_MACHINE.items() for word in ("--conf", "=".join(pair))]
-    with standalone(tmp_path) as (master, _):
-        for step in range(3):
-            there.supply(step)
-            engine = ["--engine", "local"] if step == 1 else ["--engine", "spark", "--master", master, *conf]
-            command = [sys.executable, "-m", "ddcli", "run", path, *engine]
-            done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            assert there.rows() == there.local.meant(step + 1)
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with standalone(tmp_path) as (master, _), (tmp_path / "driver.log").open("w") as log:
+        command = [sys.executable, "-c", DRIVER, json.dumps([str(path), master, ON_THIS_MACHINE])]
+        with subprocess.Popen(command, cwd=ROOT, env=os.environ, stderr=log, **streams) as driver:
+            for step in range(3):
+                there.supply(step)
+                if step == 1:
+                    there.run(engine="local")
+                else:
+                    driver.stdin.write("run\n")
+                    driver.stdin.flush()
+                    assert driver.stdout.readline() == "done\n", (tmp_path / "driver.log").read_text()
+                assert there.rows() == there.local.meant(step + 1)
+            driver.stdin.close()
     assert not list(verify_state(there.state, read_newest(there.state)))
     keys = ever(endpoint, name)
     assert any("/bundles/" in key for key in keys)

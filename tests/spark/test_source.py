@@ -361,7 +361,7 @@ query.awaitTermination()
 @pytest.mark.slow
 def test_a_stream_whose_processes_are_killed_writes_each_row_once(tmp_path):
     """JVM and Python processes at once, at any moment; a reader meanwhile sees whole batches alone."""
-    draw, files = chance("killed"), 40
+    draw, files = chance("killed"), 8 + 8 * many(4)
     (tmp_path / "rows").mkdir()
     for at in range(files):
         (tmp_path / f"rows/{at:03}.json").write_text("".join(f'{{"k": {at}}}\n' for _ in range(3)))
