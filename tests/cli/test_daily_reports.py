@@ -85,7 +85,9 @@ def test_days_of_reports_cost_the_rows_that_differ(shop):
         if number in (TWICE, RENAMED):
             found = shop("run", "p.yaml", "--quiet")
             assert found.code == 3
-            assert [held(shop, name)[0] for name in former] == [*former.values()]
+            # Corrections of many files are a commit of their own before that of the new file.
+            others = expected({day: rows for day, rows in files.items() if day != number})
+            assert {name: held(shop, name)[0] for name in former} in (former, others)
             if number == TWICE:
                 assert f"{day_of(number)}.csv:2: error: 'Deaths' in column 'Deaths' can't be read as int64" in found.err
                 written(shop, number, header, files[number])
