@@ -10,6 +10,7 @@
 * prepare: inputs found and opened, and the file bound to their columns
 * rebuild_outputs: the differences that outputs and side logs get; the parts of a state that are built anew, and the frontier for that
 * rebuild_sources: the sources of a rebuild: rows before the frontier, kept contents, earlier contents of outputs
+* replaced_rows: the updates that replaced and withdrawn files make
 * replacement: files that come again, or are withdrawn, by the state's copies of them
 * requested_changes: the changes that a request makes, and the refusals before anything is built anew
 * run: one run: it looks whether anything is new, takes that in and records it

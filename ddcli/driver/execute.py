@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ddcli.driver.prepare import Prepared
-    from ddcli.driver.replacement import Replacement
+    from ddcli.driver.replaced_rows import Replacement
     from ddcli.expressions.types import Schema
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request

@@ -4,7 +4,7 @@ The run that takes in new rows takes back the rows of the copies and inserts the
 time of the run, so that their common rows cancel where they are first consolidated.
 
 That is exact where the records of an input add up: at each time the input then holds what it would hold if the files had always been as they are now, and all
-operators are functions of that. Others are left to `migration`, which reads the input again: an upsert or a snapshot depends on the order of files; a
+operators are functions of that. Upserts depend on the order of files (see `replaced_rows`). Others are left to `migration`, which reads the input again: snapshots; a
 standing record of SQL on rows that ever were; rows that can't be read are in a side log. So is a state without copies.
 """
 
@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from ddcli.circuit.retention import kept_past
-from ddcli.dataclass import dataclass
+from ddcli.driver.replaced_rows import Replacement, UpsertReplacement
 from ddcli.engine.times import Frontier
 from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_seen, find_time
@@ -26,7 +26,7 @@ from ddcli.plan.logical import Once, Table
 from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.readers import in_files, open_logs, refuse_unclean
-from ddcli.sources.slices import Corrected, InputSlice
+from ddcli.store.formats.upsert import UpsertFormat
 from ddcli.store.log.reader import LogReader
 from ddcli.store.state.ledger import identity_of, known_files, next_ledger, restore
 from ddcli.store.tables.listing import Listing
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader
-    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
+    from ddcli.store.state.entries import FileEntry, InputEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
 
@@ -65,31 +65,6 @@ class CopyDirectory:
             self._made.cleanup()
 
 
-@dataclass
-class Replacement:
-    """Some files of an input as they were taken in, and the files that are in their places now, if there are any."""
-
-    before: LogReader
-    after: LogReader
-    time: Time
-    closed: Times
-    """The frontier up to which the rows of the earlier files were taken."""
-
-    def taken(self, columns: Iterable[str], upper: Times, most: int | None = None) -> InputSlice:
-        """Return the difference that the replacement makes before a frontier, in slices of at most `most` rows."""
-        before, after = (
-            self.before.take(columns, None, self.closed, most),
-            self.after.take(columns, None, upper, most),
-        )
-        taken = ((before, -1), (after, 1))
-        slices = [Corrected(part, self.time, sign) for each, sign in taken for part in each.slices]
-        return InputSlice(slices, sum(each.rows for each, _ in taken))
-
-    def files(self, upper: Times) -> tuple[InputFile, ...]:
-        """Return the files that are there now, as the next manifest is to have them."""
-        return self.after.take((), None, upper).files
-
-
 def with_copies(
     request: Request, manifest: Manifest, ready: Prepared, graph: PhysicalGraph, place: Callable[[], Path]
 ) -> Request:
@@ -105,7 +80,7 @@ def with_copies(
         or is_changed(request.deciding(withdrawn={}), manifest, graph.fingerprint)
         or _has_standing_record(graph, decided.withdrawn)
         or not (request.clock.arrival or _may_emit_ahead(request, manifest, graph))
-        or not all(_adds_up(request, name, ready.readers[name]) for name in decided.withdrawn)
+        or not all(_has_ledger(request, name, ready.readers[name]) for name in decided.withdrawn)
     ):
         return request
     copies = {}
@@ -139,7 +114,17 @@ def open_replacements(
     both = [in_files(open_logs(request, manifest, each, most)) for each in (before, after)]
     if any(reader.unparsed for readers in both for reader in readers.values()):
         return None
-    return {name: Replacement(both[0][name], both[1][name], (at,), manifest.upper) for name in before}
+    found = dict[str, Replacement]()
+    for name, (old, new) in ((name, (both[0][name], both[1][name])) for name in before):
+        if old.log.adds_up:
+            found[name] = Replacement(old, new, (at,), manifest.upper)
+            continue
+        past = ready.found[name].listing.past()
+        now = sorted((*past.waiting, *new.listing.to_read), key=lambda file: file.path)
+        whole = InputFiles(None, replace(past, waiting=tuple(now)))
+        (reader,) = in_files(open_logs(request, manifest, {name: whole}, most)).values()
+        found[name] = UpsertReplacement(old, new, (at,), manifest.upper, reader, most)
+    return found
 
 
 def seen_with(
@@ -169,8 +154,16 @@ def _may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) 
     )
 
 
-def _adds_up(request: Request, name: str, reader: Reader) -> bool:
-    return request.spec.inputs[name].changed == "replace" and isinstance(reader, LogReader) and reader.log.adds_up
+def _has_ledger(request: Request, name: str, reader: Reader) -> bool:
+    """Return whether the state has copies of an input's files: by these alone their rows can be taken back.
+
+    Of upserts the last row of a key in the order of arrival counts; where rows have an order of their own, the state's record is not enough to tell.
+    """
+    if request.spec.inputs[name].changed != "replace" or not isinstance(reader, LogReader):
+        return False
+    kinds = [reader.schema.columns[each].to_polars() for each in reader.log.key if each in reader.schema.columns]
+    last_row = type(reader.log) is UpsertFormat and not reader.log.lasting and request.clock.arrival
+    return reader.log.adds_up or (last_row and not any(kind.is_float() or kind.is_nested() for kind in kinds))
 
 
 def _has_standing_record(graph: PhysicalGraph, names: Iterable[str]) -> bool:
@@ -190,7 +183,7 @@ def with_ledgers(
     """Return the inputs of the next manifest with their ledgers, which get the new files that a run has read."""
     found = dict(inputs)
     for name, entry in inputs.items():
-        if _adds_up(request, name, reader := readers[name]):
+        if _has_ledger(request, name, reader := readers[name]):
             copied = [(file, reader.listing) for file in reader.listing.new]
             if name in replacements:
                 listing = replacements[name].after.listing
@@ -212,7 +205,7 @@ def with_whole_ledgers(
     """
     found, forgetting = dict(inputs), request.decided.forgetting
     for name, reader in readers.items():
-        if not _adds_up(request, name, reader):
+        if not _has_ledger(request, name, reader):
             continue
         entry, ledger = inputs[name], _ledger(before, name)
         if forgetting is not None and name in forgetting.conditions:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.driver.dataflow_run import StepResult
-    from ddcli.driver.replacement import Replacement
+    from ddcli.driver.replaced_rows import Replacement
     from ddcli.engine.pool import Pool
     from ddcli.engine.progress import Progress
     from ddcli.engine.scope import Scope
@@ -268,7 +268,7 @@ class SingleRun(DataflowRun):
         columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
         taken = {name: reader.take(columns[name], before, upper) for name, reader in self.readers.items()}
         rows = sum(taken[name].rows for name in scans)
-        rows += sum(each.taken((), upper).rows for name, each in self.replacements.items() if name in scans)
+        rows += sum(each.rows(upper) for name, each in self.replacements.items() if name in scans)
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
         cut, spread = self.placement.cut(self.graph, len(self.time), rows, kept)

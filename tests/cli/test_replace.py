@@ -33,6 +33,15 @@ collections:
   sums: {from: a, apply: [{reduce: {by: [k], s: sum(v)}}]}
 outputs: {sums: out/}
 """
+UPSERTS = """\
+name: p
+shards: {shards}
+inputs:
+  a: {{path: in/, format: upsert, key: [k], changed: replace, columns: {{k: int64, v: "{kind}"}}}}
+collections:
+  counts: {{from: a, apply: [{{reduce: {{by: [v], n: count(*)}}}}]}}
+outputs: {{counts: out/}}
+"""
 APPEND, UPSERT, SNAPSHOTS = "append", "upsert, key: [k]", "snapshots"
 
 
@@ -79,7 +88,7 @@ def test_files_that_change_and_files_that_come_are_read_by_one_run(days):
     days.write("in/3.csv", csv([(1, "a3")]))
     err = ran(days, "run").err
     assert "  replaced 0.csv in a\n" in err
-    assert "1 file" in err
+    assert "in 2 files" in err
     expected = {(1, "a3"), (11, "x"), (21, "y"), (12, "x"), (22, "y")}
     assert contents(days.folder / "out") == dict.fromkeys(expected, 1)
 
@@ -231,6 +240,42 @@ def test_a_copy_of_a_state_has_the_copies_of_files(sums):
     damaged = next(iter(sums.folder.glob(".dd/p/ledger/*.parquet")))
     damaged.write_bytes(damaged.read_bytes()[:-20] + bytes(20))
     assert damaged.name in sums("state", "verify", "p.yaml").err
+
+
+def test_random_histories_of_upserts(shop):
+    """Keys are set and deleted by several files of a run, which come again and are withdrawn: each key has its newest row, in the order in which the files arrived first."""
+    for case in range(many(8)):
+        draw = chance("replace upserts", case)
+        kind = draw.choice(["int64?", "string?", "float64?"])
+        for path in (".dd", "in", "out"):
+            shutil.rmtree(shop.folder / path, ignore_errors=True)
+        shop.write("p.yaml", UPSERTS.format(kind=kind, shards=draw.randrange(1, 4)))
+        files = {}  # in the order of their arrival
+
+        def rows(draw=draw):
+            return [(draw.randrange(7), draw.choice(["", 1, 2, 3])) for _ in range(draw.randrange(1, 6))]
+
+        for step in range(6):
+            before = dict(files)
+            for at in draw.sample(range(9, 12), draw.randrange(3) if step else 2):
+                files[f"{step}-{at}.csv"] = rows()
+            files = dict(sorted(files.items(), key=lambda each: [int(part) for part in each[0][:-4].split("-")]))
+            for name in draw.sample(sorted(files), min(len(files), 2)):
+                files[name] = draw.choice([rows(), files[name][1:], files[name] + rows()])
+            for name in files:
+                if files[name] != before.get(name):
+                    os.utime(shop.write(f"in/{name}", csv(files[name])), (step + 1, step + 1))
+            summary, _ = read(shop, "run")
+            assert not summary.get("rebuilt"), (case, step)
+            if draw.random() < 0.4:
+                gone = draw.choice(sorted(files))
+                assert not read(shop, "retract", f"in/{gone}")[0].get("rebuilt")
+                (shop.folder / "in" / gone).unlink()
+                del files[gone]
+            newest = {k: v for rows in files.values() for k, v in rows}
+            wanted = Counter(str(v) for v in newest.values() if v != "")
+            found = {str(v).removesuffix(".0"): n for v, n in contents(shop.folder / "out")}
+            assert found == wanted, (case, step)
 
 
 def test_consumed_files_are_not_replaced(shop):
