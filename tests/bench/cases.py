@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tests.bench import files, states, tpcds, tpch, triangles
 from tests.bench.batches import in_batches
 from tests.bench.commits import commits
+from tests.bench.corrections import corrections
 from tests.bench.differences import differences
 from tests.bench.explanations import bisect, effect, why
 from tests.bench.files import size
@@ -106,6 +107,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "query": lookups,
     "lookups": in_batches,
     "commits": commits,
+    "corrections": corrections,
     "rewrites": rewrites,
     "tpch": tpch.each,
     "tpch-all": tpch.all_in_one,

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from ddcli.plan.pipeline_file import parse_spec
-from tests.bench import loops, rewrites, tpch, triangles
+from tests.bench import corrections, loops, rewrites, tpch, triangles
 from tests.bench.__main__ import main
 from tests.bench.cases import CASES
 from tests.bench.engine import CASES as ENGINE_CASES
@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_case_of_whole_processes_agrees_with_the_peers(name, folder, monkeypatch):
     monkeypatch.setattr(rewrites, "FILES", 10)
+    monkeypatch.setattr(corrections, "FILES", 10)
     monkeypatch.setattr(nexmark, "QUERIES", {query: nexmark.QUERIES[query] for query in FEW})
     figures = CASES[name](Session(ROWS, 1, folder))
     assert figures
