@@ -1,9 +1,9 @@
-"""The updates that replaced and withdrawn files make: their rows are taken back, and those of the files in their places come.
+"""The updates of replaced and withdrawn files: their rows are taken back, and the rows of present files under the same names are inserted.
 
-Of upserts, the keys whose row in these files differs get the row that is the newest now, as an upsert of the run.
-A file keeps its place in the order of arrival, so its rows may be older than those of other files. The newest row of a key is that of the replaced files or that of
-the others: if the former stays the same, so does the key's record. For the keys where it doesn't, the rows of all files are read, as the state has only the newest one.
-That reads the input, but computes only what these keys change.
+Of upserts, each key whose row differs between the two gets its newest row, as an upsert of the run.
+A file keeps its place in the order of arrival, so other files may have newer rows. The newest row of a key is in a replaced file or in another one:
+if the newest row among the replaced files stays the same, so does the key's record. For all other keys the rows of all files are read, because the state has only the newest row.
+That reads the input, but computes only the changes of these keys.
 """
 
 from __future__ import annotations
