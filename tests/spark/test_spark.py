@@ -250,7 +250,9 @@ def test_an_existing_session_is_used_and_left(spark, shop):
 
 def test_errors_of_spark_are_told_in_a_line():
     text = "Py4JJavaError: An error occurred\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Remote RPC client disassociated.\n\tat x"
-    assert shortened(text).problem.startswith("an executor was lost: ExecutorLostFailure (executor 1 exited")
+    assert shortened(text).problem.startswith(
+        "an executor was lost on 10.0.0.2: ExecutorLostFailure (executor 1 exited"
+    )
     text = "x\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\nModuleNotFoundError: No module named 'polars'\n\n\tat org.apache"
     assert "lacks a package: No module named 'polars'" in shortened(text).problem
     text = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider"
@@ -259,7 +261,9 @@ def test_errors_of_spark_are_told_in_a_line():
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 137",
     )
-    assert shortened(text).problem.startswith("a process of an executor ran out of memory: ExecutorLostFailure")
+    assert shortened(text).problem.startswith(
+        "a process of an executor ran out of memory on 10.0.0.2: ExecutorLostFailure"
+    )
     assert "spark.executor.memoryOverhead" in shortened(text).hint
     lost = "Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): "
     text = f'{lost}java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory'
@@ -288,7 +292,10 @@ def test_errors_of_spark_are_told_in_a_line():
 def test_that_memory_ran_out_is_told_whoever_noticed(said):
     problem = f"a task ran out of memory{': in f:late' if 'late' in said else ''}"
     thrown = "PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
-    assert shortened(f"{thrown}Traceback (most recent call last):\n  File x\n{said}\n\n\tat y").problem == problem
+    text = f"{thrown}Traceback (most recent call last):\n  File x\n{said}\n\n\tat y"
+    assert shortened(text).problem == problem
+    lost = f"Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): {text}"
+    assert shortened(lost).problem == problem.replace("memory", "memory on 10.0.0.2", 1)
 
 
 FRAMES = """\

@@ -21,6 +21,7 @@ from ddcli.engine import loop, loop_tasks
 from ddcli.errors import EngineError
 from ddcli.runtime import placement, task
 from ddcli.runtime.placement import Placement, Rule
+from ddcli.runtime.scheduler import on_executor
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state import bundles
 from ddcli.store.state.bundles import footprint
@@ -393,6 +394,16 @@ def test_a_path_that_an_executor_does_not_have_is_named(sums, tmp_path, monkeypa
     assert str(folder) in raised.value.place
     assert "executors" in raised.value.hint
     assert run(sums).changed
+
+
+def test_a_store_that_refuses_an_executor_is_named_with_its_machine():
+    """The store's own hint is the remedy: another path would not help."""
+    refused = EngineError("the object store refuses: 403", place="s3://lake/out/x.parquet", hint="check AWS_REGION")
+    result = task.failure(refused)
+    error = on_executor(result.error, result.host)
+    assert error.problem == f"on the executor's machine {os.uname().nodename}: the object store refuses: 403"
+    assert (error.place, error.hint) == ("s3://lake/out/x.parquet", "check AWS_REGION, on that machine, too")
+    assert task.failure(EngineError("a loop does not settle", place="p.yaml")).host is None
 
 
 def test_an_executor_with_another_version_is_refused(sums, tmp_path, monkeypatch):

@@ -156,7 +156,7 @@ def shortened(text: str) -> DdError:
     """Return an error of Spark, which may be 12 kB of Java, in one line, with a hint.
 
     >>> print(shortened("Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.1 executor 2): ExecutorLostFailure (killed)").problem)
-    an executor was lost: ExecutorLostFailure (killed)
+    an executor was lost on 10.0.0.1: ExecutorLostFailure (killed)
     """
     results = RESULTS.search(text)
     if results:
@@ -175,16 +175,16 @@ def shortened(text: str) -> DdError:
             )
         if NO_MEMORY.search(text):
             what = f": {message.partition(': ')[2]}" if "MemoryError: " in message else ""
-            return EngineError(f"a task ran out of memory{what}", hint=LESS)
+            return EngineError(f"a task ran out of memory{_place(text)}{what}", hint=LESS)
         if message.startswith("ModuleNotFoundError"):
             return EngineError(
-                f"a Python process of an executor lacks a package: {message.partition(': ')[2]}",
+                f"a Python process of an executor{_place(text)} lacks a package: {message.partition(': ')[2]}",
                 hint="install ddcli and what it needs there, and name that Python with PYSPARK_PYTHON",
             )
         return EngineError(f"a task failed: {message}", hint=AGAIN)
     lost = list(LOST.finditer(text))
     if lost:
-        on, why = f" on {lost[-1]['host']}", lost[-1]["why"].strip()
+        on, why = _place(text), lost[-1]["why"].strip()
         if DIED in why:
             return _died(text, on)
         no_python = NO_PYTHON.search(why)
@@ -193,13 +193,19 @@ def shortened(text: str) -> DdError:
                 f"there is no Python{on} at {no_python[1]}", hint="name one that is, with PYSPARK_PYTHON"
             )
         if KILLED.search(why):
-            return EngineError(f"a process of an executor ran out of memory: {why}", hint=LESS)
+            return EngineError(f"a process of an executor ran out of memory{on}: {why}", hint=LESS)
         what = "an executor was lost" if "ExecutorLost" in why or "exited" in why else "a task failed"
-        return EngineError(f"{what}: {why}", hint=f"{AGAIN}, perhaps with more memory or less at once")
+        return EngineError(f"{what}{on}: {why}", hint=f"{AGAIN}, perhaps with more memory or less at once")
     condition = CONDITION.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was given"]
     java = next((line for line in lines if line.startswith(": ")), lines[0])  # py4j's line from Java
     return EngineError(condition[0] if condition else java.removeprefix(": "))
+
+
+def _place(text: str) -> str:
+    """Return the words for the machine of the last task that Spark has lost; "" if it names none."""
+    lost = list(LOST.finditer(text))
+    return f" on {lost[-1]['host']}" if lost else ""
 
 
 def _died(text: str, on: str) -> EngineError:
