@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ddcli.spec.model import DATABASE, database_file
+from ddcli.spec.model import DATABASE, SPARK, database_file
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.delta_commits import is_as_left
@@ -53,8 +53,10 @@ def place_of(target: TargetSpec, base: Path) -> Path:
     return real(locate(base, path))
 
 
-def stated(target: TargetSpec) -> dict[str, str]:
-    """Return a table's place in a database as the file states it: anything more would need a server's answer."""
+def stated(target: TargetSpec) -> dict[str, Any]:
+    """Return a table's place in a database, or in Spark with its key, as the file states it: anything more would need a server's answer."""
+    if target.kind == SPARK:
+        return {SPARK: target.place.value, "key": [text.value for text in target.key]}
     return {"to": target.place.value, "table": target.called}
 
 
@@ -63,6 +65,8 @@ def _is_as_left(target: TargetSpec, base: Path, mark: CommitRecord) -> bool:
         return is_as_left(place_of(target, base), mark.left)
     if target.kind == DATABASE:
         return mark.left == stated(target) and (target.product == "postgres" or is_there(place_of(target, base)))
+    if target.kind == SPARK:
+        return {name: mark.left.get(name) for name in stated(target)} == stated(target)
     if target.kind == "parquet":
         path = place_of(target, base)
         return is_there(path) and mark.left == size_and_time(path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError
 from ddcli.job.consumed_files import archives_of
-from ddcli.spec.model import DATABASE, catalog_of
+from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.contents import LOGS
 
@@ -134,7 +134,7 @@ def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     targets = {
         name: one.target
         for name, one in spec.outputs.items()
-        if one.target and one.target.catalog is None and one.target.kind != DATABASE
+        if one.target and one.target.catalog is None and one.target.kind not in (DATABASE, SPARK)
     }
     places = {name: locate(base, target.place.value) for name, target in targets.items()}
     taken = {
@@ -157,7 +157,7 @@ def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                 errors.append(SpecError(problem, span=target.place.span, hint="give each a place of its own"))
     tables: list[Any] = []
     for name, target in ((name, one.target) for name, one in spec.outputs.items() if one.target):
-        if target.catalog is None:
+        if target.catalog is None and target.kind != SPARK:
             continue
         tables.append((catalog_of(target.catalog), target.place.value))
         if tables[-1] in tables[:-1]:

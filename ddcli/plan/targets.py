@@ -20,13 +20,22 @@ KINDS = {
     "duckdb": SHARED | {"int8", "int16", "uint8", "uint16", "uint32", "uint64"},
     "sqlite": SHARED | {"int8", "int16", "uint8", "uint16", "uint32"},
     "postgres": SHARED | {"int16"},
+    "spark": SHARED | {"int8", "int16"},
 }
 """Kinds of types that a table holds as they are, beside lists of them and timestamps in microseconds, without a zone or in UTC."""
-STRUCTS = frozenset({"delta", "iceberg", "duckdb"})
+STRUCTS = frozenset({"delta", "iceberg", "duckdb", "spark"})
 """Tables that hold structs of such types."""
-NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg", "duckdb": "DuckDB", "sqlite": "SQLite", "postgres": "Postgres"}
+NAMES = {
+    "delta": "Delta Lake",
+    "iceberg": "Iceberg",
+    "duckdb": "DuckDB",
+    "sqlite": "SQLite",
+    "postgres": "Postgres",
+    "spark": "Spark",
+}
 OWN = {
     **dict.fromkeys(("sqlite", "duckdb"), frozenset({"rowid"})),
+    "spark": frozenset({"diff", "dd_gone"}),
     "postgres": frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"}),
 }
 """Columns that each table of a database has."""

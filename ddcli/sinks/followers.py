@@ -21,7 +21,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.expressions.zones import in_utc
 from ddcli.job.output_tables import is_followed, place_in, place_of, stated
 from ddcli.job.passwords import check_catalog, check_server
-from ddcli.spec.model import DATABASE, catalog_of
+from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.outputs import output_paths
@@ -166,6 +166,8 @@ def _change(
     whole: bool,
 ) -> Change:
     """Return the change that a table takes in: the updates of some files of its log but for the `known` first ones, or of the `whole` log."""
+    if spec.kind == SPARK and not spec.key:
+        files, known, whole = list(log.files), 0, True  # such a table is overwritten
     _, owner = read_owned(path)
     order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
     moved = _types if spec.kind == "parquet" else lambda texts: _of_instants(_types(texts))
@@ -240,6 +242,14 @@ def _opened(
         catalog, properties = catalog_of(spec.catalog)
         check_catalog(properties)
         yield IcebergTarget(spec.place.value, catalog, properties, key, contents=spec.table)
+    elif spec.kind == SPARK:
+        from ddcli.store.targets.spark_table import SparkTable
+
+        session = request.resources.spark.session
+        if session is None:
+            problem = "this is a table of Spark, and no session of Spark is here to read it"
+            raise StateError(problem, place=spec.place.value, hint="read it in Spark")
+        yield SparkTable(session, stated(spec), key, request.spec.outputs, known)
     elif spec.kind == DATABASE:
         with opened_table(spec, request.base, key, request.spec.outputs) as table:
             yield table

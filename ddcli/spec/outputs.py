@@ -10,7 +10,7 @@ from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMNS, REFERENCE
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Record
-from ddcli.spec.tables import DATABASE_URI, IN_CATALOG, PLACE
+from ddcli.spec.tables import DATABASE_URI, IN_CATALOG, PLACE, SPARK_TABLE
 from ddcli.spec.values import Choice, PathWords, Words
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ TARGETS: dict[str, Shape[Any]] = {
     "iceberg": IN_CATALOG,
     "parquet": PARQUET_FILE,
     model.DATABASE: DATABASE_URI,
+    model.SPARK: SPARK_TABLE,
 }
 """The kinds of targets beside an output's log, and the form of each one's place."""
 ABOUT = {
@@ -39,6 +40,7 @@ ABOUT = {
     "iceberg": "the table of Iceberg that is written, in a catalog",
     "parquet": "the Parquet file that is written, relative to this file, or in an object store; with `as: table`",
     model.DATABASE: "the database that the table is in: sqlite:///shop.db, duckdb:///shop.duckdb, postgresql://user@host/shop; with `as: table`",
+    model.SPARK: "the table that Spark writes: catalog.schema.table; with `as: table`",
 }
 KEYS = {
     "path": Key(PLACE, about="directory for the change log, relative to this file"),
@@ -58,7 +60,10 @@ KEYS = {
     "table": Key(
         Words("a name"), about="the name of the table in the database; default: the output's", argument="called"
     ),
-    "key": Key(COLUMNS, about="columns that identify a row of the table in the database, or a record of the history"),
+    "key": Key(
+        COLUMNS,
+        about="columns that identify a row of the table in the database or of Spark, or a record of the history",
+    ),
     "track": Key(COLUMNS, about="with `as: history`: the columns whose changes begin a new row; default: all"),
 }
 VALID_FROM = "valid_from"
@@ -72,6 +77,7 @@ def _output(place: NodePlace, arguments: dict[str, Any]) -> model.OutputSpec:
     track = arguments.pop("track", ())
     found = [_target(kind, arguments.pop(kind), form) for kind in TARGETS if kind in arguments]
     found = [replace(each, called=called, key=key) if each.kind == model.DATABASE else each for each in found]
+    found = [replace(each, key=key) if each.kind == model.SPARK else each for each in found]
     if form == "history":
         rows = (*key, Text(VALID_FROM, place.word.span))
         found = [replace(each, history=key, track=track, key=rows if each.key else ()) for each in found]
@@ -119,8 +125,11 @@ class _Mapping(Shape[model.OutputSpec]):
             raise notes.refuse(place.path, "a Parquet file has contents, and no log", place.word.span, hint)
         if kinds == [model.DATABASE] and form == "log":
             raise notes.refuse(place.path, "a database has contents, and no log", place.word.span, "add `as: table`")
+        if kinds == [model.SPARK] and form != "table":
+            raise notes.refuse(place.path, "Spark writes the contents alone", place.word.span, "add `as: table`")
+        keyed = form == "history" or kinds == [model.SPARK]
         if kinds != [model.DATABASE] and (
-            named := [name for name in ("called", "key") if name in arguments and (name, form) != ("key", "history")]
+            named := [name for name in ("called", "key") if name in arguments and not (name == "key" and keyed)]
         ):
             wrong = "table" if named[0] == "called" else "key"
             hint = "leave it out, or name a database: `to: postgresql://user@host/shop`"

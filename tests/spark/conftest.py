@@ -28,7 +28,10 @@ SETTINGS = {
 def spark(tmp_path_factory):
     """Return the running Spark, which runs with the engine spark find by themselves."""
     pytest.importorskip("pyspark")
-    settings = SETTINGS | {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    settings = SETTINGS | {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.driver.extraClassPath": str(tmp_path_factory.mktemp("classes")),  # tests put classes of Java there
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(FOUND), prepend=os.pathsep)
         found = start(SparkOptions(MASTER, settings), "tests", cache_dir())

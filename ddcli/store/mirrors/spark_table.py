@@ -54,6 +54,8 @@ class SparkSource(TableSource):
         with _errors_of_spark(place):
             # A query in brackets can't be a command.
             text = f"select * from {self._quoted}" if name else f"select * from ({query.strip().rstrip(';')}\n)"  # noqa: S608 - quoted
+            if name:
+                session.catalog.refreshTable(self._quoted)  # others may have changed its files
             self._frame: DataFrame = session.sql(text)
             fields = self._frame.schema.fields
         names = [field.name for field in fields]

@@ -12,6 +12,7 @@
 * mark: the progress of a table along its log
 * parquet_file: contents in one Parquet file
 * postgres_database: databases of Postgres
+* spark_table: contents in a table of Spark's catalogs
 * sqlite_database: databases of SQLite
 * target: the protocol of all such tables
 """

@@ -99,16 +99,37 @@ class Change:
         """Refuse records with a negative multiplicity (EngineError), and more rows than a table may have."""
         negative = matrix[matrix[:, -1] < 0]
         if len(negative):
-            raise EngineError(
-                f"output '{self.output}' has a record with a negative multiplicity, and a table can't hold it: {self.shown(negative)}",
-                hint="the run is committed, and the table stays as it was; retract no more than there is, then run again",
-            )
+            raise self.negative_error(self.shown(negative))
         if matrix[:, -1].sum(dtype=object) > MOST:
             raise EngineError(f"output '{self.output}' has more than {MOST} rows, and a table can't hold them")
 
-    def shown(self, matrix: Lanes) -> str:
-        """Return the first record of a matrix as a message shows it."""
-        record = decode(matrix[:1], self.layout, self.pool).row(0, named=True)
+    def negative_error(self, shown: str) -> EngineError:
+        """Return the error for a record with a negative multiplicity."""
+        return EngineError(
+            f"output '{self.output}' has a record with a negative multiplicity, and a table can't hold it: {shown}",
+            hint="the run is committed, and the table stays as it was; retract no more than there is, then run again",
+        )
+
+    def check_keys(self, added: Lanes, unique: Sequence[str], place: str) -> None:
+        """Refuse new rows for which a key is not enough: two of one key, or one of a key with a null."""
+        if not unique or not len(added):
+            return
+        keys = decode(added, self.layout, self.pool).select(unique)
+        twice = keys.is_duplicated() | pl.Series(added[:, -1] > 1)
+        empty = keys.select(pl.any_horizontal(pl.all().is_null())).to_series()
+        for wrong, problem in ((empty, "a record has a null in its key"), (twice, "several records have one key")):
+            if wrong.any():
+                row = added[[np.flatnonzero(wrong.to_numpy())[0]]]
+                raise self.key_error(problem, self.shown(row, unique), place)
+
+    def key_error(self, problem: str, shown: str, place: str) -> EngineError:
+        """Return the error for a record whose key is not enough."""
+        hint = "the run is committed, and the table stays as it was; name other columns under `key`, or leave it out"
+        return EngineError(f"{problem}: {shown}", place=place, hint=hint)
+
+    def shown(self, matrix: Lanes, columns: Sequence[str] = ()) -> str:
+        """Return the first record of a matrix, or these of its columns, as a message shows it."""
+        record = decode(matrix[:1], self.layout, self.pool).select(columns or pl.all()).row(0, named=True)
         return ", ".join(f"{name} = {value}" for name, value in record.items())
 
     def decoded(self, matrix: Lanes) -> pl.DataFrame:

@@ -97,7 +97,7 @@ class DatabaseTable:
     ) -> None:
         rows = change.updates()
         change.refuse_negative(rows[rows[:, -1] > 0])
-        self._check_keys(rows[rows[:, -1] > 0], change)
+        change.check_keys(rows[rows[:, -1] > 0], self._unique, self._place)
         announce(())
         with self._transaction(write=True) as connection:
             self._claim(connection, number, change.columns, int(rows[:, -1].sum()), whole=known is None)
@@ -268,7 +268,8 @@ class DatabaseTable:
             f"and t.{row} not in (select found from {FOUND}) limit 1"
         ).fetchall()
         if taken:
-            raise self._unfit(rows[taken[0][0]], change, "several records have one key")
+            shown = change.shown(rows[[taken[0][0]]], self._unique)
+            raise change.key_error("several records have one key", shown, self._place)
         added = f"insert into {self._table} ({listed}) select {listed} from {CHANGES} where {TIMES} > 0"
         if self._database.keeps_keys:
             others = [f"{delimited(name)} = excluded.{delimited(name)}" for name in names if name not in self._unique]
@@ -360,23 +361,6 @@ class DatabaseTable:
         if changed:
             shown = change.shown(rows[[changed[0][0]]])
             raise EngineError(f"the table changes a row that is written to it: {shown}", place=self._place, hint=OURS)
-
-    def _check_keys(self, added: Lanes, change: Change) -> None:
-        """Refuse new rows for which a key is not enough: two of one key, or one of a key with a null."""
-        if not self._unique or not len(added):
-            return
-        keys = decode(added, change.layout, change.pool).select(self._unique)
-        twice = keys.is_duplicated() | pl.Series(added[:, -1] > 1)
-        empty = keys.select(pl.any_horizontal(pl.all().is_null())).to_series()
-        for wrong, problem in ((empty, "a record has a null in its key"), (twice, "several records have one key")):
-            if wrong.any():
-                raise self._unfit(added[np.flatnonzero(wrong.to_numpy())[0]], change, problem)
-
-    def _unfit(self, row: Lanes, change: Change, problem: str) -> EngineError:
-        keys = decode(row[None], change.layout, change.pool).select(self._unique)
-        shown = ", ".join(f"{name} = {value}" for name, value in keys.row(0, named=True).items())
-        hint = "the run is committed, and the table stays as it was; name other columns under `key`, or leave it out"
-        return EngineError(f"{problem}: {shown}", place=self._place, hint=hint)
 
     def _transaction(self, *, write: bool) -> AbstractContextManager[Any]:
         def refusal(error: Exception) -> EngineError:
