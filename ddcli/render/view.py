@@ -158,8 +158,9 @@ def view_of(
     paths: Mapping[str, str],
     manifest: Manifest | None,
     runs: Iterable[RunRecord],
+    verdicts: Mapping[str, str],
 ) -> View:
-    """Return the view of a plan. `names` are the logical fingerprints of collections and inputs by name; `paths` are the outputs' paths."""
+    """Return the view of a plan. `names` are the logical fingerprints of collections and inputs by name; `paths` are the outputs' paths, `verdicts` the words for the checks' verdicts."""
     graph = plan.graph
     times = next((scan.nt for scan in graph.scans().values()), 1)
     called = _names_by_node(plan, names)
@@ -197,11 +198,16 @@ def view_of(
         for node in shown
     ]
     operators += [
-        OperatorView(OUTPUT + output, "output", (output,), (paths[output],), {}, (node.fingerprint,), ())
-        for output, node in outputs.items()
+        OperatorView(OUTPUT + name, "output", (name,), _of_output(name, paths, verdicts), {}, (node.fingerprint,), ())
+        for name, node in outputs.items()
     ]
     found = [_loop(node, graph.nodes, around) for node in around.values()]
     return View(name, tuple(operators), tuple(found), {each: OUTPUT + each for each in outputs}, records)
+
+
+def _of_output(name: str, paths: Mapping[str, str], verdicts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words for an output: its path, and a check's verdict."""
+    return (paths[name], *([verdicts[name]] if name in verdicts else []))
 
 
 def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[RunRecord]) -> dict[str, int]:

@@ -262,6 +262,23 @@ def test_commands_that_describe_a_state(checked):
     assert checked("run", "p.yaml").code == 0
 
 
+def test_the_picture_of_a_pipeline_has_the_verdicts(checked):
+    checked.checks(
+        ["{row: amount < 20, of: orders, name: small, otherwise: warn}", "{unique: [id], of: orders, name: once}"]
+    )
+
+    def said():
+        view = json.loads(checked("explain", "p.yaml", "-o", "json").out)
+        return {each["names"][0]: each["says"][1:] for each in view["operators"] if each["kind"] == "output"}
+
+    judged = {"small": ["check: no run has judged it"], "once": ["check: no run has judged it"]}
+    assert said() == {"orders": [], "sums": []} | judged
+    assert checked("run", "p.yaml").code == 0
+    assert said() == {"orders": [], "sums": [], "small": ["check: 1 violation"], "once": ["check: ok"]}
+    for form in ("text", "html", "svg"):
+        assert "check: 1 violation" in checked("explain", "p.yaml", "-o", form).out, form
+
+
 def test_versions_are_compared_by_their_violations(checked):
     checked.checks(["{row: amount < 20, of: orders, name: small}"])
     (checked.folder / "q.yaml").write_text(
