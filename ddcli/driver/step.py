@@ -92,7 +92,7 @@ class StepExecutor:
         with ThreadPoolExecutor(max(2, self.cut.threads)) as threads:
             writing = deque[Future[None]]()
 
-            def hand_over(trace: Trace) -> None:
+            def on_trace_ready(trace: Trace) -> None:
                 if self.transaction is None:
                     return
                 if scope.workers.threads > 1:
@@ -120,7 +120,7 @@ class StepExecutor:
                 self._fed(parts),
                 self.interval,
                 given,
-                *((hand_over, leave) if scope.streams else ()),
+                *((on_trace_ready, leave) if scope.streams else ()),
             )
             progress.begin("writing outputs and state")
             for write in writing:
@@ -204,7 +204,7 @@ class StepExecutor:
                 if handle.index == index:
                     self.publishing.add(name, updates, self.pools[shard])
 
-        def hand_over(trace: Trace) -> None:
+        def on_trace_ready(trace: Trace) -> None:
             if self.transaction is not None:
                 self.traces.write(trace, self.transaction, self.interval.upper)
 
@@ -218,7 +218,7 @@ class StepExecutor:
         assert self.cut.room is not None, "out of core has room for something"
         spill = Spill(directory, files, self.cut.room)
         try:
-            OutOfCoreExecutor(scope, self.pools, spill, give, hand_over).step(fed, {}, self.interval)
+            OutOfCoreExecutor(scope, self.pools, spill, give, on_trace_ready).step(fed, {}, self.interval)
         finally:
             spill.clear()
 

@@ -87,7 +87,7 @@ def join_mirrors(request: Request, state: State) -> None:
     if manifest is None or isinstance(state.directory, ObjectPath):
         return
     from ddcli.store.mirrors.joint_updates import FILES, due, joint_updates
-    from ddcli.store.mirrors.mirror import mirror_of, read_mark, settle
+    from ddcli.store.mirrors.mirror import finish_addition, mirror_of, read_mark
 
     inputs = dict(manifest.inputs)
     with state.begin() as transaction:
@@ -115,7 +115,7 @@ def join_mirrors(request: Request, state: State) -> None:
         if inputs != manifest.inputs:
             transaction.commit(replace(manifest, inputs=inputs))
             for name in request.spec.tables:
-                settle(mirror_of(state.directory, name), state.files)
+                finish_addition(mirror_of(state.directory, name), state.files)
 
 
 def _is_taken(file: InputFile, *, arrives: bool) -> bool:

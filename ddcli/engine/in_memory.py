@@ -60,16 +60,16 @@ class InMemoryExecutor:
         nest: ScopeTree,
         interval: Interval,
         parts: Sequence[tuple[int, Part]] = (),
-        hand_over: Callable[[Trace], None] | None = None,
+        on_trace_ready: Callable[[Trace], None] | None = None,
         leave: Callable[[int, Delta], bool] | None = None,
     ) -> None:
         self.nest = nest
         self.interval = interval
         self.parts = parts
-        self.hand_over = hand_over
+        self.on_trace_ready = on_trace_ready
         self.leave = leave
         # Reading the resident memory takes longer than a step of few rows.
-        self._heap = Heap() if hand_over else None
+        self._heap = Heap() if on_trace_ready else None
         self._emitted = 0
         """The updates emitted since memory was given back."""
         from ddcli.engine.schedule import Schedule  # a step of one stage needs none
@@ -167,7 +167,7 @@ class InMemoryExecutor:
         if given or late or due:
             # A stage that takes parts may emit equal updates in several of them.
             leave = self.leave if not path and not stage.first else None
-            done = partial(self._hand_over, stage) if not path and self.hand_over is not None else None
+            done = partial(self._report_traces, stage) if not path and self.on_trace_ready is not None else None
             self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds), leave, done))
 
     def _take(self, leg: Leg, stage: Stage, passes: Sequence[StageResult]) -> None:
@@ -201,10 +201,10 @@ class InMemoryExecutor:
                 held[shard] = delta
                 self.schedule.add(Address((*path, index), LATE, 0, when), held)
 
-    def _hand_over(self, stage: Stage, shard: int, found: StageResult | None = None) -> None:
+    def _report_traces(self, stage: Stage, shard: int, found: StageResult | None = None) -> None:
         """Hand over the traces of a shard without readers after the stage that it has just passed; they have taken in the new updates."""
         scope, stepped = self.nest.scope, self._stepped[()]
-        assert self.hand_over is not None
+        assert self.on_trace_ready is not None
         for index in sorted(stage.members | stage.seals):
             operators = scope.places[index].shards
             if not operators or (index, shard) in self._sealed:
@@ -215,12 +215,12 @@ class InMemoryExecutor:
                 operators[shard].close(self.interval)
                 scope.seal_shard(index, shard, self.interval)
                 for trace in operators[shard].traces:
-                    self.hand_over(trace)
+                    self.on_trace_ready(trace)
 
     def _let_go(self, stage: Stage) -> None:
         """Hand over the traces without readers after a stage, of shards without work in it."""
         scope, stepped = self.nest.scope, self._stepped[()]
-        scope.workers.each(partial(self._hand_over, stage), range(scope.workers.count), LARGE)
+        scope.workers.each(partial(self._report_traces, stage), range(scope.workers.count), LARGE)
         for index in stage.members | stage.seals:
             if all(stage.takes_in(index, shared=operator.shared) for operator in scope.places[index].shards):
                 stepped.discard(index)

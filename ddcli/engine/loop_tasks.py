@@ -100,7 +100,7 @@ def end(step: SpillStore, path: Path, stage: Stage, shard: int, interval: Interv
                 step.resume(place, shard, interval)
                 operator.close(interval)
                 for trace in operator.traces:
-                    step.hand_over(trace)
+                    step.on_trace_ready(trace)
     for place in dict.fromkeys(step.nest.inputs(path)):
         updates = step.exchange.take(Address(place, HERE, shard), step.layout(place), step.pools[shard], last=False)
         if updates is not None:
@@ -140,7 +140,7 @@ def go_through(step: SpillStore, leg: Leg, stage: Stage, pending: Iterable[Addre
         for shard in shards:
             step.seal((), stage, shard, interval)
         traces = list(loop.scope.traces())
-        step.scope.workers.each(lambda at: step.hand_over(traces[at]), range(len(traces)), LARGE)
+        step.scope.workers.each(lambda at: step.on_trace_ready(traces[at]), range(len(traces)), LARGE)
         return
     for place in places:
         for shard in shards:

@@ -24,7 +24,7 @@ def step_in_memory(
     fed: dict[int, Delta | Deltas],
     interval: Interval,
     parts: Sequence[tuple[int, Part]] = (),
-    hand_over: Callable[[Trace], None] | None = None,
+    on_trace_ready: Callable[[Trace], None] | None = None,
     leave: Callable[[int, Delta], bool] | None = None,
 ) -> dict[int, Deltas]:
     """Close the interval: step the operators that have work, and return the updates of the places that are kept.
@@ -37,7 +37,7 @@ def step_in_memory(
     """
     if nest.is_flat and not nest.scope.streams:
         return step_flat(nest, fed, interval)
-    resident = InMemoryExecutor(nest, interval, parts, hand_over, leave)
+    resident = InMemoryExecutor(nest, interval, parts, on_trace_ready, leave)
     resident.begin(())
     for index in [*fed]:
         if (deltas := _by_shard(fed.pop(index), nest.scope.workers.count)) is not None:

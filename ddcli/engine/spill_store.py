@@ -38,7 +38,7 @@ LANES = Layout({})
 class SpillStore:
     """The stored data of a step out of core: updates by place and shard, and operators between rounds.
 
-    `give` receives the outputs' updates, by place and shard, `hand_over` each trace that is done with this step. `pools` has
+    `give` receives the outputs' updates, by place and shard, `on_trace_ready` each trace that is done with this step. `pools` has
     one for each shard, forgotten after each task that filled it.
     """
 
@@ -46,7 +46,7 @@ class SpillStore:
     pools: Sequence[Pool]
     exchange: Exchange
     give: Callable[[int, int, Delta], None]
-    hand_over: Callable[[Trace], None]
+    on_trace_ready: Callable[[Trace], None]
     memos: Memos = field(default_factory=dict)
     wakes: list[ScheduledActivation] = field(default_factory=list)
     """The calls at later rounds that operators of loops want."""
@@ -135,7 +135,7 @@ class SpillStore:
                         self.save_state(operator, (*path, index), shard)
                         continue
                     for trace in operator.traces:
-                        self.hand_over(trace)
+                        self.on_trace_ready(trace)
 
     def forget(self, shard: int) -> None:
         """Release the values of a finished shard, and its restored operators: a task may take other shards after it."""

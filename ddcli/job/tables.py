@@ -20,7 +20,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.mirrors.connections import Connections
 from ddcli.store.mirrors.delta_commits import has_changed
-from ddcli.store.mirrors.mirror import UnknownChange, add, is_settled, log_files, mirror_of, read_mark, settle
+from ddcli.store.mirrors.mirror import UnknownChange, add, finish_addition, is_finished, log_files, mirror_of, read_mark
 from ddcli.store.state.contents import ours
 from ddcli.store.state.names import TABLE, WAITING
 from ddcli.store.tables.wider_types import widens
@@ -189,7 +189,7 @@ def is_behind(spec: Spec, base: Path, session: Any = None) -> bool:
         if given.origin is not None:
             directory = locate(base, given.path.value)
             mark = read_mark(directory)
-            if mark is None or not is_settled(directory, mark) or _has_changed(given, base, mark, connections):
+            if mark is None or not is_finished(directory, mark) or _has_changed(given, base, mark, connections):
                 return True
     return False
 
@@ -255,7 +255,7 @@ def refuse_rows_there(spec: Spec, base: Path, manifest: Manifest, conditions: Ma
 def _mirror(given: InputSpec, base: Path, files: Files, manifest: Manifest | None, connections: Connections) -> None:
     """Bring the mirror of a table up to it."""
     directory = locate(base, given.path.value)
-    settle(directory, files)
+    finish_addition(directory, files)
     mark = read_mark(directory)
     if mark is None or _has_changed(given, base, mark, connections):
         source = open_table(given, base, connections)

@@ -362,7 +362,9 @@ class Doing:
             for name in names[index]:
                 self._give(name, consolidated(delta), assembled.outputs[name])
 
-        step = OutOfCoreExecutor(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(memos or {}))
+        step = OutOfCoreExecutor(
+            assembled.scope, self.pools, exchange, give, self._on_trace_ready, memos=dict(memos or {})
+        )
         try:
             yield step
         finally:
@@ -407,7 +409,7 @@ class Doing:
         self.pieces.add(name, updates, layout, self.pool)
         self.seconds[OUTPUT + name] += clock.perf_counter() - began
 
-    def _hand_over(self, trace: Trace) -> None:
+    def _on_trace_ready(self, trace: Trace) -> None:
         if self.attempt is None:
             return
         self.result.kept += self.traces.store(trace, self.attempt, self.job.interval.upper)

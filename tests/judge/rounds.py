@@ -80,7 +80,7 @@ class Kept:
         self.made[id(trace)] = trace, (identity, shard)
         return trace
 
-    def hand_over(self, trace: Trace) -> None:
+    def on_trace_ready(self, trace: Trace) -> None:
         """Take in a trace that is done with its step."""
         _, name = self.made[id(trace)]
         assert name not in self.left, f"{name} was handed over twice"
@@ -157,7 +157,7 @@ class Rounds:
         if self.way == "memory":
             found = made.step(fed, interval)
             for trace, _ in list(self.kept.made.values()):
-                self.kept.hand_over(trace)
+                self.kept.on_trace_ready(trace)
         elif self.way == "spilled":
             found = self._out_of_core(made, fed, interval)
         else:
@@ -170,7 +170,7 @@ class Rounds:
         spill = Spill(self.folder, Files(), self.chance.choice([0, 1000]))
         parts = {made.sources[name].index: [lambda _, m=delta.updates: m] for name, delta in fed.items()}
         try:
-            step = OutOfCoreExecutor(made.scope, [self.pool] * self.shards, spill, give, self.kept.hand_over)
+            step = OutOfCoreExecutor(made.scope, [self.pool] * self.shards, spill, give, self.kept.on_trace_ready)
             step.step(parts, {}, interval)
         finally:
             spill.clear()
@@ -196,7 +196,7 @@ class Rounds:
                 exchange = self._exchange(mine)
                 known = {at: memo for at, memo in memos.items() if at[1] in shards}
                 task = OutOfCoreExecutor(
-                    made.scope, [self.pool] * self.shards, exchange, give, self.kept.hand_over, memos=known
+                    made.scope, [self.pool] * self.shards, exchange, give, self.kept.on_trace_ready, memos=known
                 )
                 if not leg.path and made.scope.stages[leg.stage].first:
                     parts = [(made.sources[name].index, lambda _, m=delta.updates: m) for name, delta in fed.items()]

@@ -216,7 +216,7 @@ class BatchFile:
             self._mapped = data
         yield data
 
-    def let_go(self, data: Mapped) -> None:
+    def release_pages(self, data: Mapped) -> None:
         """Have pages that were read count no longer as memory of this process, unless they are read again and again (see `held`)."""
         if isinstance(data, mmap.mmap) and not self._warm:
             data.madvise(mmap.MADV_DONTNEED)

@@ -102,7 +102,7 @@ class OpenBatches:
         for path, (batch, stamp) in sorted(self._before.items(), key=lambda item: item[1][0].rows):
             room -= batch.held
             if room < 0:
-                batch.let_go()
+                batch.unload()
             mapped += batch.file.is_mapped
             if mapped > OPEN:
                 batch.file.close()

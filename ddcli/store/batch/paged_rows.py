@@ -138,7 +138,7 @@ class PagedRows:
                 part = reading.all(pool, room if room is None else room[row:])
                 row += len(part)
                 yield part
-                self.file.let_go(mapped)
+                self.file.release_pages(mapped)
 
     def for_keys(
         self, groups: Sequence[int], keys: Matrix, wanted: Matrix, pool: Pool, spared: Collection[int] = ()
@@ -174,7 +174,7 @@ class PagedRows:
 
             parts = range(0, count, step)
             yield from map(look, parts) if alone else workers.each(look, parts, LARGE)
-            self.file.let_go(mapped)
+            self.file.release_pages(mapped)
 
     def _spared(self, lanes: Collection[int]) -> frozenset[str]:
         """Return the columns all of whose lanes are among `lanes`."""

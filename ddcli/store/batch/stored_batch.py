@@ -110,7 +110,7 @@ class StoredBatch:
         """Forget the rows that `matrix` keeps."""
         self._matrix = None
 
-    def let_go(self) -> None:
+    def unload(self) -> None:
         """Keep nothing in memory until the batch is used again, and from then on only the rows of lookups."""
         self.stay_open(in_memory=False)
         self._matrix = self._reader = None

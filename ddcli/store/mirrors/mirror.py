@@ -99,14 +99,14 @@ def read_mark(directory: Path) -> MirrorCursor | None:
     return MARKS.read(directory / TABLE)
 
 
-def is_settled(directory: Path, mark: MirrorCursor) -> bool:
+def is_finished(directory: Path, mark: MirrorCursor) -> bool:
     """Return whether the files of the last addition have their names, the last one gets its own last, and those that it replaces are gone."""
     if mark.files:
         return not is_there(_waiting(directory / mark.files[-1], mark.number))
     return not _replaced(directory, mark)
 
 
-def settle(directory: Path, files: Files) -> None:
+def finish_addition(directory: Path, files: Files) -> None:
     """Finish the last addition to a mirror, and remove the files of an interrupted one."""
     mark = read_mark(directory)
     replaced = [] if mark is None else _replaced(directory, mark)
@@ -134,7 +134,7 @@ def add(directory: Path, files: Files, updates: Additions, mark: MirrorCursor, i
     first = min(map(_addition, instead), default=0)
     mark = replace(mark, number=number, files=tuple(names), instead_of=first)
     MARKS.write(directory / TABLE, mark, files, number)
-    settle(directory, files)
+    finish_addition(directory, files)
 
 
 def write_frames(
