@@ -117,6 +117,16 @@ class _Parser(Parser):
             exp.Paren(this=this) if isinstance(this, exp.Anonymous) and self._opens() else this
         )
 
+    def _parse_field(self, *args: Any, **options: Any) -> exp.Expr | None:
+        """Read a call behind a point in parentheses: sqlglot would make names of the columns before it."""
+        follows_point = self._prev.token_type == TokenType.DOT
+        found = super()._parse_field(*args, **options)
+        if not follows_point or not isinstance(found, exp.Func | exp.Window | exp.Filter):
+            return found
+        apart = exp.Paren(this=found)
+        apart.meta[METHOD] = True
+        return apart
+
     def _parse_column_ops(self, this: exp.Expr | None) -> exp.Expr | None:
         """Read `name.upper()` as `upper(name)`."""
         found = super()._parse_column_ops(this)
@@ -138,14 +148,16 @@ class _Parser(Parser):
         return _lambda(name, self._parse_disjunction()).update_positions(first)
 
     def _takes_lambda(self, behind: list[TokenType]) -> bool:
-        """Return whether an arrow follows, and the call around takes a lambda."""
+        """Return whether an arrow follows, and the call around takes a lambda here: behind its list, which may be a part of JSON."""
         if behind[:1] != [TokenType.ARROW]:
             return False
         depth, at = 0, self._index
         while at and depth <= 0:
             at -= 1
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self._tokens[at].token_type, 0)
-        return depth > 0 and at > 0 and self._tokens[at - 1].text.lower() in LAMBDAS
+        if depth <= 0 or not at or self._tokens[at - 1].text.lower() not in LAMBDAS:
+            return False
+        return at + 1 < self._index or (at > 1 and self._tokens[at - 2].token_type == TokenType.DOT)
 
     def _parse_bracket_key_value(self, is_map: bool = False) -> exp.Expr | None:
         """Read an element of a list, all of it before the `for` of a comprehension."""
@@ -264,28 +276,35 @@ def _lambda(name: exp.Expr | None, body: exp.Expr | None) -> exp.Lambda:
 def _methods(node: exp.Expr) -> exp.Expr:
     """Return a value with its parts, in which a call behind a value has that as its first argument."""
     inner = node.args.get("this")
-    if isinstance(inner, exp.Expr) and isinstance(node, (exp.Dot, exp.Bracket, exp.Cast, exp.JSONExtract, exp.Window)):
+    if isinstance(inner, exp.Expr) and isinstance(node, (exp.Dot, exp.Bracket, exp.Cast, exp.JSONExtract)):
         node.set("this", _methods(inner))
-    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
-        value, call = node.this.pop(), node.expression.pop()
-        call.set("expressions", [_as_column(value), *call.expressions])
-        return call
-    return node
+    if isinstance(node, exp.Dot) and METHOD in node.expression.meta:
+        return _behind(node.this.pop(), node.expression)
+    parts = [each for part in reversed(PARTS) if (each := node.args.get(part)) is not None]
+    if not isinstance(node, exp.Column) or not any(METHOD in each.meta for each in parts):
+        return node
+    first = next(at for at, each in enumerate(parts) if METHOD in each.meta)
+    found: exp.Expr = exp.Column(**dict(zip(PARTS, (each.pop() for each in reversed(parts[:first])), strict=False)))
+    for part in parts[first:]:
+        found = _behind(found, part) if METHOD in part.meta else exp.Dot(this=found, expression=part.pop())
+    return found
 
 
-def _as_column(value: exp.Expr) -> exp.Expr:
-    """Return a column that sqlglot has written as names between points; any other value as it is."""
-    names: list[exp.Expr] = []
-    inner = value
-    while isinstance(inner, exp.Dot) and isinstance(inner.expression, exp.Identifier):
-        names.append(inner.expression)
-        inner = inner.this
-    parts = [*names, inner]
-    if not isinstance(inner, exp.Identifier) or len(parts) > len(PARTS):
-        return value
-    return exp.Column(**{part: name.pop() for part, name in zip(PARTS, parts, strict=False)})
+def _behind(value: exp.Expr, written: exp.Expr) -> exp.Expr:
+    """Return the call that is written behind a value, with it as the first argument."""
+    found = call = written.this.pop()
+    while isinstance(call, exp.Window | exp.Filter):
+        call = call.this
+    first = call.expressions[0] if call.expressions else None
+    if isinstance(first, exp.Order) and first.this is None:  # `x.list(order by y)`
+        first.set("this", value)
+    else:
+        call.set("expressions", [value, *call.expressions])
+    return found  # type: ignore[no-any-return]
 
 
+METHOD = "method"
+"""The key in the metadata of parentheses around a call that is written behind a point."""
 PARTS = ("this", "table", "db", "catalog")
 """The names of a column, from the last to the first."""
 

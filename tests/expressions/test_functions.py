@@ -55,6 +55,15 @@ def test_a_constant_beside_columns(name: str) -> None:
         assert found == [expected if row is given else evaluate(changed, row) for row in rows], (name, chosen)
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [("list_filter(j -> '$[*]', x -> x = '2')", ["2"]), ("(j -> '$[*]').list_filter(x -> x = '2')", ["2"])],
+)
+def test_an_arrow_in_the_place_of_a_list_is_a_part_of_json(written: str, expected: list[str]) -> None:
+    """Behind the list it makes a lambda."""
+    assert values(written, {"j": "string"}, j=["[1, 2]"]) == [expected]
+
+
 def must_be_constant(name: str, index: int) -> bool:
     """Return whether a parameter takes constants only."""
     if name in ("timezone", "time_bucket", "strptime", "try_strptime"):

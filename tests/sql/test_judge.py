@@ -216,6 +216,8 @@ STATEMENTS = [
     "select s, bool_and(exists (select 1 from u where u.a = t.a)) as x, array_agg((select max(c) from u where u.a = t.a) order by a, b) as y from t group by s",
     "select a, list_transform(array_agg(b order by b), lambda x: x + a) as l, list_filter([a, b], lambda x: x > 1) as m from t group by a, b",
     "select s, [x * count(*) for x in array_agg(a order by a) if x > min(b)] as l from t group by s",
+    "select (a + b).abs() as x, s.upper().lower().length() as y, t.s.left(1).concat(s, 'x')[1] as z, (s || 'x').upper() as v, upper(s).substr(1)[1:2] as w from t",
+    "select s.lower() as k, a.sum() as x, a.max() + 1 as y, b.list(order by b).list_transform(lambda x: x + 1) as z from t group by s",
     "select s, covar_pop(a, b) as p, covar_samp(b, a) as q, regr_count(a, b) as n, regr_avgx(a, b) as x, regr_avgy(a, b) as y from t group by s",
     "select regr_sxx(a, b) as x, regr_syy(a, b) filter (where s is not null) as y, regr_sxy(a, 2 * b) as z from t",
     "select k, case when count(distinct x) > 1 then corr(x, x + 1) end as c, case when count(distinct x) > 1 then regr_slope(2 * x, x) end as l from v group by k",
