@@ -26,7 +26,6 @@ from ddcli.plan.logical import Once, Table
 from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.readers import in_files, open_logs, refuse_unclean
-from ddcli.store.formats.upsert import UpsertFormat
 from ddcli.store.log.reader import LogReader
 from ddcli.store.state.ledger import identity_of, known_files, next_ledger, restore
 from ddcli.store.tables.listing import Listing
@@ -161,6 +160,8 @@ def _has_ledger(request: Request, name: str, reader: Reader) -> bool:
     """
     if request.spec.inputs[name].changed != "replace" or not isinstance(reader, LogReader):
         return False
+    from ddcli.store.formats.upsert import UpsertFormat  # runs without such inputs don't need it
+
     kinds = [reader.schema.columns[each].to_polars() for each in reader.log.key if each in reader.schema.columns]
     last_row = type(reader.log) is UpsertFormat and not reader.log.lasting and request.clock.arrival
     return reader.log.adds_up or (last_row and not any(kind.is_float() or kind.is_nested() for kind in kinds))

@@ -60,7 +60,7 @@ class InputSpec:
     An input that `infers` has the columns that its first run finds; messages add `inferred` about them.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
     `origin` is its own path. For a table in a `catalog` (a name or properties) that is its name there; for one in a database it is the database's URI,
-    and `query` returns the rows. For a table of Spark it is the table's name, or the `query`. If there is a `cursor`, a growing column, only rows with a greater value are new. `unique` columns are the key. An input that `follows` has the table's columns.
+    and `query` returns the rows. For a table in a catalog it is the table's name, or the `query`. If there is a `cursor`, a growing column, only rows with a greater value are new. `unique` columns are the key. An input that `follows` has the table's columns.
     `beside` names an import of the same file, whose times come from another pipeline, so the clock can't be the time of arrival.
     """
 
