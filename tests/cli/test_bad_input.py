@@ -122,7 +122,7 @@ FILES = {
         frame(k=["a"], V=[1], w=[1], time=[5], diff=[1]),
         "in/2.parquet",
         "the file has no column 'v'",
-        "did you mean 'V'?",
+        "`v: {type: int64, from: [V]}`",
     ),
     "a missing time": (frame(k=["a"], v=[1], w=[1], tiem=[5], diff=[1]), "in/2.parquet", "no column 'time'", "'tiem'"),
     "a null time": (

@@ -124,6 +124,7 @@ def test_a_file_that_is_gone_can_be_withdrawn_and_put_back(upsert):
         "  - put the file back as it was",
         "  - withdraw its rows: `dd retract p.yaml in/2.csv`, or `dd retract p.yaml --missing` for all files that are gone",
         "  - keep the rows of files that are gone: `consumed: forget` under the input",
+        "  - take out the rows of files that are gone, from now on: `missing: retract` under the input",
         "  - compute everything anew from the present files: `dd run p.yaml --full-refresh all`",
     ]
     ran(upsert, "retract", "in/2.csv")
