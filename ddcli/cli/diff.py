@@ -171,7 +171,7 @@ def command(
            "b": "datetime[us]", "note": "compared as datetime[us]"}], "notes": [],
            "changes": [{"change": "changed", "count": 1, "key": {"id": 7}, "cells": {"amount": {"old": 1, "new": 2}}},
                        {"change": "added", "count": 1, "key": {"id": 8}, "row": {"amount": 1}}], "changes_left_out": 0}
-    Of pipelines: {"same": ..., "ok": ..., "outputs": {NAME: as above}, "only_a": [NAME], "only_b": [NAME], "notes": []}
+    Of pipelines: {"same": ..., "ok": ..., "outputs": {NAME: as above}, "only_a": [NAME], "only_b": [NAME], "failing_checks": [CHECK], "notes": []}
     """
     if base is not None:
         if b is not None or not a.endswith(ENDINGS):

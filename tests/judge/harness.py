@@ -211,11 +211,12 @@ class _Judged:
         schema |= dict(zip(times, types, strict=True)) | {"diff": pl.Int64()}
         if any(BEGINNING not in time for time in upper) or len(upper) > 1:
             assert read_progress(folder) == upper, f"the progress of {name} is {read_progress(folder)}, not {upper}"
-        for path in sorted(folder.glob("*.parquet")):
-            if path.name in self.known[name]:
+        for path in sorted(folder.rglob("*.parquet")):  # a large commit is a folder
+            file = str(path.relative_to(folder))
+            if file in self.known[name]:
                 continue
-            self.known[name].add(path.name)
-            assert path.name.startswith("updates-"), path.name
+            self.known[name].add(file)
+            assert file.startswith("updates-"), file
             frame = pl.read_parquet(path)
             assert dict(frame.schema) == schema, f"{name}: {frame.schema}, not {schema}"
             for part in row_groups(path, frame.select(times)):

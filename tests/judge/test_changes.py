@@ -64,7 +64,7 @@ def judge_changes(case, texts, root, how=dict):
             folder = root / "out" / name
             log = logs.setdefault(name, Counter())
             begun.setdefault(name, lower)
-            for file in sorted(set(folder.glob("*.parquet")) - seen):
+            for file in sorted(set(folder.rglob("*.parquet")) - seen):
                 frame = pl.read_parquet(file).with_columns(pl.col(case.times).to_physical())
                 rows = [(canonical(row[: len(node.schema)]), tuple(row[len(node.schema) : -1])) for row in frame.rows()]
                 assert len(set(rows)) == len(rows), f"{file.name}: more than one row for a record and time"

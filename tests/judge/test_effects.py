@@ -36,7 +36,7 @@ def edited(draw, **options):
 def contents(folder, times):
     """Return the sum of all updates of a log."""
     found = Counter()
-    for file in folder.glob("*.parquet"):
+    for file in folder.rglob("*.parquet"):
         frame = pl.read_parquet(file).drop(times)
         for *record, diff in frame.rows():
             found[canonical(tuple(record))] += diff

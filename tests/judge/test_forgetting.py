@@ -45,7 +45,7 @@ STATE = ".dd/judged"
 def log_of(folder, horizon=None):
     """Return the updates of a log, whatever files they are in, those before a horizon as of then."""
     found = Counter()
-    for path in sorted(folder.glob("*.parquet")):
+    for path in sorted(folder.rglob("*.parquet")):
         for *row, diff in pl.read_parquet(path).iter_rows():
             if horizon is not None:
                 row[-1] = max(row[-1], horizon)

@@ -119,7 +119,7 @@ class Shop:
         times = {
             time
             for output in "cn"
-            for file in (self.folder / output).glob("*.parquet")
+            for file in (self.folder / output).rglob("*.parquet")
             for time in pl.read_parquet(file)["time"]
         }
         ((upper,),) = read_newest(self.folder / ".dd/reader").upper
@@ -138,7 +138,7 @@ class Shop:
         """Return what the outputs hold at a time, or now."""
         found = Counter()
         for output, columns in {"c": ["k", "r", "diff"], "n": ["k", "n", "diff"]}.items():
-            for file in sorted((self.folder / output).glob("*.parquet")):
+            for file in sorted((self.folder / output).rglob("*.parquet")):
                 frame = pl.read_parquet(file)
                 frame = frame if time is None else frame.filter(pl.col("time") <= time)
                 for *row, diff in frame.select(columns).iter_rows():

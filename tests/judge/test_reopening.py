@@ -308,7 +308,7 @@ def judge_reopenings(case, opened, root):
                 lower = frontier
             for name, node in meaning.graph.outputs.items():
                 log = logs.setdefault(name, Counter())
-                for file in sorted({*(root / "out" / name).glob("*.parquet")} - seen):
+                for file in sorted({*(root / "out" / name).rglob("*.parquet")} - seen):
                     seen.add(file)
                     frame = pl.read_parquet(file).with_columns(pl.col(case.times).to_physical())
                     for *row, diff in frame.rows():

@@ -99,7 +99,7 @@ def histories(draw):
 def held(folder, output, time):
     """Return what an output holds at a time."""
     found = Counter()
-    for file in sorted((folder / output).glob("*.parquet")):
+    for file in sorted((folder / output).rglob("*.parquet")):
         frame = pl.read_parquet(file).filter(pl.col("time") <= time).select(COLUMNS[output])
         for *record, diff in frame.iter_rows():
             found[tuple(record)] += diff
