@@ -15,7 +15,7 @@ from ddcli.plan import logical
 from ddcli.plan.logical import Source
 from ddcli.plan.loops import Iterate, Leave, LoopVariable
 from ddcli.plan.node import below
-from ddcli.plan.pipeline_file import read_spec
+from ddcli.plan.pipeline_file import load_spec
 from ddcli.plan.relation import Relation
 from ddcli.render.lineage import ColumnLineage, ColumnName, LineageReport
 
@@ -123,7 +123,7 @@ def find_lineage(paths: Iterable[Path], wanted: Sequence[str] = ()) -> LineageRe
     pipelines, _ = find_pipelines(paths)
     for pipeline in pipelines:
         if pipeline.spec is None:
-            read_spec(pipeline.path)  # raises its errors
+            load_spec(pipeline.path)  # raises its errors
     labelled = {_label(each, pipelines): each for each in pipelines}
     followed = _Followed(labelled, {label: bound_pipeline(each.path) for label, each in labelled.items()})
     outputs = [name for each in followed.bound for name in followed.columns_of_outputs(each)]

@@ -294,7 +294,10 @@ class Node:
 
     def partition_of_input(self, times: int) -> Partition:
         """Return the partition of the first input, under the names that its columns have in the result; None where one is gone."""
-        columns, names = self.inputs[0].partition(times), self.decided(self.schema)[0]
+        given, key = self.inputs[0], f"partition at {times}"
+        for each in below(given, lambda node: key in node.__dict__):  # from the inputs on, so that no graph is too deep
+            each.__dict__[key] = each.partition(times)
+        columns, names = given.__dict__[key], self.decided(self.schema)[0]
         if columns is None or any(column not in names for column, _ in columns):
             return None
         return tuple((names[column], kind) for column, kind in columns)

@@ -134,3 +134,11 @@ def test_drawn_names_mean_nothing_to_a_browser(sales):
 def test_the_examples_have_a_lineage(shop):
     for name in ("airborne", "risk", "scc", "delays", "skip_level"):
         assert lineage(shop, str(ROOT / f"pipelines/{name}.yaml"))
+
+
+def test_a_file_without_a_valid_part_is_refused(shop):
+    """With its errors, as by any other command."""
+    shop.write("p.yaml", "name: p\ninputs: 3\n")
+    result = shop("lineage", "p.yaml")
+    assert (result.code, "inputs" in result.err) == (2, True), result.err
+    assert "bug" not in result.err

@@ -579,3 +579,18 @@ def test_the_stages_of_an_explanation_are_reported(shop, change):
             f"looking for {subject}",
             f"looking for the reason why there is no {subject}",
         ]
+
+
+def test_a_record_is_traced_through_many_operators(shop):
+    """More than Python's calls may be deep: each is a node of its own, as all collections are computed."""
+    operators = "\n".join(["      - extend: {amount: amount + 1}"] * 1_200)
+    shop.write(
+        "p.yaml",
+        f"name: p\nclock: arrival\ninputs:\n  t: {{path: in/, format: append, columns: {{k: int64, amount: int64}}}}\n"
+        f"collections:\n  c:\n    from: t\n    apply:\n{operators}\noutputs: {{c: out/}}\n",
+    )
+    shop.write("in/1.csv", "k,amount\n7,1\n")
+    assert shop("run", "p.yaml").code == 0
+    result = shop("why", "p.yaml", "c", "k=7")
+    assert result.code == 0, result.err
+    assert "this 1 update alone produces it" in result.err
