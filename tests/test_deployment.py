@@ -1,4 +1,4 @@
-"""The files by which others start `dd`: each is right by the tool that reads it, and the steps of the action do what they say."""
+"""The files that other programs start `dd` from: each is right by the tool that reads it, and the steps of the action do what they say."""
 
 import os
 import shutil

@@ -129,7 +129,7 @@ def _compare(
 ) -> Differences:
     request = _request(path, state, manifest, memory, say)
     refuse_code(request.spec, no_code=no_code)
-    known = _names_in_state(request, manifest)
+    known = same_outputs(request.state, manifest, request.outputs)
     checks = {*request.spec.checks, *manifest.cache.get(KEPT, ())}
     gone = [name for name in manifest.outputs if name not in known.values() and name not in checks]
     present = [name for name in request.outputs if name not in checks]
@@ -177,11 +177,6 @@ def _request(path: Path, state: Path, manifest: Manifest, memory: int | None, sa
     outputs = {name: there.get(name, place) for name, place in request.outputs.items()}
     resources = request.resources.limited(memory, engine="local")
     return replace(request, outputs=outputs, claims=False, resources=resources)
-
-
-def _names_in_state(request: Request, manifest: Manifest) -> Mapping[str, str]:
-    """Return the name in the state of each output that it has, by its present name."""
-    return same_outputs(request.state, manifest, request.outputs)
 
 
 def _with_files(request: Request, manifest: Manifest, added: Sequence[tuple[str, Path]]) -> dict[str, InputFiles]:
@@ -241,11 +236,12 @@ def _difference(
     entry = manifest.outputs[before]
     known = {column: kind.to_polars() for column, text in entry.schema.items() if (kind := parse_type(text))}
     labels = [f"{near(str(side))}: {name}" for side in (request.state, request.spec.path)]
-    made = received.files.get(name)
-    now = dict(pl.scan_ipc(made[0]).collect_schema()) if made else known
-    columns = (
-        {column: kind for column, kind in now.items() if column not in {DIFF, *_times(manifest)}} if made else known
-    )
+    columns = known
+    if made := received.files.get(name):
+        beside = {DIFF, *manifest.cache["time"]}
+        columns = {
+            column: kind for column, kind in pl.scan_ipc(made[0]).collect_schema().items() if column not in beside
+        }
     files = scan_entries(request.outputs[name], entry.files, [*entry.schema, DIFF])
     log = [each.rename({DIFF: WEIGHT}) for each in files]
     if columns != known:
@@ -266,8 +262,3 @@ def _difference(
 def _side(label: str, columns: Mapping[str, pl.DataType], scans: Sequence[pl.LazyFrame]) -> Side:
     none = pl.LazyFrame(schema={**columns, WEIGHT: pl.Int64()})
     return Side(label, "change log", columns, [none, *scans], sliced=True, is_log=True)
-
-
-def _times(manifest: Manifest) -> Mapping[str, str]:
-    times: Mapping[str, str] = manifest.cache["time"]
-    return times

@@ -1,4 +1,4 @@
-"""The cases of commands that look into a state: the rows of one group among many, those of one hour in a year that made a sum wrong, the effect of an edit, and a slice that is verified."""
+"""The cases of commands that look into a state: the rows of one group among many, the rows of one hour in a year that made a sum wrong, the effect of an edit, and a slice that is verified."""
 
 from __future__ import annotations
 
