@@ -2,7 +2,7 @@
 
 Of upserts, each key whose row differs between the two gets its newest row, as an upsert of the run.
 A file keeps its place in the order of arrival, so other files may have newer rows. The newest row of a key is in a replaced file or in another one:
-if the newest row among the replaced files stays the same, so does the key's record. For all other keys the rows of all files are read, because the state has only the newest row.
+if the newest row among the replaced files stays the same, and in the same file, so does the key's record. For all other keys the rows of all files are read, because the state has only the newest row.
 That reads the input, but computes only the changes of these keys.
 """
 
@@ -14,6 +14,7 @@ import polars as pl
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.sources.slices import Corrected, InputSlice
+from ddcli.store.log.newest_tables import WITHIN, natural
 from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, Rows
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ddcli.store.log.reader import LogReader
     from ddcli.store.state.entries import InputFile, Times
 
+FILE = "$file"
+"""The column with the path of a row's file."""
 BEFORE_ALL = -1
 """The order of the rows: new files of the run come later."""
 
@@ -83,7 +86,7 @@ class UpsertReplacement(Replacement):
 
     def taken(self, columns: Iterable[str], upper: Times, most: int | None = None) -> InputSlice:
         columns = tuple(columns)
-        found = [[*_frames(reader, columns, self.closed)] for reader in (self.before, self.after)]
+        found = [[*_with_files(reader, columns, self.closed)] for reader in (self.before, self.after)]
         some = [*found[0], *found[1]][:1]
         if not some:
             return InputSlice((), 0)
@@ -91,7 +94,7 @@ class UpsertReplacement(Replacement):
         changed = _differing(old, new, self._keys)
         if not changed.height:
             return InputSlice((), 0)
-        rows = self._now(columns, changed, old)
+        rows = self._now(columns, changed, old.drop(FILE))
         (time,) = self.before.schema.time
         times = pl.DataFrame({time: pl.repeat(self.time[0], rows.height, dtype=pl.Int64, eager=True)})
         frame = rows.with_columns(pl.lit(BEFORE_ALL, pl.Int64).alias(ORDER)).drop(MOMENT)
@@ -123,13 +126,20 @@ def _frames(
         yield rows.frame.with_columns(rows.times.to_series().cast(pl.Int64).alias(MOMENT))
 
 
+def _with_files(reader: LogReader, columns: tuple[str, ...], upper: Times) -> Iterable[pl.DataFrame]:
+    """Yield the rows of files with their times, and the paths of their files, which their order of arrival shows."""
+    paths = pl.Series(FILE, sorted((file.path for file in reader.listing.to_read), key=natural), pl.String)
+    for frame in _frames(reader, columns, upper):
+        yield frame.with_columns(paths[frame[ORDER] // (1 << WITHIN)])
+
+
 def _newest(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Return the newest row of each key."""
     return rows.sort(MOMENT, ORDER).unique(keys, keep="last", maintain_order=True)
 
 
 def _differing(old: pl.DataFrame, new: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the keys whose rows differ; all of both, where values of a type may be equal to polars that are not the same."""
+    """Return the keys whose rows differ, or are in different files; all of both, where values of a type may be equal to polars that are not the same."""
     both = [old, new]
     values = [name for name in old.columns if name not in (MOMENT, ORDER)]
     if not any(kind.is_float() or kind.is_nested() for kind in old.schema.values()):
