@@ -10,7 +10,7 @@ from ddcli.expressions.coerce import meet
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.types import POOLED, Type
-from ddcli.plan import logical, physical
+from ddcli.plan import logical, physical, words
 from ddcli.plan.cells import INT64
 from ddcli.plan.joins import BinaryNode, comparable, joined_columns, match_keys
 from ddcli.plan.logical import renamed_keys
@@ -21,12 +21,12 @@ from ddcli.plan.shape import arrange, column_as, is_not_null, linear, project
 from ddcli.plan.words import ALL, AT, SIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Node, Origins, Writer, Written
+    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Node, Origins, Values, Writer, Written
 
 
 class AsofJoin(BinaryNode):
@@ -68,12 +68,17 @@ class AsofJoin(BinaryNode):
             self.inputs[0].unique, {source: name for name, side, source in reversed(self.columns) if side != "right"}
         )
 
-    def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the known columns of the left and of the right record, from values of the result's; of the right one also its key."""
+    @property
+    def title(self) -> str:
+        on = f"{words.pairs(self.on)}, " if self.on else "on "
+        return f"{'' if self.how == 'inner' else self.how + ' '}asof_join {on}{self.condition}"
+
+    def sides(self, values: Values) -> tuple[Values, Values | None]:
         known = [(side, source, values[name]) for name, side, source in self.columns if name in values]
         left = {source: value for side, source, value in known if side != "right"}
         right = {other: left[one] for one, other in self.on if one in left}
-        return left, right | {source: value for side, source, value in known if side == "right"}
+        right |= {source: value for side, source, value in known if side == "right"}
+        return left, right if right.get(self.at[1], self.at) is not None else None
 
     @property
     def condition(self) -> str:

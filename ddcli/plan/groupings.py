@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.expressions.steps import FilterStep
+from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Cast, Column, Expression, Literal, quoted
 from ddcli.expressions.types import POOLED
 from ddcli.plan import physical, words
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.steps import Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
     from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Partition, Values, Writer, Written
@@ -41,6 +42,18 @@ class Reduce(Node):
     calls: tuple[AggregateCall, ...]
     results: tuple[tuple[str, Expression], ...]
     gathers: ClassVar[bool] = True
+
+    @property
+    def title(self) -> str:
+        """The reduction in words; one without calls returns only its groups."""
+        by = ", ".join(name for name, _ in self.by)
+        calls = ", ".join(call.text() for call in self.calls)
+        return " ".join(filter(None, ["reduce", calls, by and f"by {by}"]))
+
+    @property
+    def computed(self) -> Step | None:
+        keys = tuple(pair for pair in self.by if not isinstance(pair[1], Column))
+        return MapStep(keys) if keys else None
 
     @property
     def lets_pass(self) -> bool:
@@ -156,18 +169,19 @@ class Grouped(Node, ABC):
 
     @property
     @abstractmethod
-    def title(self) -> str:
+    def name(self) -> str:
         """The operator's name for people, without its groups and its order."""
+
+    @property
+    def title(self) -> str:
+        by = f" by {', '.join(self.by)}" if self.by else ""
+        order = ", ".join(name + " desc" * descending for name, descending in self.order)
+        return f"{self.name}{by}{f' in the order of {order}' if order else ''}"
 
     @property
     def order(self) -> tuple[tuple[str, bool], ...]:
         """The columns that it orders a group by, each with whether it descends."""
         return ()
-
-    @property
-    def leaves_out(self) -> str:
-        """Return the reason, for people, why a record of the input may be missing from the result, if the result's records are some of the input's; else ""."""
-        return ""
 
 
 class PythonReduce(Grouped):
@@ -177,7 +191,7 @@ class PythonReduce(Grouped):
     function: str
 
     @property
-    def title(self) -> str:
+    def name(self) -> str:
         return f"reduce {self.function}"
 
     def lowered(self, lowering: Lowering) -> Node:
@@ -272,26 +286,7 @@ class PythonGroup(physical.OfGroups):
         return words.key(names, {}) if names else ""
 
 
-class Recount(Node, ABC):
-    """An operator that changes how often each record occurs, and nothing else."""
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """The operator, for people."""
-
-    @property
-    @abstractmethod
-    def leaves_out(self) -> str:
-        """The property of the records that it leaves out, for people."""
-
-    @property
-    @abstractmethod
-    def depends_on_count(self) -> bool:
-        """True if it asks how often a record occurs, not only whether it does."""
-
-
-class Threshold(Recount, physical.OfGroups):
+class Threshold(physical.OfGroups):
     """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct.
 
     The engine computes it over an arrangement whose key are all columns. State.
@@ -305,13 +300,12 @@ class Threshold(Recount, physical.OfGroups):
     def title(self) -> str:
         return "distinct" if self.function is None else f"threshold {words.without_parentheses(self.function.text())}"
 
-    @property
-    def leaves_out(self) -> str:
+    def leaves_out(self, values: Values) -> str:
         text = None if self.function is None else words.without_parentheses(self.function.text())
         return "its multiplicity is not positive" if text is None else f"{text} is not above 0"
 
     @property
-    def depends_on_count(self) -> bool:
+    def reads_counts(self) -> bool:
         return self.function is not None
 
     @property
@@ -373,15 +367,14 @@ class TopK(Grouped, physical.OfGroups):
         return [(0, name)]
 
     @property
-    def title(self) -> str:
+    def name(self) -> str:
         return f"top {self.k}"
 
     @property
     def order(self) -> tuple[tuple[str, bool], ...]:
         return self.order_by
 
-    @property
-    def leaves_out(self) -> str:
+    def leaves_out(self, values: Values) -> str:
         return f"not among the first {self.k}"
 
     @inherited

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ddcli.errors import SpecError
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column, Expression, Literal
-from ddcli.plan import logical, physical
+from ddcli.plan import logical, physical, words
 from ddcli.plan.groupings import distinct
 from ddcli.plan.logical import Arrange, FilterOnRead, is_unique, renamed_keys
 from ddcli.plan.node import NO_KEYS, Node, inherited
@@ -16,11 +16,11 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange, column_as, conform, is_choice, is_not_null, linear
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Writer, Written
+    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Values, Writer, Written
 
 
 class BinaryNode(Node):
@@ -32,6 +32,11 @@ class BinaryNode(Node):
 
     selects: ClassVar[bool] = False
     """True if the result's records are some of the left ones."""
+
+    def sides(self, values: Values) -> tuple[Values, Values | None]:
+        """Return the known columns of the left and of the right record, from values of the result's; None if it has no partner."""
+        left, right = self.restriction(values)
+        return left, right
 
     @property
     def requires_partner(self) -> bool:
@@ -118,8 +123,12 @@ class Join(BinaryNode):
             found |= renamed_keys(self.inputs[1].unique, right)
         return found
 
-    def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the known columns of the left and of the right record, from values of the result's. A key that one side has is the other's, too, unless it is null."""
+    @property
+    def title(self) -> str:
+        return f"{'' if self.how == 'inner' else self.how + ' '}join {words.pairs(self.on)}"
+
+    def sides(self, values: Values) -> tuple[Values, Values]:
+        """Return the known columns of both records. A key that one side has is the other's, too, unless it is null."""
         known = [(side, source, values[name]) for name, side, source in self.columns if name in values]
         left = {source: value for side, source, value in known if side != "right"}
         right = {source: value for side, source, value in known if side == "right"}
@@ -168,6 +177,14 @@ class Semijoin(BinaryNode):
 
     selects: ClassVar[bool] = True
     anti: bool
+
+    @property
+    def title(self) -> str:
+        return f"{'antijoin' if self.anti else 'semijoin'} {words.pairs(self.on)}"
+
+    def sides(self, values: Values) -> tuple[Values, Values | None]:
+        left, right = self.restriction(values)
+        return left, None if self.anti else right
 
     @property
     def requires_partner(self) -> bool:

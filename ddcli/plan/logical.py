@@ -234,6 +234,23 @@ class Apply(Node):
         return kind, text
 
     @property
+    def title(self) -> str:
+        return words.title(self.step)
+
+    def leaves_out(self, values: Values) -> str:
+        if isinstance(self.step, FilterStep):
+            return f"{words.without_parentheses(self.step.condition.text())} is not true of"
+        origins = self.column_origins()
+        return f"{self.title} returns another {' and '.join(name for name in values if name not in origins)} for"
+
+    @property
+    def computed(self) -> Step | None:
+        if isinstance(self.step, FilterStep) or not self.inputs[0].schema:  # without columns there is but one record
+            return None
+        copies = isinstance(self.step, MapStep) and all(isinstance(each, Column) for _, each in self.step.columns)
+        return None if copies else self.step
+
+    @property
     def lets_pass(self) -> bool:
         from ddcli.plan.conditions import is_certain_step  # only an optimizer asks
 
@@ -312,6 +329,10 @@ class JoinFunction(Node):
     function: str
     batch: bool
 
+    @property
+    def title(self) -> str:
+        return f"join_function {self.function}"
+
     def lowered(self, lowering: Lowering) -> Node:
         child = lowering.exactly(self.inputs[0], self.inputs[0].schema)
         shift = physical.PythonShift((child,), self.schema, self.function, self.batch)
@@ -326,6 +347,15 @@ class Temporal(Node):
 
     lower: Expression | None
     upper: Expression | None
+
+    @property
+    def title(self) -> str:
+        lower = f"{words.without_parentheses(self.lower.text())} <= " if self.lower is not None else ""
+        upper = f" < {words.without_parentheses(self.upper.text())}" if self.upper is not None else ""
+        return f"while {lower}now{upper}"
+
+    def leaves_out(self, values: Values) -> str:
+        return f"the record exists {self.title}"
 
     def column_origins(self) -> Origins:
         return self.unchanged()
@@ -466,6 +496,8 @@ class Once(WholeRecords):
     """
 
     kind: ClassVar[str] = "once"
+    reads_counts: ClassVar[bool] = False
+    title: ClassVar[str] = "from the first row of its inputs on"
     physical_name: ClassVar[str] = "StandingRecord"
 
     def written(self, writer: Writer) -> Written:
@@ -477,6 +509,9 @@ class Once(WholeRecords):
 
     def presence_dependencies(self) -> list[InputColumn]:
         return []
+
+    def restriction(self, values: Values) -> list[Values]:
+        return [values]
 
     @inherited
     def unique(self) -> Keys:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.row_order import RowOrder
+    from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.estimates import PastRows
@@ -347,6 +348,25 @@ class Node:
     def details(self) -> list[str]:
         """Return lines of a few words each with the details of a physical node's work; none if its kind is enough."""
         return []
+
+    @property
+    def title(self) -> str:
+        """The operator of a logical graph for people, in a few words; "" if it changes no record."""
+        return ""
+
+    def leaves_out(self, values: Values) -> str:
+        """Return the reason, for people, why a record of the only input may be missing from the records with these values; "" if none may."""
+        return ""
+
+    @property
+    def computed(self) -> Step | None:
+        """The linear step on the only input's records whose values the result's records have; None if their columns all have origins."""
+        return None
+
+    @property
+    def reads_counts(self) -> bool | None:
+        """True if a record depends on how often the inputs' records occur, False if only on whether they do; None: where its own count matters."""
+        return None
 
     def texts(self) -> dict[str, str]:
         """Return the contents of the plan's own columns, in the words of the pipeline file."""

@@ -54,7 +54,7 @@ class Window(Grouped):
         return all(_is_certain(call) for _, call in self.calls)
 
     @property
-    def title(self) -> str:
+    def name(self) -> str:
         return f"window {', '.join(call.text() for _, call in self.calls)}"
 
     @property

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
-from ddcli.expressions.tree import quoted
+from ddcli.expressions.tree import Column, Literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -85,6 +85,26 @@ def step(given: Step, texts: dict[str, str]) -> str:
     if isinstance(given, ExplodeStep):
         return f"times {text(given.weight)}"
     return given.function
+
+
+def title(given: Step) -> str:
+    """Return an operator's step in words, with its columns as the plan names them; "" if it only picks and renames columns."""
+    if isinstance(given, MapStep):
+        computed = [
+            without_parentheses(each.text())
+            if OWN.fullmatch(name)
+            else f"{quoted(name)}: {without_parentheses(each.text())}"
+            for name, each in given.columns
+            if not isinstance(each, Column) and not (OWN.fullmatch(name) and isinstance(each, Literal))
+        ]
+        return f"map {', '.join(computed)}" if computed else ""
+    if isinstance(given, FilterStep):
+        return f"filter {without_parentheses(given.condition.text())}"
+    if isinstance(given, UnnestStep):
+        return f"flat_map {quoted(given.name)}: {given.call.text()}"
+    if isinstance(given, ExplodeStep):
+        return f"explode {without_parentheses(given.weight.text())}"
+    return f"function {given.function}"
 
 
 def _made(name: str, value: str) -> str:

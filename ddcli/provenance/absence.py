@@ -12,13 +12,11 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import FilterStep
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.node import Node, Values
 from ddcli.provenance.reasons import each_of, walk
-from ddcli.provenance.restriction import SAME
-from ddcli.provenance.sentences import bare, bounds, named_values, readable, show, step_text
+from ddcli.provenance.sentences import named_values, readable, show
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -90,11 +88,13 @@ class Absence:
     @singledispatchmethod
     def _below(self, node: Node, values: Values) -> Missing | Steps:
         """Return the reason why a record of a node is missing; by default, as of Python functions, there is none to find."""
-        if isinstance(node, SAME):
+        if why := node.leaves_out(values):
+            inside = values if isinstance(node, groupings.Grouped) else node.restriction(values)[0]
+            now = f"now is {format_time(self.question.time, self.question.inputs.kinds)}, and "
+            return self._through(node, values, inside, now * isinstance(node, logical.Temporal) + why)
+        if node.column_origins().keys() >= node.schema.keys():  # it has its inputs' records
             inputs = {child.fingerprint: child for child in node.inputs}.values()
             return self._because(node, values, "", [(child, values) for child in inputs])
-        if isinstance(node, groupings.Grouped) and node.leaves_out:
-            return self._through(node, values, values, node.leaves_out)
         return Missing(node, values, "none of the collections below it has such a record")
 
     @_below.register
@@ -109,25 +109,6 @@ class Absence:
         initials = iterate.initials[node.which : node.which + 1]
         why = f"not in the last of the loop's {rounds} {plural(rounds, 'round')}"
         return self._because(node, values, why, [(each, values) for each in initials])
-
-    @_below.register
-    def _(self, node: groupings.Recount, values: Values) -> Missing | Steps:
-        return self._through(node, values, values, node.leaves_out)
-
-    @_below.register
-    def _(self, node: logical.Apply, values: Values) -> Missing | Steps:
-        step = node.step
-        if isinstance(step, FilterStep):
-            return self._through(node, values, values, f"{bare(step.condition)} is not true of")
-        (inside,) = node.restriction(values)
-        origins = node.column_origins()
-        others = " and ".join(name for name in values if name not in origins)
-        return self._through(node, values, inside, f"{step_text(step)} returns another {others} for")
-
-    @_below.register
-    def _(self, node: logical.Temporal, values: Values) -> Missing | Steps:
-        now = format_time(self.question.time, self.question.inputs.kinds)
-        return self._through(node, values, values, f"now is {now}, and the record exists while {bounds(node)}")
 
     @_below.register
     def _(self, node: windows.Window, values: Values) -> Missing | Steps:

@@ -19,15 +19,13 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.errors import DdError
-from ddcli.expressions.steps import MapStep
-from ddcli.plan import asof, groupings, joins, logical, loops, windows
+from ddcli.plan import groupings, logical, loops
 from ddcli.plan.node import Graph, Node
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason, each_of, walk
-from ddcli.provenance.restriction import ALIKE
-from ddcli.provenance.sentences import asof_text, bounds, group_text, readable, reduce_text, show, step_text
-from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
+from ddcli.provenance.sentences import readable, show
+from ddcli.provenance.trace import MOST, Tracer, matching
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
 
@@ -128,29 +126,15 @@ class Changes:
 
     @singledispatchmethod
     def _below(self, node: Node, record: Record) -> Reason | Steps:
-        """Return the reason why a record of this kind of node has changed: by default, its change in the node's inputs."""
-        assert isinstance(node, ALIKE), type(node)
-        says = node.title if isinstance(node, groupings.Recount) else ""
-        inputs = {child.fingerprint: child for child in node.inputs}.values()
-        values = dict(zip(node.schema, record, strict=True))
-        return self._simplified(node, record, says, [(child, self.differing(child, values)) for child in inputs])
-
-    @_below.register
-    def _(self, node: logical.Apply, record: Record) -> Steps:
-        (child,) = node.inputs
-        step = node.step
-        changed = self.differing(child, *node.restriction(dict(zip(node.schema, record, strict=True))))
-        if computes(step):
-            found, changed = changed.through(step)
-            changed = changed.rows(rows_giving(found.frame, found.rows, record, node, self.now.world))
-        return self._simplified(node, record, step_text(step), [(child, changed)])
+        """Return the reason why a record has changed: by default, since the inputs' records that it can depend on have."""
+        changed = matching(node, record, self.differing, self.now.world)
+        return self._simplified(node, record, node.title, changed)
 
     @_below.register
     def _(self, node: logical.Temporal, record: Record) -> Steps:
-        (child,) = node.inputs
-        changed = self.differing(child, dict(zip(child.schema, record, strict=True)))
-        reason = yield from self._made_of(self._new(node, record, f"while {bounds(node)}"), [(child, changed)])
-        if not len(changed):
+        changed = matching(node, record, self.differing, self.now.world)
+        reason = yield from self._made_of(self._new(node, record, node.title), changed)
+        if not any(len(records) for _, records in changed):
             came = "has come" if reason.count > 0 else "is over"
             reason.notes.append(f"its time {came}: now is {format_time(self.now.time, self.now.inputs.kinds)}")
         return reason
@@ -158,57 +142,6 @@ class Changes:
     @_below.register
     def _(self, node: logical.JoinFunction, record: Record) -> Reason:
         raise Opaque("a `join_function`")
-
-    @_below.register
-    def _(self, node: joins.Join, record: Record) -> Steps:
-        """Return the changes on either side: of the pair's two records, or of an outer join, of all records with the key."""
-        sides = dict(zip(node.schema, record, strict=True))
-        keys = {c: sides[name] for name, side, c in node.columns if side == "key"}
-        others = {other: keys[one] for one, other in node.on if one in keys}
-        left, right = node.sides(sides)
-        outer = node.how != "inner"
-        on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
-        reason = self._new(node, record, f"{node.how + ' ' if outer else ''}join on {on}")
-        changed = [
-            (node.left, self.differing(node.left, keys if outer else left)),
-            (node.right, self.differing(node.right, others if outer else right)),
-        ]
-        return self._made_of(reason, changed)
-
-    @_below.register
-    def _(self, node: asof.AsofJoin, record: Record) -> Steps:
-        """Return the changes of the left record, and of the right records with its key."""
-        left, _ = node.sides(dict(zip(node.schema, record, strict=True)))
-        key = {other: left[one] for one, other in node.on if one in left}
-        changed = [(node.left, self.differing(node.left, left)), (node.right, self.differing(node.right, key))]
-        return self._made_of(self._new(node, record, asof_text(node)), changed)
-
-    @_below.register
-    def _(self, node: joins.Semijoin, record: Record) -> Steps:
-        left, right = node.inputs
-        values = dict(zip(node.schema, record, strict=True))
-        key = {other: values[one] for one, other in node.on}
-        reason = self._new(node, record, f"{'antijoin' if node.anti else 'semijoin'} on {', '.join(key)}")
-        return self._made_of(reason, [(left, self.differing(left, values)), (right, self.differing(right, key))])
-
-    @_below.register
-    def _(self, node: groupings.Reduce, record: Record) -> Steps:
-        (child,) = node.inputs
-        values = dict(zip(node.schema, record, strict=True))
-        changed = self.differing(child, *node.restriction(values))
-        if len(changed) and node.by:
-            found, changed = changed.through(MapStep(node.by))
-            schema = {name: expression.type for name, expression in node.by}
-            group = Contents(changed.matrix[:0], schema, changed.values)
-            changed = changed.rows(group.same(found.frame, {name: values[name] for name in schema}))
-        return self._made_of(self._new(node, record, reduce_text(node)), [(child, changed)])
-
-    @_below.register
-    def _(self, node: groupings.Grouped, record: Record) -> Steps:
-        (child,) = node.inputs
-        values = dict(zip(node.schema, record, strict=True))
-        reason = self._new(node, record, group_text(node, node.order_by if isinstance(node, windows.Window) else ()))
-        return self._made_of(reason, [(child, self.differing(child, {name: values[name] for name in node.by}))])
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
@@ -261,14 +194,6 @@ class Changes:
 
     def _one(self, node: Node, record: Record) -> Contents:
         return self.differing(node, dict(zip(node.schema, record, strict=True)))
-
-    @_below.register
-    def _(self, node: logical.Once, record: Record) -> Steps:
-        (child,) = node.inputs
-        says = "from the first row of its inputs on"
-        return self._simplified(
-            node, record, says, [(child, self.differing(child, dict(zip(node.schema, record, strict=True))))]
-        )
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 

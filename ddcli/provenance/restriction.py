@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
-from ddcli.plan import groupings, joins, logical, loops
+from ddcli.plan import joins, logical
 
 if TYPE_CHECKING:
     from ddcli.plan.node import Node, Values
 
-ALIKE = (logical.Passthrough, logical.SignedSum, groupings.Recount)
-"""Nodes whose records change exactly as their inputs' records do."""
-SAME = (*ALIKE, logical.Temporal, loops.Enter)
-"""Nodes with the records of their inputs."""
 MOST_KEYS = 1_000_000
 """The most keys of a join that restrict its other side."""
 EXACT = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "string", "date", "bool")

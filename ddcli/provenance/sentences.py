@@ -6,16 +6,16 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.expressions.tree import Call, Column, Literal, quoted
+from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import quoted
 from ddcli.expressions.types import no_column
-from ddcli.plan import asof, groupings, logical, presence
+from ddcli.plan import groupings, logical, presence
+from ddcli.plan.words import without_parentheses
 from ddcli.screen import json_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.expressions.tree import Expression
     from ddcli.plan.node import Node
 
 HIDDEN = re.compile(
@@ -26,36 +26,6 @@ COPY = re.compile(r"#?(.+?)(#\d+)?", re.DOTALL)
 """The name of a column, as a second one of that name in a statement is called."""
 DEEPEST = 6
 """The most rounds of replacing a column of the plan by its expression, which may have others."""
-
-
-def step_text(step: Step) -> str:
-    """Return a linear step in words; the empty text for one that only picks and renames columns."""
-    if isinstance(step, MapStep):
-        computed = [
-            bare(e) if HIDDEN.fullmatch(n) else f"{quoted(n)}: {bare(e)}"
-            for n, e in step.columns
-            if not isinstance(e, Column) and not (HIDDEN.fullmatch(n) and isinstance(e, Literal))
-        ]
-        return f"map {', '.join(computed)}" if computed else ""
-    if isinstance(step, PythonStep):
-        return f"function {step.function}"
-    if isinstance(step, UnnestStep):
-        return f"flat_map {quoted(step.name)}: {step.call.text()}"
-    if isinstance(step, ExplodeStep):
-        return f"explode {bare(step.weight)}"
-    return f"filter {bare(step.condition)}"
-
-
-def bare(expression: Expression) -> str:
-    """Return the text of an expression without its outer parentheses.
-
-    >>> from ddcli.expressions.tree import Call, Literal
-    >>> from ddcli.expressions.types import Type
-    >>> bare(Call("<", (Literal(1, Type("int64")), Literal(2, Type("int64"))), Type("bool")))
-    '1 < 2'
-    """
-    text = expression.text()
-    return text[1:-1] if isinstance(expression, Call) and text.startswith("(") and text.endswith(")") else text
 
 
 def readable(text: str, node: Node) -> str:
@@ -81,42 +51,14 @@ def readable(text: str, node: Node) -> str:
 def _computed(node: Node) -> Iterable[tuple[str, str]]:
     """Yield the columns that a node computes, with the expressions for them in words."""
     if isinstance(node, logical.Apply) and isinstance(node.step, MapStep):
-        yield from ((name, bare(expression)) for name, expression in node.step.columns)
+        yield from ((name, without_parentheses(expression.text())) for name, expression in node.step.columns)
     elif isinstance(node, groupings.Reduce):
-        yield from ((name, bare(expression)) for name, expression in node.by)
+        yield from ((name, without_parentheses(expression.text())) for name, expression in node.by)
         for name, expression in node.results:
-            words = bare(expression)
+            words = without_parentheses(expression.text())
             for at, call in enumerate(node.calls):
                 words = words.replace(quoted(f"${at}"), call.text())
             yield name, words
-
-
-def bounds(node: logical.Temporal) -> str:
-    """Return the times at which a record exists, in words."""
-    lower = f"{bare(node.lower)} <= " if node.lower is not None else ""
-    upper = f" < {bare(node.upper)}" if node.upper is not None else ""
-    return f"{lower}now{upper}"
-
-
-def reduce_text(node: groupings.Reduce) -> str:
-    """Return a reduction in words; one without calls returns only its groups."""
-    by = ", ".join(name for name, _ in node.by)
-    calls = ", ".join(call.text() for call in node.calls)
-    return " ".join(filter(None, ["reduce", calls, by and f"by {by}"]))
-
-
-def group_text(node: groupings.Grouped, order_by: Iterable[tuple[str, bool]] = ()) -> str:
-    """Return an operator over groups in words."""
-    by = f" by {', '.join(node.by)}" if node.by else ""
-    order = ", ".join(name + " desc" * descending for name, descending in order_by)
-    return f"{node.title}{by}{f' in the order of {order}' if order else ''}"
-
-
-def asof_text(node: asof.AsofJoin) -> str:
-    """Return an as-of join in words."""
-    on = [one if one == other else f"{one} = {other}" for one, other in node.on]
-    kind = "" if node.how == "inner" else f"{node.how} "
-    return f"{kind}asof_join on {', '.join([*on, node.condition])}"
 
 
 def show(value: Any) -> str:

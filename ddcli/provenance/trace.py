@@ -21,23 +21,22 @@ import numpy as np
 
 from ddcli.circuit.shifts import python_shift
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import FilterStep, MapStep, Step
-from ddcli.expressions.tree import Column
+from ddcli.expressions.steps import MapStep
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.provenance.contents import Contents, Record, SourceRows
 from ddcli.provenance.frames import in_reach
 from ddcli.provenance.reasons import Reason, each_of, walk
-from ddcli.provenance.sentences import asof_text, bounds, group_text, readable, reduce_text, show, step_text
+from ddcli.provenance.sentences import readable, show
 from ddcli.provenance.worlds import EvaluatedPlan, Place, Round, entered
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     import polars as pl
 
     from ddcli.plan import physical
-    from ddcli.plan.node import Node
+    from ddcli.plan.node import Node, Values
     from ddcli.provenance.contents import Numbers
 
 MOST = 5_000
@@ -109,11 +108,17 @@ class Tracer:
 
     @singledispatchmethod
     def _below(self, node: Node, place: Place, record: Record, exact: bool) -> Reason | Steps:
-        """Return the reason of a record of this kind of node."""
-        assert isinstance(node, logical.Passthrough), type(node)
-        return self._simplified(
-            node, place, record, "", [(yield self._traced(place, node.inputs[0], record, exact=exact))]
-        )
+        """Return the reason of a record: by default, the inputs' records that it can depend on."""
+        exact, reasons = exact if node.reads_counts is None else node.reads_counts, []
+        for child, found in self._matching(node, place, record):
+            reasons += yield from self._some(place, child, found, exact=exact)
+        return self._simplified(node, place, record, node.title, reasons)
+
+    def _matching(self, node: Node, place: Place, record: Record) -> list[tuple[Node, Contents]]:
+        return matching(node, record, lambda child, values: self._where(place, child, values), place.world)
+
+    def _where(self, place: Place, node: Node, values: Values) -> Contents:
+        return place.home(node).contents(node).where(values)
 
     def _simplified(self, node: Node, place: Place, record: Record, says: str, reasons: list[Reason]) -> Reason:
         """Return the reason made of these reasons; of an unnamed node without words, the only reason below it."""
@@ -141,33 +146,6 @@ class Tracer:
         return self._simplified(node, place, record, "" if len(reasons) == 1 else "concat", reasons)
 
     @_below.register
-    def _(self, node: logical.Apply, place: Place, record: Record, exact: bool) -> Steps:
-        (child,) = node.inputs
-        step = node.step
-        (known,) = node.restriction(dict(zip(node.schema, record, strict=True)))
-        candidates = place.home(child).contents(child).where(known)
-        if computes(step) and child.schema:  # without columns there is but one record
-            found, candidates = candidates.through(step)
-            candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
-        reasons = yield from self._some(place, child, candidates, exact=exact)
-        return self._simplified(node, place, record, step_text(step), reasons)
-
-    @_below.register
-    def _(self, node: logical.Temporal, place: Place, record: Record, exact: bool) -> Steps:
-        says = f"while {bounds(node)}"
-        return self._simplified(
-            node, place, record, says, [(yield self._traced(place, node.inputs[0], record, exact=exact))]
-        )
-
-    @_below.register
-    def _(self, node: logical.Once, place: Place, record: Record, exact: bool) -> Steps:
-        """Return the reason of some row of the inputs, if one still exists: the first row, which counts, may have been retracted."""
-        (child,) = node.inputs
-        there = place.home(child).contents(child).count(record) > 0
-        reasons = [(yield self._traced(place, child, record, exact=False))] if there else []
-        return self._new(node, place, record, "from the first row of its inputs on").made_of(reasons)
-
-    @_below.register
     def _(self, node: logical.JoinFunction, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         candidates, world = place.home(child).contents(child), self.world
@@ -178,82 +156,50 @@ class Tracer:
             giving = giving[(times[giving] <= np.array(world.time)).all(axis=1)]
         giving = giving if rows is None else rows[giving]
         reasons = yield from self._some(place, child, candidates.rows(np.unique(giving)), exact=True)
-        return self._new(node, place, record, f"join_function {node.function}").made_of(reasons)
+        return self._new(node, place, record, node.title).made_of(reasons)
 
     # --- joins ----------------------------------------------------------------------------------------------------
 
     @_below.register
-    def _(self, node: joins.Join, place: Place, record: Record, exact: bool) -> Steps:
-        left, right = node.sides(dict(zip(node.schema, record, strict=True)))
-        on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
-        reason = self._new(node, place, record, f"{'' if node.how == 'inner' else node.how + ' '}join on {on}")
-        lefts = self._side(place, node.left, left)
-        rights = self._side(place, node.right, right)
-        if partners := partners_of(node, lefts, rights):
+    def _(self, node: joins.BinaryNode, place: Place, record: Record, exact: bool) -> Steps:
+        """Return the reasons of a pair of records, the pair with the fewest leaves; or of one record that has no partner."""
+        reason = self._new(node, place, record, node.title)
+        given = node.sides(dict(zip(node.schema, record, strict=True)))
+        lefts, rights = (
+            self._where(place, side, _ordered(side, values)) if values is not None else None
+            for side, values in zip(node.inputs, given, strict=True)
+        )
+        assert lefts is not None
+        if rights is not None and (partners := partners_of(node, lefts, rights)):
             if exact:
                 both = [np.concatenate([pair[side] for pair in partners]) for side in (0, 1)]
                 partners = [(both[0], both[1])]
             tried = partners[: TRIED if len(self._known) < PATIENCE else 1]
+            all_rights = (
+                not self.witnesses if node.partners_only else exact
+            )  # of partners that only decide one is enough
             made = []
             for mine, theirs in tried:
                 ours = yield from self._some(place, node.left, lefts.rows(mine), exact=exact)
-                made.append([*ours, *(yield from self._some(place, node.right, rights.rows(theirs), exact=exact))])
+                yours = yield from self._some(place, node.right, rights.rows(theirs), exact=all_rights)
+                made.append([*ours, *yours])
             return reason.made_of(min(made, key=lambda reasons: sum(len(each.leaves) for each in reasons)))
-        for side, found, other, values, pairs in (
-            (node.left, lefts, "right", left, [(one, two) for one, two in node.on]),
-            (node.right, rights, "left", right, [(two, one) for one, two in node.on]),
-        ):
-            if len(found):
-                missing = " and ".join(f"{theirs} = {show(values[ours])}" for ours, theirs in pairs if ours in values)
-                reason.notes.append(f"no record of the {other} side {f'has {missing}' if missing else 'matches'}")
+        for at, (side, found) in enumerate(((node.left, lefts), (node.right, rights))):
+            if found is not None and len(found):
+                values = given[at] or {}
+                missing = [f"{on[1 - at]} = {show(values[on[at]])}" for on in node.on if on[at] in values]
+                lacks = f"has {' and '.join(missing)}" if missing else "matches"
+                lacks = "is near it" if isinstance(node, asof.AsofJoin) else lacks
+                reason.notes.append(f"no record on the {('right', 'left')[at]} {lacks}")
                 return reason.made_of((yield from self._some(place, side, found, exact=exact)))
         return reason
-
-    @_below.register
-    def _(self, node: asof.AsofJoin, place: Place, record: Record, exact: bool) -> Steps:
-        left, right = node.sides(dict(zip(node.schema, record, strict=True)))
-        reason = self._new(node, place, record, asof_text(node))
-        reasons = yield from self._some(place, node.left, self._side(place, node.left, left), exact=exact)
-        if right.get(node.at[1]) is None:
-            reason.notes.append("no record of the right side is near it")
-        else:  # one of them is enough: its multiplicity does not matter
-            reasons += yield from self._some(place, node.right, self._side(place, node.right, right), exact=False)
-        return reason.made_of(reasons)
-
-    def _side(self, place: Place, node: Node, values: Mapping[str, Any]) -> Contents:
-        """Return a side's records with these values, which are passed in column order so that whole records are found by the index."""
-        ordered = {name: values[name] for name in node.schema if name in values}
-        return place.home(node).contents(node).where(ordered)
-
-    @_below.register
-    def _(self, node: joins.Semijoin, place: Place, record: Record, exact: bool) -> Steps:
-        left, right = node.inputs
-        values = dict(zip(node.schema, record, strict=True))
-        key = {other: values[one] for one, other in node.on}
-        listed = " and ".join(f"{other} = {show(value)}" for other, value in key.items())
-        reason = self._new(node, place, record, f"{'antijoin' if node.anti else 'semijoin'} on {', '.join(key)}")
-        reasons = [(yield self._traced(place, left, record, exact=exact))]
-        if node.anti:
-            reason.notes.append(f"no record on the right has {listed}")
-        else:
-            partners = place.home(right).contents(right).where(key)
-            reasons += yield from self._some(place, right, partners, exact=not self.witnesses)
-        return reason.made_of(reasons)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
     @_below.register
     def _(self, node: groupings.Reduce, place: Place, record: Record, exact: bool) -> Steps:
-        (child,) = node.inputs
-        values = dict(zip(node.schema, record, strict=True))
-        group = place.home(child).contents(child).where(*node.restriction(values))
-        computed = [pair for pair in node.by if not isinstance(pair[1], Column)]
-        if computed and len(group):
-            found, group = group.through(MapStep(tuple(computed)))
-            schema = {name: expression.type for name, expression in computed}
-            keys = Contents(group.matrix[:0], schema, group.values)
-            group = group.rows(keys.same(found.frame, {name: values[name] for name in schema}))
-        return (yield from self._grouped(node, place, record, reduce_text(node), group, self._extremes(node, group)))
+        ((_, group),) = self._matching(node, place, record)
+        return (yield from self._grouped(node, place, record, node.title, group, self._extremes(node, group)))
 
     def _extremes(self, node: groupings.Reduce, group: Contents) -> Contents | None:
         """Return rows of a group that suffice for its least and greatest values; None if the reduction computes anything else."""
@@ -300,16 +246,15 @@ class Tracer:
     def _(self, node: groupings.Grouped, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
-        key = {name: values[name] for name in node.by}
-        group, text = place.home(child).contents(child).where(key), group_text(node, node.order)
-        if not node.leaves_out:
-            return (yield from self._grouped(node, place, record, text, group))
-        reason = self._new(node, place, record, f"{text}: of {len(group):,} records")
+        ((_, group),) = self._matching(node, place, record)
+        if not node.leaves_out(values):
+            return (yield from self._grouped(node, place, record, node.title, group))
+        reason = self._new(node, place, record, f"{node.title}: of {len(group):,} records")
         own = group.where(values)
         if self.witnesses and own.counts() == [reason.count]:
             return reason.made_of((yield from self._some(place, child, own, exact=exact)))
         # Some copies of the record are left out because of the records before it.
-        kept = place.contents(node).where(key)
+        kept = place.contents(node).where({name: values[name] for name in node.by})
         traced = (self._traced(place, child, each) for each in kept.records())
         return reason.made_of((yield from each_of(traced)), self.shown)
 
@@ -318,22 +263,16 @@ class Tracer:
         """Return the rows that frames and distances reach from the record's, the nearest first."""
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
-        group = place.home(child).contents(child).where({name: values[name] for name in node.by})
+        ((_, group),) = self._matching(node, place, record)
         near, reached = in_reach(node, group, {name: values[name] for name in child.schema})
-        text, ordered = group_text(node, node.order), group.rows(near)
+        ordered = group.rows(near)
         if not self.witnesses or reached == len(group) or reached > MOST:
-            return (yield from self._grouped(node, place, record, text, ordered))
-        says = f"{text}: of {len(group):,} records the {reached:,} that it can depend on"
+            return (yield from self._grouped(node, place, record, node.title, ordered))
+        says = f"{node.title}: of {len(group):,} records the {reached:,} that it can depend on"
         rows = ordered.rows(np.arange(reached))
         return self._new(node, place, record, says).made_of(
             (yield from self._some(place, child, rows, exact=True)), self.shown
         )
-
-    @_below.register
-    def _(self, node: groupings.Recount, place: Place, record: Record, exact: bool) -> Steps:
-        (child,) = node.inputs
-        reason = yield self._traced(place, child, record, exact=node.depends_on_count)
-        return self._simplified(node, place, record, node.title, [reason])
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
@@ -422,13 +361,15 @@ def _key(traced: Traced) -> Hashable:
     return id(traced.place), traced.node.fingerprint, repr(traced.record), traced.exact
 
 
-def partners_of(node: joins.Join, lefts: Contents, rights: Contents) -> list[tuple[Numbers, Numbers]]:
+def partners_of(node: joins.BinaryNode, lefts: Contents, rights: Contents) -> list[tuple[Numbers, Numbers]]:
     """Return the numbers of the records on both sides that have one key, for each key that both sides have; a null key equals none.
 
     The result of a join may lack its key: then records of several keys may be on either side of it.
     """
+    if not node.on:
+        return [(np.arange(len(lefts)), np.arange(len(rights)))] if len(lefts) and len(rights) else []
     keyed: list[dict[Record, list[int]]] = []
-    for side, names in zip((lefts, rights), node.read_by, strict=True):
+    for side, names in zip((lefts, rights), zip(*node.on, strict=True), strict=True):
         numbers: dict[Record, list[int]] = {}
         frame = side.frame()
         for at, key in enumerate(zip(*(frame[name].to_list() for name in names), strict=True)):
@@ -446,15 +387,33 @@ def _comparable(value: Any) -> Any:
     return NAN if isinstance(value, float) and math.isnan(value) else value
 
 
-def computes(step: Step) -> bool:
-    """Return whether a step must run to find the input records of one; a filter and a projection need not."""
-    if isinstance(step, MapStep):
-        return not all(isinstance(expression, Column) for _, expression in step.columns)
-    return not isinstance(step, FilterStep)
+def matching(
+    node: Node, record: Record, where: Callable[[Node, Values], Contents], world: EvaluatedPlan
+) -> list[tuple[Node, Contents]]:
+    """Return the records of each input, as `where` finds them by values, that a record can depend on: a step that computes values must return it."""
+    values = dict(zip(node.schema, record, strict=True))
+    given = {
+        (child.fingerprint, repr(known)): (child, known)
+        for child, known in zip(node.inputs, node.restriction(values), strict=True)
+    }
+    found = [(child, where(child, _ordered(child, known))) for child, known in given.values()]
+    if node.computed is None:
+        return found
+    ((child, candidates),) = found
+    if len(candidates):
+        made, candidates = candidates.through(node.computed)
+        candidates = candidates.rows(rows_giving(made.frame, made.rows, record, node, world))
+    return [(child, candidates)]
+
+
+def _ordered(node: Node, values: Values) -> Values:
+    """Return values in the order of a node's columns, as whole records are found by an index."""
+    return {name: values[name] for name in node.schema if name in values}
 
 
 def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: EvaluatedPlan) -> Numbers:
     """Return the rows of a stage's input that produce a record: the stage returned `frame`, from its input's `rows`."""
-    values = dict(zip(node.schema, record, strict=True))
-    same = Contents(np.empty((0, 0), np.int64), dict(node.schema), world.values).same(frame, values)
+    values = {name: value for name, value in zip(node.schema, record, strict=True) if name in frame.columns}
+    schema = {name: node.schema[name] for name in values}
+    same = Contents(np.empty((0, 0), np.int64), schema, world.values).same(frame, values)
     return same if rows is None else np.unique(rows[same])

@@ -405,7 +405,7 @@ def test_columns_that_the_plan_adds_are_not_shown(many):
 
 
 def test_what_the_other_side_of_a_join_lacks(many):
-    assert "no record of the right side has g = 'a'" in many("why", "p.yaml", "named", "id=1").out
+    assert "no record on the right has g = 'a'" in many("why", "p.yaml", "named", "id=1").out
 
 
 HOPS = """\
