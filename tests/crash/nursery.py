@@ -55,7 +55,7 @@ class Nursery:
 
         A run may have: `options` of `ddcli.driver.run.run`, `die_at` (the file operation before which it exits), `kill_at_mark` (it is killed before it writes so many marks of a table), `kill`
         (the seconds after which it is killed), `since` (a file: they count from when it is replaced), `large` (the updates of
-        an output that are written by themselves). Or it has a `command`, the arguments of `dd`.
+        an output that are written by themselves). Or it has a `command`, the arguments of `dd`, and `variables` of its environment.
         """
         assert self.process.stdin
         assert self.process.stdout
@@ -148,6 +148,7 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
         ddcli.sinks.outputs.LARGE = run["large"]
     if "die_at" in run or "kill_at_mark" in run:
         ddcli.store.state.directory.Files = lambda: Exit(run.get("die_at"))
+    os.environ.update(run.get("variables", {}))
     os.chdir(folder)
     if "command" in run:
         return command(run["command"])

@@ -5,7 +5,6 @@ A library that is loaded before all others fails one read of a file below a fold
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.nursery import Nursery
 from tests.draws import EFFORT, some
 
 LIBRARY = r"""
@@ -96,7 +96,15 @@ def library(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def nursery(library):
+    """Return the parent of processes in which reads fail."""
+    parent = Nursery(variables={"LD_PRELOAD": str(library), "RUST_BACKTRACE": "0"})
+    yield parent
+    parent.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, nursery):
     """Return a folder with a pipeline that has run three times, and new files for it."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "p.yaml").write_text(PIPELINE)
@@ -106,33 +114,26 @@ def made(tmp_path_factory):
         (folder / f"in/{number}.csv").write_text("k,g\n" + "".join(f"{number}{row},{row % 3}\n" for row in range(6)))
         (folder / f"up/{number}.csv").write_text(f"g,name\n{number % 3},x{number}\n")
         if number < 4:
-            assert called(folder, "run", "p.yaml").returncode == 0
+            (ran,) = nursery.run(folder, {"command": ["run", "p.yaml"]})
+            assert ran["code"] == 0, ran["said"]
     return folder
 
 
-def called(folder, *arguments, **more):
-    command = [sys.executable, "-m", "ddcli", *arguments]
-    environment = os.environ | {"RUST_BACKTRACE": "0"} | more
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
 @pytest.mark.parametrize("name", [*some(COMMANDS)])
-def test_a_read_that_fails_ends_in_a_documented_exit_code(made, library, tmp_path, name):
+def test_a_read_that_fails_ends_in_a_documented_exit_code(made, nursery, tmp_path, name):
     note, wrong = tmp_path / "note", list[str]()
     for at in some(count(1, 1 if EFFORT >= 1 else 19)):
         folder = tmp_path / "work"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(made, folder)
         note.unlink(missing_ok=True)
-        fails = {"FAIL_BELOW": f"{folder}/", "FAIL_AT": str(at), "FAIL_NOTE": str(note), "LD_PRELOAD": str(library)}
-        result = called(folder, *COMMANDS[name], **fails)
+        fails = {"FAIL_BELOW": f"{folder}/", "FAIL_AT": str(at), "FAIL_NOTE": str(note)}
+        (result,) = nursery.run(folder, {"command": COMMANDS[name], "variables": fails})
         if not note.exists():
             break
         path = Path(note.read_text())
-        named = result.returncode in READ and (path.name.removesuffix("-journal") in result.stderr or name in STREAMED)
-        if not (named or result.returncode in DONE) or "Traceback" in result.stderr:
-            wrong.append(f"read {at}, of {path.relative_to(folder)}: {result.returncode} {result.stderr}")
+        named = result["code"] in READ and (path.name.removesuffix("-journal") in result["said"] or name in STREAMED)
+        if not (named or result["code"] in DONE) or "Traceback" in result["said"]:
+            wrong.append(f"read {at}, of {path.relative_to(folder)}: {result['code']} {result['said']}")
     assert at > 1
     assert not wrong, "\n".join(wrong)
