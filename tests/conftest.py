@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from hypothesis.internal.conjecture import providers
 from ddcli.cli.startup.process import YOUNG
 from ddcli.engine import secret
 from ddcli.store.files import gate
-from tests.draws import SEED, chance, many
+from tests.draws import EFFORT, SEED, TURN, WHOLE, chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS, ROOT, Folder
 
 os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests were started from
@@ -101,6 +102,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have each process import the tests from another place on: it compiles its part of them, and finds the others' compiled."""
+    config.pluginmanager.register(Costs())
     gc.set_threshold(YOUNG)  # Python need not look for cycles as often as it does by itself: all modules and tests stay
     if (here := getattr(config, "workerinput", None)) and config.args == config.getini("testpaths"):
         files = sorted(map(str, (ROOT / "tests").rglob("test_*.py")))
@@ -108,8 +110,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args[:] = files[first:] + files[:first]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest; refuse a test that draws other cases each time where the profile says the same."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the longest; refuse a test that draws other cases each time where the profile says the same; leave out those whose turn is another day."""
+    if EFFORT < WHOLE and not config.option.keyword and not any("::" in asked for asked in config.args):
+        dear = [item for item in items if item.get_closest_marker("in_turn")]
+        others = {item for at, item in enumerate(dear) if at % 3 != TURN}
+        config.hook.pytest_deselected(items=[*others])
+        items[:] = [item for item in items if item not in others]
     # Nor look for cycles among all of these.
     gc.collect()
     gc.freeze()
@@ -131,6 +138,61 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Have chance be the same each time, and the secrets of states, by which rows are ordered."""
     random.seed(f"{SEED} {item.nodeid}")
     secret.urandom = chance("secrets", item.nodeid).randbytes
+
+
+# What the tests cost, in seconds of processors: unlike the time of day it is the same on a busy machine.
+COST = "cost"
+LISTED = 25
+"""Files that the summary lists."""
+
+
+class Costs:
+    """The processors' seconds of each file's tests; a process measures its own, and the one that reports adds them up."""
+
+    def __init__(self) -> None:
+        """Begin to count."""
+        self.spent = self.imports = 0.0
+        self.files: Counter[str] = Counter()
+
+    def lap(self) -> float:
+        """Return the seconds since the last time: of this process, and of those that it started and waited for."""
+        before, self.spent = self.spent, sum(os.times()[:4])
+        return self.spent - before
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Count what it took to import the tests."""
+        self.imports += self.lap()
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[COST] = self.imports
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """Give the report of a test's end what it took since the end of the one before."""
+        if call.when == "teardown":
+            item.user_properties.append((COST, self.lap()))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add a test's seconds to its file's."""
+        if report.when == "teardown":
+            self.files[report.nodeid.partition("::")[0]] += dict(report.user_properties).get(COST, 0)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Add what it took a process to import the tests."""
+        self.imports += getattr(node, "workeroutput", {}).get(COST, 0)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """List the files that took most."""
+        if len(self.files) < LISTED:
+            return
+        folders = Counter[str]()
+        for file, seconds in self.files.items():
+            folders[file.split("/")[1]] += seconds
+        terminalreporter.section(f"processors' seconds: {sum(self.files.values()):.0f}, imports {self.imports:.0f}")
+        for counts in (folders, self.files):
+            listed = [f"{seconds:.0f} {name}" for name, seconds in counts.most_common(LISTED)]
+            terminalreporter.write_line(", ".join(listed))
 
 
 @pytest.fixture(autouse=True, scope="session")

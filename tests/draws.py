@@ -2,13 +2,14 @@
 
 With DD_EFFORT=1 as many cases are tried as a test says; `make check` tries a quarter of them, `make test` a tenth, `make soak` three times as many; 100 is for a night. With another DD_SEED
 something else is drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
+Below DD_EFFORT=1 long lists are tried by thirds, another each day: DD_TURN=0, 1 or 2 is what a failure names.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from itertools import islice
+import time
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SEED = os.environ.get("DD_SEED", "0")
 EFFORT = float(os.environ.get("DD_EFFORT") or 0.1)
-FEWEST, WHOLE = 3, 0.25
+TURN = int(os.environ.setdefault("DD_TURN", str(int(time.time()) // 86400 % 3)))
+"""The third of long lists that is tried today, the same in all processes that this one starts."""
+FEWEST, WHOLE = 3, 1
 """Cases of a random test, whatever the effort; and the effort from which on nothing is left out that can be counted."""
 YAML_PIECES = [
     *(
@@ -82,5 +85,12 @@ def many(usual: int) -> int:
 
 
 def some(everything: Iterable[T]) -> Iterator[T]:
-    """Give everything that there is to try, or each third where little is tried."""
-    return islice(everything, 0, None, 1 if EFFORT >= WHOLE else 3)
+    """Give everything that there is to try, or one of each three where little is tried: another one each day; of a short list at least one."""
+    given, last = False, list[T]()
+    for at, each in enumerate(everything):
+        if EFFORT >= WHOLE or at % 3 == TURN:
+            given = True
+            yield each
+        last = [each]
+    if not given:
+        yield from last

@@ -69,6 +69,7 @@ def environments(tmp_path_factory, index):
     return environment
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "kind"),

@@ -150,6 +150,7 @@ def log(folder):
     return frame.sort(frame.columns)
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_a_run_keeps_to_its_memory(tmp_path):
     """A load, a change as large as half of it over a state of few shards, and compaction; all in one run in memory needs more."""
@@ -175,6 +176,7 @@ def test_a_run_keeps_to_its_memory(tmp_path):
     assert not (little.parent / ".dd/sales/spill").exists()
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_a_loop_keeps_to_its_memory(tmp_path):
     """Round by round, a shard at a time; what the rounds add is many times what it is fed."""
@@ -205,6 +207,7 @@ outputs: {pairs: out/pairs/, sums: out/sums/, middle: out/middle/, all: out/all/
 """
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize(("left", "right"), [(280_000, 25), (2650, 2650)])
 def test_a_join_of_one_key_keeps_to_its_memory(tmp_path, left, right):
@@ -243,6 +246,7 @@ outputs: {c: out/}
 """
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize("equal", [False, True], ids=["different rows", "equal rows"])
 def test_a_row_group_larger_than_memory_is_read_in_parts(tmp_path, equal):

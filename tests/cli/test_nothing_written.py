@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 from pyiceberg.catalog import load_catalog
 
 from ddcli.cli.main import cli
+from tests.draws import some
 
 READS = {
     "bisect": [
@@ -219,11 +220,12 @@ def test_commands_that_promise_it_write_nothing(shop, state):
             lock.write_text(f"{lock.read_text()}\n")
     before = tree(folder)
     codes = {}
-    for line in [each for calls in (READS | DRY).values() for each in calls]:
+    lines = [each for calls in (READS | DRY).values() for each in calls]
+    for line in lines if state == "done" else [*some(lines), *DRY["state reopen"]]:
         codes[line] = shop(*shlex.split(line)).code
         after = tree(folder)
         changed = {name for name in after.keys() | before.keys() if after.get(name, 1) != before.get(name, 1)}
         assert not changed, line
-    answered = {name for name, calls in (READS | DRY).items() if any(codes[each] in ANSWERS for each in calls)}
+    answered = {name for name, calls in (READS | DRY).items() if any(codes.get(each) in ANSWERS for each in calls)}
     assert state != "done" or answered == {*READS, *DRY} - {"state reopen"}
     assert state != "fresh" or "state reopen" in answered

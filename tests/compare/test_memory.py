@@ -12,6 +12,7 @@ from tests.bench.processes import dd, measure
 MEMORY = 384 << 20
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_a_comparison_keeps_to_its_memory(tmp_path):
     """1.4 million rows of 150 bytes a side: more than the memory, as they are in it."""

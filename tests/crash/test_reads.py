@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.nursery import Nursery
-from tests.draws import EFFORT, some
+from tests.draws import EFFORT, TURN, WHOLE, some
 
 LIBRARY = r"""
 #define _GNU_SOURCE
@@ -122,18 +122,18 @@ def made(tmp_path_factory, nursery):
 @pytest.mark.parametrize("name", [*some(COMMANDS)])
 def test_a_read_that_fails_ends_in_a_documented_exit_code(made, nursery, tmp_path, name):
     note, wrong = tmp_path / "note", list[str]()
-    for at in some(count(1, 1 if EFFORT >= 1 else 19)):
+    for at in count() if EFFORT >= WHOLE else count(6 * TURN, 19):
         folder = tmp_path / "work"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(made, folder)
         note.unlink(missing_ok=True)
-        fails = {"FAIL_BELOW": f"{folder}/", "FAIL_AT": str(at), "FAIL_NOTE": str(note)}
+        fails = {"FAIL_BELOW": f"{folder}/", "FAIL_AT": str(at + 1), "FAIL_NOTE": str(note)}
         (result,) = nursery.run(folder, {"command": COMMANDS[name], "variables": fails})
         if not note.exists():
             break
         path = Path(note.read_text())
         named = result["code"] in READ and (path.name.removesuffix("-journal") in result["said"] or name in STREAMED)
         if not (named or result["code"] in DONE) or "Traceback" in result["said"]:
-            wrong.append(f"read {at}, of {path.relative_to(folder)}: {result['code']} {result['said']}")
-    assert at > 1
+            wrong.append(f"read {at + 1}, of {path.relative_to(folder)}: {result['code']} {result['said']}")
+    assert at >= 19
     assert not wrong, "\n".join(wrong)

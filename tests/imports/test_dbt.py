@@ -17,6 +17,7 @@ PROJECTS = Path(__file__).parent / "projects"
 STEPS = 3
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.in_turn,
     pytest.mark.skipif(not DBT.exists(), reason="there is no dbt: `make tools` installs it beside the environment"),
 ]
 SCHEMAS = {

@@ -50,6 +50,7 @@ def ever(endpoint, bucket):
 
 
 @pytest.mark.spark
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_executors_meet_in_shuffles_and_the_bucket(tmp_path, endpoint, bucket):
     """Nothing is ever put into `spill/`: rows go from executor to executor."""
