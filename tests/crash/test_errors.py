@@ -14,7 +14,7 @@ from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import reshard_state, verify
 from tests.crash.shop import RUNS
-from tests.draws import some
+from tests.draws import EFFORT, WHOLE, some
 from tests.store.support import Dead, Faulty, little_at_a_time, names
 
 
@@ -101,7 +101,7 @@ def test_an_error_or_death_at_every_operation_of_an_export(every_stage, tmp_path
         else:
             break
         shutil.rmtree(other.folder)
-    assert seen == {False, True}
+    assert seen == {False, True} or EFFORT < WHOLE
     assert shop.files() == before
 
 
