@@ -17,6 +17,7 @@ from tests.bench.engine import CASES as ENGINE_CASES
 from tests.bench.files import Session, same
 from tests.bench.processes import measure, python
 from tests.bench.table import Asked, Figure, duration, render
+from tests.draws import some
 from tests.sql import nexmark
 
 ROWS = 2_000
@@ -32,7 +33,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", [*some(WHOLE)])
 def test_a_case_of_whole_processes_agrees_with_the_peers(name, folder, monkeypatch):
     monkeypatch.setattr(rewrites, "FILES", 10)
     monkeypatch.setattr(corrections, "FILES", 10)
@@ -65,7 +66,7 @@ def test_queries_of_tpch_agree_with_duckdb(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*tpch.SOME, *tpch.LOADS}))
+@pytest.mark.parametrize("name", [*some(sorted({*tpch.SOME, *tpch.LOADS}))])
 def test_polars_computes_the_same_queries_of_tpch(name, folder, tmp_path):
     tables = tpch.tables(folder, 0.002) / "load"
     subprocess.run([sys.executable, tpch.POLARS, name, tmp_path / "out.parquet", tables], check=True)

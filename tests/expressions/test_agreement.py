@@ -16,7 +16,7 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute, lower
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
-from tests.draws import chance, many
+from tests.draws import chance, many, some
 from tests.expressions.generate import COLUMNS, any_expression, rows
 from tests.expressions.support import frame_of, scalar, schema, values
 from tests.reference.expressions import Fails, evaluate
@@ -91,7 +91,7 @@ def test_a_value_does_not_depend_on_the_rows_beside_it(written: str, records: li
         )
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32", "int64"])
+@pytest.mark.parametrize("kind", [*some(["float64", "float32", "int64"])])
 @pytest.mark.parametrize(
     "form",
     [

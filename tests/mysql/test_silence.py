@@ -3,6 +3,7 @@
 import pymysql
 import pytest
 
+from tests.draws import some
 from tests.silence import ends_of_runs, stopper
 
 
@@ -13,7 +14,7 @@ def stopped_at(server, monkeypatch):
     return stopper(monkeypatch, pymysql.Connection, "query", lambda: [process])
 
 
-@pytest.mark.parametrize("how", ["key: k", "cursor: k"])
+@pytest.mark.parametrize("how", [*some(["key: k", "cursor: k"])])
 def test_a_table_in(tmp_path, database, execute, stopped_at, how):
     """Where the server stops as the run says goodbye, it had read all."""
     ends = ends_of_runs(tmp_path, database, execute, stopped_at, how)

@@ -9,7 +9,7 @@ import pytest
 from ddcli.errors import LockedError
 from ddcli.feed.delivery import OutputFeed
 from ddcli.feed.targets import open_target
-from tests.draws import chance
+from tests.draws import chance, some
 from tests.feed.test_histories import History
 from tests.harness import contents
 from tests.postgres.test_feed import held
@@ -47,7 +47,7 @@ def assert_silent(end, hint=""):
     assert hint in end.hint or not end.reached
 
 
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("keyed", [*some([False, True])])
 def test_a_table_out(tmp_path, database, execute, stopped_at, keyed):
     """The run is committed and ends soon; the next one writes the table, once, whether the transaction was made or not."""
     execute("create schema marts")
@@ -92,7 +92,7 @@ def test_a_feed(tmp_path, database, execute, stopped_at):
 
 
 @pytest.mark.filterwarnings("ignore:.*ServerCursor.*was deleted while still open:ResourceWarning")
-@pytest.mark.parametrize("how", ["key: k", "cursor: k"])
+@pytest.mark.parametrize("how", [*some(["key: k", "cursor: k"])])
 def test_a_table_in(tmp_path, database, execute, stopped_at, how):
     ends = ends_of_runs(tmp_path, database, execute, stopped_at, how)
     assert any(end.reached for end in ends)

@@ -9,7 +9,7 @@ import pytest
 
 from ddcli import Dataflow
 from ddcli.errors import SpecError
-from tests.draws import chance, many
+from tests.draws import chance, many, some
 from tests.harness import contents
 
 ZONES = ["UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Asia/Kolkata"]
@@ -74,7 +74,7 @@ def times_near(rng):
     return sorted(times)
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", [*some(ZONES)])
 def test_records_are_those_of_duckdb_at_each_time(zone):
     rng = chance("present times", zone)
     rows, times, asked = rows_near(rng, zone), times_near(rng), conditions(zone)
