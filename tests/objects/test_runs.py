@@ -33,7 +33,7 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state
 from ddcli.version import install_command
 from tests.crash.shop import OUTPUTS, Shop
-from tests.draws import some
+from tests.draws import EFFORT, WHOLE, some
 from tests.harness import write_log
 from tests.objects.shop import Remote
 from tests.spark.support import Calm, Elsewhere, Here, started
@@ -344,7 +344,7 @@ def test_death_of_a_run_of_tasks(tmp_path, bucket, monkeypatch, whole):
     assert after.rows() == read(after) == expected[1]
     assert any("/updates-1-2/" in name for name in after.names()) == (whole == 1)
     committed = set()
-    for at in some(counted.changes[:: 4 if whole > 1 else 5]):
+    for at in some(counted.changes[::2]):
         shop = copy(bucket / str(at))
         with pytest.raises(Dead):
             through(shop, Faulty(at))
@@ -359,7 +359,7 @@ def test_death_of_a_run_of_tasks(tmp_path, bucket, monkeypatch, whole):
         assert shop.rows() == read(shop) == expected[1], counted.log[at]
         assert not any(name.endswith(TEMPORARY) for name in shop.names())
         assert not list(verify_state(shop.state, read_newest(shop.state)))
-    assert committed == {1, 2}
+    assert committed == {1, 2} or EFFORT < WHOLE
 
 
 # --- what is refused --------------------------------------------------------------------------------------------
