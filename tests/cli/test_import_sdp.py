@@ -5,12 +5,14 @@ import shutil
 from collections import Counter
 from decimal import Decimal
 
+import polars as pl
 import pytest
 
 from ddcli.commands.sdp.definitions import read_definitions
 from ddcli.commands.sdp.translation import read_query
 from ddcli.errors import SpecError
-from tests.harness import ROOT, contents
+from tests.draws import chance, many
+from tests.harness import ROOT, contents, write_log
 
 PROJECT = ROOT / "fixtures" / "sdp"
 SPEC = "name: p\nstorage: s\nlibraries: [{glob: {include: sql/**}}]\n"
@@ -227,3 +229,178 @@ def test_a_project_that_reads_no_table_is_refused(shop):
     result = shop("import", "sdp", "p")
     assert (result.code, "the project reads no table" in result.err) == (2, True), result.err
     assert not (shop.folder / "p/dd.yaml").exists()
+
+
+def test_expectations_are_checks(shop):
+    """A row for which a condition is not true, null included, is reported, dropped, or stops the run; dropped rows are reported, too."""
+    raw = "dd.inputs.raw: '{path: ../raw/, format: append, columns: {k: int64, v: string?, w: int64?}}'"
+    sql = """
+        create or refresh streaming table bronze (
+          constraint `has v` expect (v is not null) on violation drop row,
+          constraint small expect (w < 10),
+          constraint positive expect (w >= 0) on violation fail update
+        ) as select * from stream(raw);
+        create temporary view some (constraint v2 expect (v <> "b") on violation drop row) as select k, v from bronze where k > 2;
+        create materialized view counts as select v, count(*) as n from some group by v;
+        create materialized view wrong (constraint bad expect (dayofweek(w) > 1) on violation drop row) as select 1 as a from raw;
+        create materialized view warned (constraint bad expect (nothing(k) > 1), constraint known expect (k is not null)) as select k from bronze;
+    """
+    report = imported(shop, sql, spec=SPEC + f"configuration:\n  {raw}\n", code=1)
+    problems = {each["problem"].split(":")[0]: each["line"] for each in report["left_out"]}
+    assert problems == {"materialized view `wrong`": 9, "expectation `warned_bad`": 10, "expectation `wrong_bad`": 9}
+    lines = report["text"].split("checks:\n")[1]
+    assert "quarantine" not in lines  # `wrong` reads the input, too
+    report = imported(shop, sql.replace("from raw", "from bronze"), spec=SPEC + f"configuration:\n  {raw}\n", code=1)
+    assert '"of": "raw", "name": "bronze_has_v", "otherwise": "quarantine"' in report["text"]
+    rows = [(1, "a", 1), (2, None, -1), (3, "b", 12), (4, "c", 3), (5, "c", 10)]
+    write_log(shop.folder / "raw/1.parquet", rows, {"k": int, "v": str, "w": int})
+    assert shop("run", "p/dd.yaml").code == 0
+    assert contents(shop.folder / "p/out/counts") == {("c", 2): 1}
+    assert set(contents(shop.folder / "p/out/bronze")) == {row for row in rows if row[1]}
+    found = json.loads(shop("checks", "p/dd.yaml", "-o", "json").out)["checks"]
+    assert {name: each["violations"] for name, each in found.items()} == {
+        "bronze_has_v": 1,
+        "bronze_small": 2,
+        "bronze_positive": 0,
+        "some_v2": 1,
+        "warned_known": 0,
+    }
+    write_log(shop.folder / "raw/2.parquet", [(6, "d", None)], {"k": int, "v": str, "w": int})
+    failed = shop("run", "p/dd.yaml")
+    assert failed.code == 7
+    assert "bronze_positive" in failed.err
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("create streaming table t (a int) as select 1 as a", "its columns are declared"),
+        ("create streaming table t (constraint c check (a > 1)) as select 1 as a", "is not `expect"),
+        ("create streaming table t (constraint c expect (a > 1) on violation warn) as select 1 as a", "followed by"),
+        ("create streaming table t (constraint c expect (a > 1), a int) as select 1 as a", "its columns are declared"),
+        ("create flow f as auto cdc into t from s sequence by x", "there is no `keys`"),
+        ("create flow f as auto cdc into t from s keys (a)", "there is no `sequence by`"),
+        (
+            "create flow f as auto cdc into t from s keys (a) sequence by x apply as truncate when b",
+            "can't be imported",
+        ),
+        ("create flow f as auto cdc into t from s keys (a) sequence by x stored as bitemporal", "`scd type 1` or"),
+        ("create flow f as auto cdc into t from s keys (a) sequence by x track history on b", "is for `scd type 2`"),
+        ("create flow f as auto cdc into t from s keys (a + b) sequence by x", "a list of columns"),
+        ("create flow f as auto cdc into t from s keys (a) sequence by x columns to update b", "a list of columns"),
+        ("create flow f as auto cdc into t from s keys (a) sequence by x ignore null updates on b", "of some columns"),
+    ],
+)
+def test_clauses_that_are_refused(sql, problem):
+    found, errors = read_definitions("f.sql", sql)
+    assert found == []
+    assert problem in errors[0].problem
+
+
+@pytest.mark.parametrize(
+    ("flows", "problem"),
+    [
+        ("from s keys (a) sequence by b; create flow g as insert into t select a, b from s", "several flows"),
+        ("from s keys (c) sequence by b stored as scd type 2", "there is no column `c`"),
+        ("from u keys (c) sequence by b stored as scd type 2", "the columns of its source `u` are not known"),
+        ("from s keys (a) sequence by dayofweek(b)", "the week begins with 1"),
+    ],
+)
+def test_flows_of_changes_that_are_left_out(shop, flows, problem):
+    s = "dd.inputs.s: '{path: s/, format: append, columns: {a: int64, b: int64}}'"
+    sql = f"create streaming table t; create flow f as auto cdc into t {flows}; create view v as select * from s"
+    report = imported(
+        shop, sql, spec=SPEC + f"configuration: {{{s}}}\n".replace("'{", '"{').replace("}'", '}"'), code=1
+    )
+    assert problem in report["left_out"][0]["problem"]
+
+
+CDC = "dd.inputs.cdc: '{path: cdc/, format: append, columns: {k: int64, v: string?, W: int64?, op: string?, s: int64}}'"
+
+
+def events(draw):
+    """Return changes of a few keys in a random order: each place of a key's order is that of one change, which may arrive twice."""
+    found = {}
+    for _ in range(draw.randrange(1, 16)):
+        key, at = draw.randrange(2), draw.randrange(12)
+        found[key, at] = (
+            *(key, draw.choice([None, "a", "b"]), draw.choice([None, 1, 2])),
+            *(draw.choice(["u", "u", None, "d"]), at),
+        )
+    rows = [*found.values(), *draw.sample([*found.values()], draw.randrange(len(found)))]
+    return draw.sample(rows, len(rows))
+
+
+def applied(rows, clauses):
+    """Return the target that changes lead to by the definition: of each key its record, or with `history` the intervals of its records."""
+    names, wanted = ("k", "v", "W", "op", "s"), []
+    chosen = [name for name in names if name in clauses["columns"]]
+    tracked = [name for name in chosen if name in clauses["track"] and name != "k"]
+    for key in {row[0] for row in rows}:
+        intervals, now = [], None
+        for row in sorted({row for row in rows if row[0] == key}, key=lambda row: row[4]):
+            new = dict(zip(names, row, strict=True))
+            if clauses["deletes"] and new["op"] == "d":
+                if now is not None:
+                    intervals[-1][-1] = new["s"]
+                now = None
+                continue
+            if clauses["ignores"] and now is not None:
+                new = {name: now[name] if value is None else value for name, value in new.items()}
+            if now is None or any(now[name] != new[name] for name in tracked):
+                if now is not None:
+                    intervals[-1][-1] = new["s"]
+                intervals.append([None, row[4], None])
+            intervals[-1][0] = tuple(new[name] for name in chosen)
+            now = new
+        if clauses["history"]:
+            wanted += [(*record, start, end) for record, start, end in intervals]
+        elif now is not None:
+            wanted.append(tuple(now[name] for name in chosen))
+    return Counter(wanted)
+
+
+def random_clauses(draw):
+    """Return the clauses of a flow of changes, and what they mean."""
+    every = ["k", "v", "W", "op", "s"]
+    chosen, columns = draw.choice(
+        [(every, ""), (["k", "v", "W"], "columns * except (op, S)"), (["k", "v", "W", "op"], "columns (K, op, w, v)")]
+    )
+    history = draw.random() < 0.6
+    track, tracked = draw.choice(
+        [(every, ""), (["v"], "track history on v"), (["v", "op", "s"], "track history on * except (W)")]
+    )
+    if "s" not in chosen and "except" in tracked:
+        track, tracked = ["v", "op"], "track history on * except (w)"
+    deletes, ignores = draw.random() < 0.7, draw.random() < 0.4
+    parts = ["apply as delete when op = 'd'" * deletes, columns, "ignore null updates" * ignores]
+    parts += ["sequence by s", f"stored as scd type {1 + history}"] + [tracked] * history
+    text = "keys (k) " + " ".join(draw.sample(parts, len(parts)))
+    return text, {"columns": chosen, "track": track, "deletes": deletes, "ignores": ignores, "history": history}
+
+
+def test_changes_are_applied_as_the_definition_says(shop):
+    """Targets of `auto cdc` over random changes that arrive in any order, after each of some runs."""
+    draw = chance("auto cdc")
+    flows = [random_clauses(draw) for _ in range(many(40))]
+    sql = "".join(
+        f"create streaming table t{at};\ncreate flow f{at} as auto cdc into t{at} from {source} {text};\n"
+        for at, (text, _) in enumerate(flows)
+        for source in [draw.choice(["stream(cdc)", "stream cdc", "cdc", "(select * from stream(cdc) where k >= 0)"])]
+    )
+    imported(shop, sql, spec=SPEC + f"configuration:\n  {CDC}\n".replace("path: cdc/", "path: ../cdc/"))
+    rows = [row for _ in range(3) for row in events(draw)]
+    places = {}
+    rows = [row for row in rows if places.setdefault((row[0], row[4]), row) == row]
+    ends = [len(rows) // 3, len(rows) - 1, len(rows)]
+    for first, last in zip([0, *ends], ends, strict=False):
+        columns = {"k": int, "v": str, "W": int, "op": str, "s": int}
+        write_log(shop.folder / f"cdc/{last}.parquet", rows[first:last], columns)
+        assert shop("run", "p/dd.yaml", "--quiet").code == 0
+        for at, (text, clauses) in enumerate(flows):
+            log = pl.read_parquet(shop.folder / f"p/out/t{at}/*.parquet").rename(str.lower)
+            names = [*map(str.lower, clauses["columns"]), *["__start_at", "__end_at"] * clauses["history"]]
+            found = Counter()
+            for *row, diff in log.select(*names, "diff").rows():
+                found[tuple(row)] += diff
+            assert +found == applied(rows[:last], clauses) == Counter({row: n for row, n in found.items() if n}), text

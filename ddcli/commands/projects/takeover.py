@@ -162,7 +162,8 @@ class ProjectImporter(ABC):
         """Leave out a test that can't be a check of its collection; the collection stays."""
         if self.checks.pop(one, None) is not None:
             test = self.project.nodes[one]
-            self.leave(one, SpecError(f"test `{test.name}`: {error.problem}", place=test.file, hint=error.hint))
+            problem = f"{self.about(test)}: {error.problem}"
+            self.leave(one, SpecError(problem, span=test.span, place=test.file, hint=error.hint))
 
     def leave_readers(self) -> None:
         """Leave out the nodes that read one that is left out."""
@@ -170,7 +171,7 @@ class ProjectImporter(ABC):
             node = self.project.nodes[one]
             if missing := next((each for each in node.reads if each in self.gone), None):
                 problem = f"{self.about(node)}: it reads `{missing.split('.')[-1]}`, which is left out"
-                self.leave(one, SpecError(problem, place=node.compiled))
+                self.leave(one, SpecError(problem, span=node.span, place=node.compiled))
 
 
 def _in_order(project: ForeignProject) -> list[str]:
@@ -228,6 +229,8 @@ class ProjectNode:
     alias: str = ""
     test: dict[str, Any] = field(default_factory=dict)
     """A generic test's name, its `kwargs`, its node and its column."""
+    span: Span | None = None
+    """The place of its name, if the program reports places."""
 
     @property
     def materialized(self) -> str:

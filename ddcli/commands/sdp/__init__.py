@@ -1,5 +1,6 @@
 """A project of Spark's declarative pipelines as a pipeline file.
 
+* auto_cdc: the query of a flow of changes
 * definitions: the tables, views and flows that its SQL files define
 * differences: typed expressions whose values are others in Spark
 * functions: functions that mean the same in Spark, and those that are rewritten

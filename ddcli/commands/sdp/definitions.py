@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot.dialects.spark import Spark
@@ -31,10 +32,60 @@ LAYOUT = ("TBLPROPERTIES", "PARTITIONED BY", "CLUSTER BY", "OPTIONS")
 """Clauses in parentheses about a table's storage, not its rows."""
 
 
+CHANGE_CLAUSES = {
+    ("KEYS",): "keys",
+    ("IGNORE", "NULL", "UPDATES"): "ignore null updates",
+    ("APPLY", "AS", "DELETE", "WHEN"): "apply as delete",
+    ("SEQUENCE", "BY"): "sequence by",
+    ("COLUMNS",): "columns",
+    ("STORED", "AS"): "stored as",
+    ("TRACK", "HISTORY", "ON"): "track history",
+    ("APPLY", "AS", "TRUNCATE", "WHEN"): "apply as truncate",
+    ("SYSTEM", "SEQUENCE", "BY"): "system sequence by",
+}
+"""The clauses of a flow of changes, in any order."""
+UNKNOWN_CLAUSES = ("apply as truncate", "system sequence by")
+ACTIONS = {("DROP", "ROW"): "drop", ("FAIL", "UPDATE"): "fail"}
+
+
+@frozen
+class Expectation:
+    """A constraint of a table or a view: its condition, and the consequence for a row that violates it: none, `drop` or `fail`."""
+
+    name: str
+    condition: tuple[Token, ...]
+    action: str
+    place: Span
+
+
+@frozen
+class ColumnList:
+    """Some columns, or all but these."""
+
+    names: tuple[str, ...]
+    excluded: bool
+
+
+@frozen
+class ChangeFlow:
+    """The clauses of `auto cdc`: the name of the source, or its query, and how its rows change the target."""
+
+    source: tuple[str, ...]
+    query: tuple[Token, ...]
+    keys: tuple[str, ...]
+    sequence: tuple[Token, ...]
+    deletes: tuple[Token, ...]
+    columns: ColumnList
+    tracked: ColumnList
+    history: bool
+    """True: SCD type 2, a row for each interval."""
+    ignores_nulls: bool
+
+
 @frozen
 class SparkDefinition:
     """A table, a view or a flow, whose name begins at the character `start`; the target table of a flow; and the tokens of the query,
-    if there is one.
+    if there is one, or the changes that it applies.
     """
 
     kind: str
@@ -45,6 +96,8 @@ class SparkDefinition:
     place: Span
     start: int
     query: tuple[Token, ...] = ()
+    changes: ChangeFlow | None = None
+    expectations: tuple[Expectation, ...] = ()
 
 
 def read_definitions(file: str, text: str) -> tuple[list[SparkDefinition], list[SpecError]]:
@@ -97,22 +150,112 @@ class _SparkStatement:
         self.take("IF", "NOT", "EXISTS")
         place, start = self.place(), self.tokens[min(self.at, len(self.tokens) - 1)].start
         name, target = self.name(), tuple[str, ...]()
-        if kind != "flow" and self.word() == "(":
-            raise self.error("its columns are declared", "cast and name them in the query")
+        expectations = tuple(self.expectations()) if kind != "flow" and self.word() == "(" else ()
         self.clauses()
+        made = SparkDefinition(kind, name, target, self.file, self.text, place, start, expectations=expectations)
         if kind == "flow":
+            if self.take("AS", "AUTO", "CDC", "INTO"):
+                return replace(made, target=self.name(), changes=self.changes())
             if not self.take("AS", "INSERT", "INTO"):
-                raise self.error("a flow that is not an `insert into` can't be imported")
-            target = self.name()
+                raise self.error("a flow that is neither `insert into` nor `auto cdc into` can't be imported")
+            made = replace(made, target=self.name())
             self.take("BY", "NAME")
+        elif kind == "streaming table" and self.take("FLOW", "AUTO", "CDC"):
+            return replace(made, changes=self.changes())
         elif not self.take("AS"):
             if self.at < len(self.tokens) or kind != "streaming table":
                 raise self.error("this clause can't be imported" if self.at < len(self.tokens) else "there is no query")
-            return SparkDefinition(kind, name, target, self.file, self.text, place, start)
+            return made
         query = tuple(self.tokens[self.at :])
         if not query:
             raise self.error("there is no query")
-        return SparkDefinition(kind, name, target, self.file, self.text, place, start, query)
+        return replace(made, query=query)
+
+    def expectations(self) -> Iterator[Expectation]:
+        """Read a list in parentheses, and yield its constraints. Raises SpecError for other items."""
+        self.take("(")
+        while True:
+            place = self.place()
+            if not self.take("CONSTRAINT"):
+                raise self.error("its columns are declared", "cast and name them in the query")
+            name = ".".join(self.name())
+            if not self.take("EXPECT") or self.word() != "(":
+                raise self.error("a constraint that is not `expect (condition)` can't be imported")
+            condition = self.inside()
+            action = ""
+            if self.take("ON", "VIOLATION"):
+                action = next((action for words, action in ACTIONS.items() if self.take(*words)), "")
+                if not action:
+                    raise self.error("`on violation` is followed by `drop row` or `fail update`")
+            yield Expectation(name, condition, action, place)
+            if not self.take(","):
+                break
+        if not self.take(")"):
+            raise self.error("there is no `)` after the constraint")
+
+    def changes(self) -> ChangeFlow:
+        """Read the clauses after `auto cdc into table`."""
+        if not self.take("FROM"):
+            raise self.error("there is no `from`")
+        stream = self.take("STREAM")
+        source, query = tuple[str, ...](), tuple[Token, ...]()
+        if self.word() == "(" and not stream:
+            query = self.inside()
+        elif self.word() == "(":
+            self.take("(")
+            source = self.name()
+            self.take(")")
+        else:
+            source = self.name()
+        found: dict[str, tuple[Token, ...]] = {}
+        while self.at < len(self.tokens):
+            place = self.error("this clause can't be imported")
+            clause = next((clause for words, clause in CHANGE_CLAUSES.items() if self.take(*words)), None)
+            if clause is None or clause in found or clause in UNKNOWN_CLAUSES:
+                raise place
+            found[clause] = self.until_clause()
+        for clause in ("keys", "sequence by"):
+            if not found.get(clause):
+                raise self.error(f"there is no `{clause}`")
+        if found.get("ignore null updates"):
+            raise self.error("`ignore null updates` of some columns can't be imported")
+        stored = [word_of(token) for token in found.get("stored as", ())]
+        if stored not in ([], ["SCD", "TYPE", "1"], ["SCD", "TYPE", "2"]):
+            raise self.error("a target is stored as `scd type 1` or `scd type 2`")
+        history = stored[-1:] == ["2"]
+        if "track history" in found and not history:
+            raise self.error("`track history on` is for `scd type 2`")
+        keys, columns, tracked = (self.columns(found.get(clause)) for clause in ("keys", "columns", "track history"))
+        if keys.excluded:
+            raise self.error("`keys` are a list of columns")
+        sequence, deletes = found["sequence by"], found.get("apply as delete", ())
+        ignores = "ignore null updates" in found
+        return ChangeFlow(source, query, keys.names, sequence, deletes, columns, tracked, history, ignores)
+
+    def until_clause(self) -> tuple[Token, ...]:
+        """Return the tokens before the next clause of a flow of changes."""
+        first, depth = self.at, 0
+        while self.at < len(self.tokens):
+            depth += {"(": 1, ")": -1}.get(self.word(), 0)
+            here = self.at
+            if not depth and any(self.take(*words) for words in CHANGE_CLAUSES):
+                self.at = here
+                break
+            self.at += 1
+        return tuple(self.tokens[first : self.at])
+
+    def columns(self, tokens: tuple[Token, ...] | None) -> ColumnList:
+        """Return the columns that a clause lists, in parentheses or without; all if there is no clause."""
+        if tokens is None:
+            return ColumnList((), excluded=True)
+        excluded = [word_of(token) for token in tokens[:2]] == ["*", "EXCEPT"]
+        listed = tokens[2:] if excluded else tokens
+        if listed and word_of(listed[0]) == "(" and word_of(listed[-1]) == ")":
+            listed = listed[1:-1]
+        names, commas = listed[::2], listed[1::2]
+        if len(names) != len(commas) + 1 or any(word_of(comma) != "," for comma in commas):
+            raise self.error("a list of columns is `(a, b)` or `* except (a, b)`")
+        return ColumnList(tuple(token.text for token in names), excluded)
 
     def clauses(self) -> None:
         """Skip comments, and clauses about a table's storage."""
@@ -124,6 +267,14 @@ class _SparkStatement:
                 self.parentheses()
             else:
                 return
+
+    def inside(self) -> tuple[Token, ...]:
+        """Skip a pair of parentheses, and return the tokens in it."""
+        first = self.at
+        self.parentheses()
+        if self.at - first < 3:
+            raise self.error("there is nothing in the parentheses")
+        return tuple(self.tokens[first + 1 : self.at - 1])
 
     def parentheses(self) -> None:
         depth = 0

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ddcli.commands.projects.pipeline import ImportedQuery
+from ddcli.commands.check import check_text
+from ddcli.commands.projects.pipeline import ImportedQuery, written
 from ddcli.commands.projects.takeover import ForeignProject, ImportedProject, ProjectImporter, ProjectNode
-from ddcli.commands.projects.translation import Translation
+from ddcli.commands.projects.translation import Translation, quoted
+from ddcli.commands.sdp.auto_cdc import change_query, needs_columns
 from ddcli.commands.sdp.definitions import SparkDefinition, read_definitions
 from ddcli.commands.sdp.differences import differences
 from ddcli.commands.sdp.specification import Key, SparkProject, library_files, read_spec, text_of, yaml_value
-from ddcli.commands.sdp.translation import SparkQuery, read_query
+from ddcli.commands.sdp.translation import SparkQuery, read_expression, read_query
 from ddcli.errors import SpecError, UsageError
 from ddcli.expressions.zones import is_zone
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.commands.check import Checked
+    from ddcli.commands.sdp.definitions import Expectation
+    from ddcli.errors import DdError
 
 INPUT = "dd.inputs."
 """The prefix of the keys of the `configuration` for inputs, which are texts in the form of a pipeline file."""
@@ -55,7 +60,8 @@ class _SparkTakeover(ProjectImporter):
         self, spec: SparkProject, definitions: list[SparkDefinition], errors: list[SpecError], target: Path
     ) -> None:
         self.spec = spec
-        self.parsed: dict[str, SparkQuery | SpecError] = {}
+        self.parsed: dict[str, SparkQuery | SparkDefinition | SpecError] = {}
+        """The query of each node, the flow of changes that writes it, or the reason why there is none."""
         self.parts: dict[str, list[str]] = {}
         self.keys: dict[Key, str] = {}
         """The nodes by the full names of their tables."""
@@ -88,9 +94,19 @@ class _SparkTakeover(ProjectImporter):
         sources: dict[Key, ProjectNode] = {}
         for key, each in tables.items():
             one, into = self.keys[key], flows.get(key, []) if each.kind == "streaming table" else []
-            ways = [*([each] if each.query else []), *into]
+            ways = [*([each] if each.query or each.changes else []), *into]
+            yield from self._expectations(one, each)
             if len(ways) < 2:
-                yield self._node(one, each, ways[0] if ways else None, sources)
+                way = ways[0] if ways else None
+                yield self._node(one, each, way, sources)
+                if way is not None and way.changes is not None and way.changes.query:
+                    source = _source_of(way)
+                    yield self._node(f"{one}.source", source, source, sources, name=f"{each.name[-1]}_source")
+                continue
+            if any(way.changes is not None for way in ways):
+                problem = "several flows write to it, and one has `auto cdc`"
+                self.parsed[one] = SpecError(problem, span=each.place, hint="leave one flow")
+                yield _node_of(one, each, ())
                 continue
             self.parts[one] = [f"{one}.{at}" for at in range(len(ways))]
             for part, way in zip(self.parts[one], ways, strict=True):
@@ -108,19 +124,36 @@ class _SparkTakeover(ProjectImporter):
     ) -> ProjectNode:
         """Return the node of a definition, whose query is that of `way`."""
         reads: list[str] = []
-        try:
-            query = None if way is None else read_query(way)
-        except SpecError as error:
-            self.parsed[one] = error
-            return _node_of(one, each, (), name)
-        self.parsed[one] = query or SpecError("no flow writes to it", span=each.place)
-        for table in query.tables if query else ():
+        if way is not None and way.changes is not None:
+            self.parsed[one] = way
+            if way.changes.query:
+                return _node_of(one, each, (f"{one}.source",), name)
+            tables: tuple[Key, ...] = (tuple(part.lower() for part in way.changes.source),)
+        else:
+            try:
+                query = None if way is None else read_query(way)
+            except SpecError as error:
+                self.parsed[one] = error
+                return _node_of(one, each, (), name)
+            self.parsed[one] = query or SpecError("no flow writes to it", span=each.place)
+            tables = query.tables if query else ()
+        for table in tables:
             key = self.spec.key(table)
             if key not in self.keys:
                 self.keys[key] = f"source.{'.'.join(key)}"
                 sources[key] = self._source(self.keys[key], table)
             reads.append(self.keys[key])
         return _node_of(one, each, tuple(reads), name)
+
+    def _expectations(self, one: str, each: SparkDefinition) -> Iterator[ProjectNode]:
+        """Yield the expectations of a table or a view as nodes that read it."""
+        for at, expectation in enumerate(each.expectations):
+            config = {"kind": "expectation", "definition": each, "expectation": expectation}
+            name = f"{each.name[-1]}_{expectation.name}"
+            place = expectation.place
+            yield ProjectNode(
+                f"test.{one}.{at}", name, "test", each.file, each.file, "", (), (one,), (), config, {}, {}, span=place
+            )
 
     def _source(self, one: str, table: Key) -> ProjectNode:
         """Return the node of a table that the project reads but doesn't define."""
@@ -184,34 +217,155 @@ class _SparkTakeover(ProjectImporter):
         return {"path": f"sources/{folder}/", "format": "append"}, remark
 
     def take(self, node: ProjectNode, relations: Mapping[Key, str]) -> None:
-        """Take a table, a view or a flow over as a query, or leave it out with the reason."""
-        kind = node.config["kind"]
-        definition = node.config["definition"]
-        read = [each for each in self.project.nodes.values() if node.id in each.reads]
-        is_output = kind in OUTPUTS or (kind == "view" and not read)
-        found = self.parsed.get(node.id)
-        if missing := next((each for each in node.reads if each in self.gone), None):
-            found = SpecError(f"it reads `{missing.split('.')[-1]}`, which is left out", span=definition.place)
-        if isinstance(found, SpecError):
-            self.leave(node.id, SpecError(f"{self.about(node)}: {found.problem}", span=found.span, hint=found.hint))
+        """Take a table, a view, a flow or an expectation over as a query or a check, or leave it out with the reason."""
+        definition: SparkDefinition = node.config["definition"]
+        try:
+            if node.kind == "test":
+                self._take_expectation(node, definition, node.config["expectation"])
+                return
+            query = self._query(node, definition)
+        except SpecError as error:
+            problem = f"{self.about(node)}: {error.problem}"
+            self.leave(node.id, SpecError(problem, span=error.span or node.span, hint=error.hint))
             return
+        kind = node.config["kind"]
+        is_output = kind in OUTPUTS or (kind == "view" and not self._readers(node.id))
         parts = tuple(self.names[each] for each in self.parts.get(node.id, ()))
-        if found is None:
-            at, end = definition.start, len(definition.text)
-            query = Translation(
-                "-", definition.file, definition.text, ((0, at, ""), (at, at + 1, "-"), (at + 1, end, ""))
-            )
-        else:
-            query = found.translation({table: self.names[self.keys[self.spec.key(table)]] for table in found.tables})
-        if kind == "streaming table":
+        if kind == "streaming table" and not isinstance(self.parsed.get(node.id), SparkDefinition):
             self.found.notes.append(
                 f"{definition.place}: `{node.name}` is a streaming table: here it is always what its query makes of all rows"
             )
         self.queries[node.id] = ImportedQuery(node.id, self.names[node.id], query, written=is_output, parts=parts)
+
+    def _readers(self, one: str) -> list[ProjectNode]:
+        """Return the nodes that read a node, without its expectations."""
+        return [each for each in self.project.nodes.values() if one in each.reads and each.kind != "test"]
+
+    def _refuse_missing(self, node: ProjectNode) -> None:
+        """Raise SpecError if a node reads one that is left out."""
+        if missing := next((each for each in node.reads if each in self.gone), None):
+            raise SpecError(f"it reads `{missing.split('.')[-1]}`, which is left out", span=node.span)
+
+    def _query(self, node: ProjectNode, definition: SparkDefinition) -> Translation:
+        """Return the query of a node, without the rows that its expectations drop. Raises SpecError if it can't be imported."""
+        self._refuse_missing(node)
+        found = self.parsed.get(node.id)
+        if isinstance(found, SpecError):
+            raise found
+        dropped = [each for each in definition.expectations if each.action == "drop"]
+        if isinstance(found, SparkDefinition):
+            if dropped:
+                problem = "an expectation that drops rows from a target of `auto cdc` can't be imported"
+                raise SpecError(problem, span=dropped[0].place, hint="drop them in the query that the flow reads")
+            return _whole(definition, self._changes(node, found))
+        if found is None:
+            if dropped:
+                problem = "an expectation that drops rows of several flows can't be imported"
+                raise SpecError(problem, span=dropped[0].place, hint="drop them in the queries of the flows")
+            return _whole(definition, "-")
+        query = found.translation({table: self.names[self.keys[self.spec.key(table)]] for table in found.tables})
+        if not dropped or self._copied(node.id) is not None:
+            return query
+        return _around(
+            query, "select * from (", f") where {' and '.join(_holds(definition, each) for each in dropped)}"
+        )
+
+    def _copied(self, one: str) -> str | None:
+        """Return the input whose rows a node has as they are, if no other node reads it: then the input itself may lack rows."""
+        found = self.parsed.get(one)
+        read = self.project.nodes[one].reads
+        if not isinstance(found, SparkQuery) or not found.is_copy or len(read) != 1:
+            return None
+        name = self.names[read[0]]
+        return name if name in self.inputs and len(self._readers(read[0])) == 1 else None
+
+    def _take_expectation(self, node: ProjectNode, definition: SparkDefinition, each: Expectation) -> None:
+        """Turn an expectation into a check. Raises SpecError if it can't be imported."""
+        self._refuse_missing(node)
+        (of,) = node.reads
+        name, copied = self.names[node.id], self._copied(of)
+        if each.action != "drop" or copied is not None:
+            otherwise = {"": "warn", "drop": "quarantine", "fail": "fail"}[each.action]
+            checked = copied if each.action == "drop" else self.names[of]
+            self.checks[node.id] = {
+                "row": _holds(definition, each),
+                "of": checked,
+                "name": name,
+                "otherwise": otherwise,
+            }
+            return
+        found = self.parsed[of]
+        assert isinstance(found, SparkQuery), "of other tables no rows are dropped"
+        query = found.translation({table: self.names[self.keys[self.spec.key(table)]] for table in found.tables})
+        query = _around(query, "select * from (", f") where not {_holds(definition, each)}")
+        self.queries[node.id] = ImportedQuery(node.id, name, query, written=False, otherwise="warn")
+
+    def leave_check(self, one: str, error: DdError) -> None:
+        """Leave out an expectation, and the table if it drops rows of it: the table would have them."""
+        dropping = self.checks.get(one, {}).get("otherwise") == "quarantine"
+        super().leave_check(one, error)
+        if dropping:
+            (of,) = self.project.nodes[one].reads
+            table = self.project.nodes[of]
+            problem = f"{self.about(table)}: its expectation `{self.project.nodes[one].name}` can't be imported"
+            self.leave(of, SpecError(problem, span=table.span))
+
+    def _changes(self, node: ProjectNode, flow: SparkDefinition) -> str:
+        """Return the query of a flow of changes. Raises SpecError if it can't be imported."""
+        assert flow.changes is not None, "it is a flow of changes"
+        (source,) = node.reads
+        columns = self._columns(source) if needs_columns(flow.changes) else ()
+        sequence = read_expression(flow, flow.changes.sequence)
+        deletes = read_expression(flow, flow.changes.deletes) if flow.changes.deletes else "false"
+        return change_query(flow.changes, quoted(self.names[source]), columns, sequence, deletes)
+
+    def _columns(self, one: str) -> list[str]:
+        """Return the columns of an input or a query. Raises SpecError if they are not known."""
+        name = self.names[one]
+        queries = [replace(each, written=each.id == one) for each in self.queries.values() if not each.otherwise]
+        if name in self.inputs:  # a pipeline has an output
+            queries = [
+                ImportedQuery(one, "source", Translation(f"select * from {quoted(name)}", "", "", ()), written=True)
+            ]
+        text = written(self.program, self.project.name, self.inputs, queries, {}, self.zone)
+        outputs = check_text("\n".join(text.lines) + "\n", self.target).outputs
+        if not outputs:
+            hint = (
+                f'state the columns of the inputs in the `configuration`, `{INPUT}TABLE: "{{path: ..., columns: ...}}"`'
+            )
+            raise SpecError(f"the columns of its source `{name}` are not known", hint=hint)
+        (found,) = outputs.values()
+        return list(found)
+
+
+def _holds(definition: SparkDefinition, each: Expectation) -> str:
+    """Return the condition under which an expectation holds: a null violates it."""
+    return f"coalesce(({read_expression(definition, each.condition)}), false)"
+
+
+def _whole(definition: SparkDefinition, text: str) -> Translation:
+    """Return a query whose every place is that of a definition's name."""
+    at, end = definition.start, len(definition.text)
+    return Translation(text, definition.file, definition.text, ((0, at, ""), (at, at + 1, text), (at + 1, end, "")))
+
+
+def _around(query: Translation, before: str, after: str) -> Translation:
+    """Return a query with text before and after it."""
+    (start, first, _), *others, (last, end, _) = query.edits
+    edits = ((start, first, before), *others, (last, end, after))
+    return Translation(before + query.text + after, query.file, query.compiled, edits)
+
+
+def _source_of(flow: SparkDefinition) -> SparkDefinition:
+    """Return the query that a flow of changes reads, as a definition of its own."""
+    assert flow.changes is not None, "it is a flow of changes"
+    return replace(flow, kind="temporary view", query=flow.changes.query, changes=None)
 
 
 def _node_of(one: str, each: SparkDefinition, reads: tuple[str, ...], name: str = "") -> ProjectNode:
     config = {"kind": each.kind, "definition": each}
     *_, before, _ = one.split(".")
     name = name or each.name[-1]
-    return ProjectNode(one, name, "model", each.file, each.file, "", (), reads, (), config, {}, {}, source=before)
+    return ProjectNode(
+        one, name, "model", each.file, each.file, "", (), reads, (), config, {}, {}, source=before, span=each.place
+    )

@@ -65,6 +65,11 @@ class SparkQuery:
     tables: tuple[tuple[str, ...], ...]
     streams: bool
 
+    @property
+    def is_copy(self) -> bool:
+        """True if the query is `select * from` a table, and nothing else."""
+        return re.fullmatch(r"SELECT \* FROM [\w.`]+", self.tree.sql("spark")) is not None
+
     def place(self, table: tuple[str, ...]) -> Span:
         """Return the first place at which the query reads a table."""
         for node in _tables(self.tree):
@@ -108,6 +113,15 @@ def read_query(definition: SparkDefinition) -> SparkQuery:
         raise SpecError("this is not a query", span=span(definition.file, text, start))
     tables = tuple(dict.fromkeys(_key(node) for node in _tables(tree)))
     return SparkQuery(definition, tree, tuple(edits), tables, bool(streams))
+
+
+def read_expression(definition: SparkDefinition, tokens: Sequence[Token]) -> str:
+    """Return a condition or another expression of a definition as dd's SQL. Raises SpecError if it can't be imported."""
+    text, start, end = definition.text, tokens[0].start, tokens[-1].end + 1
+    if bad := UNWRITABLE.search(text, start, end):
+        raise SpecError("a pipeline file can't hold this character", span=span(definition.file, text, bad.start()))
+    edits = sorted([*_words(definition, tokens), *_orders(tokens), *function_edits(text, definition.file, tokens)])
+    return edited(text[:end], [(0, start, ""), *edits])
 
 
 def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
