@@ -69,11 +69,12 @@ class Change:
         for at, file in enumerate(self.files):
             yield self.rows(file, self.schema)[0 if at else self.known :]
 
-    def rows(self, file: FileEntry, schema: Schema) -> pl.DataFrame:
-        """Return the updates of a file, whose records have these columns."""
-        frame = pl.read_parquet(io.BytesIO(read_checked(self.log / file.name, file)))
+    def rows(self, file: FileEntry, schema: Schema, where: pl.Expr | bool = True) -> pl.DataFrame:
+        """Return the updates of a file, whose records have these columns. Of rows that don't fulfil a condition only its columns are decoded."""
+        frame = pl.scan_parquet(io.BytesIO(read_checked(self.log / file.name, file)))
         # The log has the zone of the pipeline, tables have instants of UTC.
-        return frame.cast({name: kind.to_polars() for name, kind in schema.items() if in_utc(kind) == kind})
+        frame = frame.cast(pl.Schema({name: kind.to_polars() for name, kind in schema.items() if in_utc(kind) == kind}))
+        return (frame if where is True else frame.filter(where)).collect()
 
     def updates(self) -> Lanes:
         """Return the updates of all files without their times, as a consolidated matrix `[data | diff]`.

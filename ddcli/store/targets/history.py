@@ -1,7 +1,7 @@
 """The history of an output: a row for each interval of time in which a record held, with its beginning and its end.
 
 It follows from the log alone. A commit changes the intervals of the keys whose records it changes, at whatever times: so a correction of the past
-rewrites the intervals concerned. These keys' updates are looked up in all files of the log.
+rewrites the intervals concerned. These keys' updates are looked up in all files of the log, of whose other rows only the keys are decoded.
 """
 
 from __future__ import annotations
@@ -73,6 +73,12 @@ def intervals(updates: pl.DataFrame, time: str, key: Sequence[str], track: Seque
     return found.select(*record, FROM, TO, pl.col(TO).is_null().alias(CURRENT))
 
 
+def _like(keys: pl.DataFrame) -> pl.Expr:
+    """Return a condition that all rows with some keys fulfil, and few others. It leaves out columns for which equality is another one there."""
+    plain = [column for column in keys if column.dtype in (pl.Int64, pl.String, pl.Date)]
+    return pl.all_horizontal(True, *(pl.col(each.name).is_in(each.implode(), nulls_equal=True) for each in plain))
+
+
 @dataclass
 class HistoryChange(Change):
     """The change of a history: the intervals that the updates of some files of a log begin, end or rewrite.
@@ -91,18 +97,17 @@ class HistoryChange(Change):
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield the rows of the history that come, with the diff 1, and those that go, with -1."""
-        every = [self.rows(file, self._record) for file in self.log_files]
         if self.whole:
-            yield self._intervals(pl.concat(every), 1)
+            yield self._intervals(pl.concat([self.rows(file, self._record) for file in self.log_files]), 1)
             return
-        before = len(every) - len(self.files)
-        newer = [frame[0 if at else self.known :] for at, frame in enumerate(every[before:])]
+        known, *newer = [self.rows(file, self._record) for file in self.files]
+        newer = [known[self.known :], *newer]
         keys = pl.concat(newer).select(self.key).unique()
-        now = pl.concat([frame.join(keys, on=self.key, how="semi", nulls_equal=True) for frame in every])
-        older = [*every[:before], *(frame[: 0 if at else self.known] for at, frame in enumerate(every[before:]))]
-        then = pl.concat([frame.join(keys, on=self.key, how="semi", nulls_equal=True) for frame in older])
-        yield self._intervals(now, 1)
-        yield self._intervals(then, -1)
+        before = self.log_files[: len(self.log_files) - len(self.files)]
+        found = [known[: self.known], *(self.rows(file, self._record, _like(keys)) for file in before)]
+        older = pl.concat([frame.join(keys, on=self.key, how="semi", nulls_equal=True) for frame in found])
+        yield self._intervals(pl.concat([older, *newer]), 1)
+        yield self._intervals(older, -1)
 
     def _intervals(self, updates: pl.DataFrame, diff: int) -> pl.DataFrame:
         (time,) = self.time
