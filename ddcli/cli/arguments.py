@@ -230,7 +230,7 @@ STATE = click.option(
     "--state",
     metavar="DIRECTORY",
     type=click.Path(path_type=str, file_okay=False),
-    help="The state's directory, or s3://BUCKET/PREFIX. [default: the file's `state`, else .dd/NAME/ beside it]",
+    help="The state's directory, or a path in an object store (s3://BUCKET/PREFIX, gs://, az://). [default: the file's `state`, else .dd/NAME/ beside it]",
 )
 DRY_RUN = click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")

@@ -23,7 +23,11 @@ def on_a_state(function: Function) -> Function:
 
 def with_options(function: Function) -> Function:
     """Add `--state`, `-o` and `--var` to a command."""
-    state = click.option("--state", metavar="DIRECTORY", help="The state's directory, or s3://BUCKET/PREFIX.")
+    state = click.option(
+        "--state",
+        metavar="DIRECTORY",
+        help="The state's directory, or a path in an object store (s3://BUCKET/PREFIX, gs://, az://).",
+    )
     return state(REPORT(VAR(function)))
 
 

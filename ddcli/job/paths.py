@@ -168,7 +168,7 @@ def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 def _plain(path: PurePath) -> PurePath:
     """Return a path to compare with others: paths in object stores are below a directory of their own."""
-    return PurePosixPath(f"/s3:{path.inner}") if isinstance(path, ObjectPath) else path
+    return PurePosixPath(path.inner) if isinstance(path, ObjectPath) else path
 
 
 def takes(given: PurePath, file: PurePath) -> bool:

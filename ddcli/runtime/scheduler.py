@@ -19,7 +19,7 @@ from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
 from ddcli.runtime.chain import RESULT, TASK, ChainedStage, Row, marks
 from ddcli.runtime.task import SHARED, Result, Task, packed, perform, result_of
-from ddcli.store.files.objects import SCHEME
+from ddcli.store.files.objects import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -283,7 +283,7 @@ class TaskScheduler:
 
 def on_executor(error: DdError, host: str) -> EngineError:
     """Return the error of a file that the system of an executor, or an object store, refuses, with the name of its machine."""
-    of_store = (error.place or "").startswith(SCHEME)
+    of_store = (error.place or "").startswith(SCHEMES)
     hint = f"{error.hint}, on that machine, too" if of_store and error.hint else SHARED
     return EngineError(f"on the executor's machine {host}: {error.problem}", place=error.place, hint=hint)
 

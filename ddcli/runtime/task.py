@@ -34,7 +34,7 @@ from ddcli.sinks.pieces import PieceWriter
 from ddcli.sinks.side_logs import ErrorLog
 from ddcli.store.files.access import is_directory, real
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import SCHEME, ObjectPath, adopt_settings
+from ddcli.store.files.objects import SCHEMES, ObjectPath, adopt_settings
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.scratch.exchange import FileExchange, Sent
 from ddcli.store.state.transaction import StateFiles
@@ -202,7 +202,7 @@ def failure(error: DdError | OSError) -> Result:
         return Result(error=_lacking(error))
     if isinstance(error, DdError):
         of_system = isinstance(error.__cause__ or error.__context__, OSError)
-        of_store = isinstance(error, EngineError) and (error.place or "").startswith(SCHEME)
+        of_store = isinstance(error, EngineError) and (error.place or "").startswith(SCHEMES)
         return Result(error=error, host=host if of_system or of_store else None)
     problem = f"the file can't be opened: {error.strerror or error}"
     return Result(error=EngineError(problem, place=error.filename and str(error.filename)), host=host)

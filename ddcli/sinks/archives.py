@@ -46,8 +46,8 @@ def replace_archived(
                 # Of an input its tag counts, in the archive its mark.
                 is_input = path == readers[name].listing.root / file.path
                 marked = None if is_input else path.marked(mark)
-                tag = store.do("write", path, partial(path.put, data, attributes=marked))
-                mark = tag if is_input else mark
+                written = store.do("write", path, partial(path.put, data, attributes=marked))
+                mark = written["e_tag"] if is_input else mark
             elif name in forgetting.mirrored:
                 transaction.add_output(path, data)
             else:

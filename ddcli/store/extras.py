@@ -12,7 +12,7 @@ from ddcli.version import install_command
 EXTRAS = {
     "deltalake": ("tables of Delta Lake", "delta"),
     "duckdb": ("databases of DuckDB", "duckdb"),
-    "obstore": ("paths that begin with s3://", "s3"),
+    "obstore": ("paths that begin with s3://, gs:// or az://", "s3"),
     "openpyxl": ("Excel workbooks", "excel"),
     "prometheus_client": ("metrics", "metrics"),
     "openlineage-python": ("events of OpenLineage", "openlineage"),

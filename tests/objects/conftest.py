@@ -14,6 +14,7 @@ import pytest
 from ddcli.store.files import objects
 from ddcli.store.files.objects import ObjectPath
 from tests.harness import await_answer, same_environment
+from tests.objects.clouds import azure_server, google_server
 
 NUMBERS = count()
 SERVER = """
@@ -91,9 +92,26 @@ def no_large_copies(monkeypatch):
     monkeypatch.setattr(obstore, "copy", refusing)
 
 
+@pytest.fixture(scope="session")
+def google(tmp_path_factory):
+    """Return what makes a bucket of Google's store."""
+    with google_server(tmp_path_factory.mktemp("google") / "log") as make:
+        yield make
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory):
+    """Return what makes a container of Azure's store."""
+    with azure_server(tmp_path_factory.mktemp("azure") / "log") as make:
+        yield make
+
+
 @pytest.fixture
-def bucket(endpoint):
-    """Return an empty bucket."""
-    name = f"bucket{next(NUMBERS)}"
+def bucket(request):
+    """Return an empty bucket, of S3 if a test names no other store."""
+    name, store = f"bucket{next(NUMBERS)}", getattr(request, "param", "s3")
+    if store != "s3":
+        return ObjectPath.parse(request.getfixturevalue({"gs": "google", "az": "azure"}[store])(name))
+    endpoint = request.getfixturevalue("endpoint")
     with urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{name}", method="PUT")):  # noqa: S310 - our own server
         return ObjectPath.parse(f"s3://{name}")

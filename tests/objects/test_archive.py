@@ -45,6 +45,7 @@ def test_consumed_objects_are_moved_and_read_where_they_lie_then(tmp_path, bucke
     assert contents(tmp_path / "out") == {(k,): 1 for k in (1, 2, 3, 4, 6)}
 
 
+@pytest.mark.parametrize("bucket", ["s3", "gs", "az"], indirect=True)
 def test_a_run_that_dies_anywhere_loses_no_object(tmp_path, bucket, monkeypatch):
     """Whatever operation is the last one, the object is in the input or in the archive, and the next run ends the move."""
     counted = Faulty()

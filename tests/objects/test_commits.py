@@ -40,7 +40,7 @@ def place(monkeypatch):
     from obstore.store import MemoryStore
 
     monkeypatch.setattr(gate, "MANY", 4)
-    monkeypatch.setattr(ddcli.store.files.objects, "_bucket", cache(lambda _name: MemoryStore()))
+    monkeypatch.setattr(ddcli.store.files.objects, "_bucket", cache(lambda _scheme, _name: MemoryStore()))
     return ObjectPath.parse(f"s3://memory{next(NUMBERS)}/shop")
 
 

@@ -15,7 +15,9 @@ from ddcli.store.files.objects import ObjectPath
 from tests.tables.histories import checkpoint_with_sidecar
 
 
-@pytest.mark.parametrize("where", ["table", "state"])
+@pytest.mark.parametrize(
+    ("bucket", "where"), [("s3", "table"), ("s3", "state"), ("gs", "table"), ("az", "table")], indirect=["bucket"]
+)
 def test_a_table_of_delta_lake(tmp_path, bucket, where):
     table = f"{bucket}/table" if where == "table" else str(tmp_path / "table")
     state = f"state: {bucket}/state\n" if where == "state" else ""
@@ -29,6 +31,8 @@ def test_a_table_of_delta_lake(tmp_path, bucket, where):
     assert not run(file).changed
     assert forget(file, "k = 2").inputs["orders"].rows == 2
     assert 2 not in read_log(tmp_path / "out")["k"]
+    if table.startswith("az:"):  # deltalake itself refuses to append there: "Invalid table version"
+        return
     write_deltalake(table, pl.DataFrame({"k": [4]}), mode="append")
     run(file)
     assert read_log(tmp_path / "out", as_of="latest").rows() == [(1, 1), (3, 1), (4, 1)]

@@ -8,7 +8,7 @@
 * lock_holder: the holder of a lock, as it signs it
 * move: a file's move to another directory
 * object_lock: the lock of a state in an object store
-* objects: paths `s3://bucket/key`
+* objects: paths `s3://bucket/key`, `gs://`, `az://`
 * partial_copy: a local stand-in for an object
 * wholeness: the test whether a file is complete
 """

@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import DdError, LockedError
 from ddcli.store.files.lock_holder import in_use, signature
@@ -50,7 +50,7 @@ class ObjectLock:
         self.sole = True
         self._files = files
         self._signed = signature(writer, mark=self.mark)
-        self._tag: str | None = None
+        self._held: dict[str, Any] | None = None
         while not files.do("lock", path, self._take):
             if if_locked != "wait":
                 raise in_use(path, self._holder(), writer)
@@ -62,7 +62,7 @@ class ObjectLock:
     def check(self) -> None:
         """Make sure that the lock is held, or raise LockedError."""
         try:
-            held = self.path.head()["e_tag"] == self._tag
+            held = self._held is not None and self.path.head()["e_tag"] == self._held["e_tag"]
         except FileNotFoundError:
             held = False
         if not held:
@@ -88,7 +88,7 @@ class ObjectLock:
     def _take(self) -> bool:
         """Create the lock or take over one without a living holder; return whether it is ours now."""
         try:
-            self._tag = self.path.put(self._signed, mode="create")
+            self._held = self.path.put(self._signed, mode="create")
         except FileExistsError:
             pass
         else:
@@ -98,7 +98,7 @@ class ObjectLock:
             gone, expired = _is_gone(holder), datetime.now(UTC) - entry["last_modified"] > EXPIRES
             if not gone and not expired:
                 return False
-            self._tag = self.path.put(self._signed, mode={"e_tag": entry["e_tag"]})
+            self._held = self.path.put(self._signed, mode=entry)
         except (FileExistsError, FileNotFoundError):  # another took it over, or it was released meanwhile
             return False
         self.sole = gone
@@ -112,12 +112,11 @@ class ObjectLock:
 
     def _keep(self) -> None:
         """Renew the lock now and then, until it is released or lost."""
-        while not self._ended.wait(RENEWED):
+        while not self._ended.wait(RENEWED) and self._held is not None:
             try:
-                self._tag = self.path.put(self._signed, mode={"e_tag": self._tag})
+                self._held = self.path.put(self._signed, mode=self._held)
             except FileExistsError:
-                self._tag = None
-                return
+                self._held = None
             except DdError:
                 continue  # the store is out of reach for a moment
 

@@ -1,8 +1,12 @@
-"""Object stores: a path `s3://bucket/key` with the operations that the store uses on files.
+"""Object stores: a path `s3://bucket/key`, `gs://bucket/key` or `az://container/key` with the operations that the store uses on files.
 
 There are no directories: a listing has the keys with one prefix; an object appears whole or not at all, and is durable when its
 put has returned, so nothing is flushed; a rename is a copy and a removal. The store's address and credentials are in the
-environment, as for all tools: AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_REGION, AWS_ACCESS_KEY_ID, ... polars reads these too.
+environment, where each vendor's tools have them: AWS_ACCESS_KEY_ID, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_APPLICATION_CREDENTIALS, ...
+
+What a commit relies on is the same in all three: a listing has every object that was put before it; an object is created only
+if there is none of its name; it is replaced only if its version is still the known one (an entity tag in S3 and Azure, a
+generation in Google's store).
 """
 
 from __future__ import annotations
@@ -13,11 +17,11 @@ import os
 import posixpath
 import re
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache, lru_cache
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.errors import EngineError, UsageError, first_line
 
@@ -25,7 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-SCHEME = "s3://"
+SCHEMES = ("s3://", "gs://", "az://")
+WRITTEN = "write it as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
+ENDPOINTS = ("AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
+"""The variables with the address of a store that stands in for Azure or Google's; S3's has AWS_ALLOW_HTTP."""
+_ABFSS = re.compile(r"abfss?://([^@/]+)@([a-z0-9]+)\.dfs\.core\.windows\.net(/.*)?")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 SETTINGS = (
     "AWS_ENDPOINT_URL",
@@ -36,6 +44,17 @@ SETTINGS = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_TENANT_ID",
+    "AZURE_CLIENT_ID",
+    "AZURE_CLIENT_SECRET",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_BASE_URL",
 )
 """The variables with the store's address and credentials that tasks on other machines get."""
 OWN = frozenset(os.environ)
@@ -59,7 +78,7 @@ FETCHED_TOGETHER = 1 << 16
 
 
 class ObjectPath(PosixPath):
-    """An object, or all objects with its key as prefix. As a path it is `/bucket/key`, as text `s3://bucket/key`.
+    """An object, or all objects with its key as prefix. As a path it is `/s3:/bucket/key`, as text `s3://bucket/key`.
 
     Reads and listings work as a path's do. Operations of files alone are missing: a method that isn't defined here asks the
     file system for a name that it can't have, and fails. Raises FileNotFoundError, and EngineError (exit code 5) for all
@@ -69,32 +88,36 @@ class ObjectPath(PosixPath):
     @classmethod
     def parse(cls, url: str) -> ObjectPath:
         """Return the path of a URL, without `..` and doubled slashes."""
-        inner = posixpath.normpath("/" + url.removeprefix(SCHEME).lstrip("/"))
-        if not url.startswith(SCHEME) or inner == "/":
-            raise UsageError(f"'{url}' is not a path of an object store", hint="write it as s3://bucket/prefix")
-        return cls(inner)
+        if azure := _ABFSS.fullmatch(url):
+            url = f"az://{_container(url, *azure.groups(''))}"
+        scheme, _, rest = url.partition("://")
+        inner = posixpath.normpath("/" + rest.lstrip("/"))
+        if f"{scheme}://" not in SCHEMES or inner == "/":
+            raise UsageError(f"'{url}' is not a path of an object store", hint=WRITTEN)
+        return cls(f"/{scheme}:{inner}")
 
     def __str__(self) -> str:
         text = super().__str__()
-        return f"s3:/{text}" if text.startswith("/") else text
+        return text[1:].replace(":/", "://", 1) if text.startswith("/") else text
 
     def __fspath__(self) -> str:
         return str(self)
 
     @property
     def inner(self) -> str:
-        """The path as text, `/bucket/key`."""
+        """The path as text, `/s3:/bucket/key`."""
         return super().__str__()
 
     @property
     def key(self) -> str:
         """The key in the bucket."""
-        return "/".join(self.parts[2:])
+        return "/".join(self.parts[3:])
 
     @property
     def store(self) -> Any:
         """The bucket."""
-        return _bucket(self.parts[1])
+        _, scheme, name, *_ = *self.parts, "", ""
+        return _bucket(scheme, name)
 
     def absolute(self) -> ObjectPath:
         return self
@@ -127,14 +150,14 @@ class ObjectPath(PosixPath):
         for prefix in found["common_prefixes"]:
             yield self._sibling(prefix), None
         for entry in found["objects"]:
-            yield self._sibling(entry["path"]), entry["e_tag"]
+            yield self._sibling(entry["path"]), _quoted(entry)["e_tag"]
 
     def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
         """Yield every object with this key as prefix, with its entry in the store's listing."""
         with self._errors():
             for some in _obstore().list(self.store, self.key, chunk_size=1000):
                 for entry in some:
-                    yield self._sibling(entry["path"]), entry
+                    yield self._sibling(entry["path"]), _quoted(entry)
 
     def beginning(self, name: str) -> Iterator[ObjectPath]:
         """Yield the objects below this key whose paths from there on begin with a text. A store lists them in the order of their names."""
@@ -147,10 +170,9 @@ class ObjectPath(PosixPath):
                     yield self._sibling(entry["path"])
 
     def head(self) -> dict[str, Any]:
-        """Return the store's report of the object: `size`, `last_modified`, `e_tag`."""
+        """Return the store's report of the object: `size`, `last_modified`, `e_tag`, `version`."""
         with self._errors():
-            entry: dict[str, Any] = _obstore().head(self.store, self.key)
-        return entry
+            return _quoted(_obstore().head(self.store, self.key))
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         entry = self.head()
@@ -193,17 +215,26 @@ class ObjectPath(PosixPath):
         """Return a binary file that fetches only the bytes that are read."""
         return io.BufferedReader(_Ranges(self), FETCHED_TOGETHER)
 
-    def put(self, data: Any, *, mode: Any = "overwrite", attributes: dict[str, str] | None = None) -> str:
-        """Write the object whole and return its tag. `mode` may be "create" or the tag that it must have: else FileExistsError."""
+    def put(
+        self,
+        data: Any,
+        *,
+        mode: Literal["overwrite", "create"] | dict[str, Any] = "overwrite",
+        attributes: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Write the object whole and return its `e_tag` and `version`.
+
+        `mode` may be "create", or the object's last report, which must still hold: else FileExistsError.
+        """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
+        if isinstance(mode, dict):  # Google's store goes by the version, the others by the tag
+            mode = {name: mode[name] for name in ("e_tag", "version") if mode.get(name)}
         with self._errors():
             try:
-                put = _obstore().put(self.store, self.key, data, mode=mode, attributes=attributes)
+                return _quoted(_obstore().put(self.store, self.key, data, mode=mode, attributes=attributes))
             except (AlreadyExistsError, PreconditionError):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self)) from None
-        tag: str = put["e_tag"]
-        return tag
 
     def appender(self, attributes: dict[str, str] | None = None, *, expected: int = 0) -> Appender:
         """Return a binary file to write the object with, piece by piece. It appears whole when that is closed.
@@ -218,10 +249,16 @@ class ObjectPath(PosixPath):
         return Appender(self, file, part * PARTS, self._errors)
 
     def replace(self, target: Any) -> ObjectPath:
-        """Copy the object to its new name and remove it. In between there are both; done again, it ends the same."""
+        """Copy the object to its new name and remove it. In between there are both; done again, it ends the same.
+
+        Azure may answer before its copy is whole, so there the bytes pass through this process.
+        """
         try:
-            with self._errors():
-                _obstore().copy(self.store, self.key, target.key)
+            if self.parts[1] == "az:":
+                self._copy_through(target)
+            else:
+                with self._errors():
+                    _obstore().copy(self.store, self.key, target.key)
         except EngineError:
             if self.head()["size"] <= COPIED:
                 raise
@@ -234,7 +271,7 @@ class ObjectPath(PosixPath):
 
         The bytes pass through this process: the store itself would not mark the copy, and would replace an object there.
         """
-        marked = self.marked(tag)
+        marked = target.marked(tag)
         if self.head()["size"] <= BLOCK:
             with self._errors():
                 found = _obstore().get(self.store, self.key, options={"if_match": tag})
@@ -247,16 +284,15 @@ class ObjectPath(PosixPath):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
         self._copy_through(target, marked)
 
-    @staticmethod
-    def marked(tag: str) -> dict[str, str]:
-        """Return the attributes of the copy of an object that had a tag, or of an object in the place of such a copy."""
-        return {COPY_OF: tag.strip('"')}
+    def marked(self, tag: str) -> dict[str, str]:
+        """Return the attributes of this object as the copy of one that had a tag, or of an object in the place of such a copy."""
+        return {self._copy_of: tag.strip('"')}
 
     def copy_of(self) -> str:
         """Return the tag of the original of an object that `copy_apart` made; "" for others."""
         with self._errors():
             found = _obstore().get(self.store, self.key, options={"head": True}).attributes
-        return str(found.get(COPY_OF, ""))
+        return str(found.get(self._copy_of, ""))
 
     def is_copy(self, tag: str) -> bool:
         """Return whether the object is the copy of one that had a tag."""
@@ -271,12 +307,17 @@ class ObjectPath(PosixPath):
         copy.close()
 
     def unlink(self, missing_ok: bool = False) -> None:
-        with self._errors():
+        with suppress(FileNotFoundError), self._errors():
             _obstore().delete(self.store, self.key)  # no error in S3 if it doesn't exist
+
+    @property
+    def _copy_of(self) -> str:
+        """The name of the entry of a copy's metadata: Azure's are identifiers."""
+        return COPY_OF.replace("-", "_") if self.parts[1] == "az:" else COPY_OF
 
     def _sibling(self, key: str) -> ObjectPath:
         """Return the path of another key in the bucket."""
-        return type(self)(f"/{self.parts[1]}/{key}")
+        return type(self)(*self.parts[:3], key)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -290,7 +331,7 @@ class ObjectPath(PosixPath):
             raise EngineError(
                 f"the object store refuses or can't be reached: {first_line(error)}",
                 place=str(self),
-                hint="check AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
+                hint=f"check {_STORES[self.parts[1]][1]}",
             ) from None
 
 
@@ -382,7 +423,7 @@ def is_utf8(path: str) -> bool:
 
 def relative(path: Path, base: Path) -> str:
     """Return the text from which `locate` finds a path again, also when both have moved together."""
-    if isinstance(path, ObjectPath) and isinstance(base, ObjectPath):
+    if isinstance(path, ObjectPath) and isinstance(base, ObjectPath) and path.parts[1] == base.parts[1]:
         return posixpath.relpath(path.inner, base.inner)
     if isinstance(path, ObjectPath) or isinstance(base, ObjectPath):
         return str(path)
@@ -409,13 +450,48 @@ def _obstore() -> Any:
     return package("obstore")
 
 
-@cache
-def _bucket(name: str) -> Any:
-    """Return a bucket, by a plain name: another one could be a host of its own in the URL of a request, which has the credentials with it (`evil.example?`)."""
-    if not _BUCKET.fullmatch(name):
-        problem = f"'{name}' is not the name of a bucket"
-        raise UsageError(problem, hint="write it as s3://bucket/prefix: a name has letters, digits, `.`, `_` and `-`")
-    _obstore()
-    from obstore.store import S3Store
+_STORES = {
+    "s3:": (
+        "S3Store",
+        "AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
+    ),
+    "gs:": ("GCSStore", "the credentials (GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT_KEY, ...)"),
+    "az:": (
+        "AzureStore",
+        "AZURE_STORAGE_ACCOUNT_NAME and the credentials (AZURE_STORAGE_ACCOUNT_KEY, AZURE_CLIENT_ID, ...)",
+    ),
+}
+"""The library's class for each scheme, and the settings that a person may have got wrong."""
 
-    return S3Store(name, retry_config={"retry_timeout": PATIENCE})
+
+@cache
+def _bucket(scheme: str, name: str) -> Any:
+    """Return a bucket, by a plain name: another one could be a host of its own in the URL of a request, which has the credentials with it (`evil.example?`)."""
+    if scheme not in _STORES or not _BUCKET.fullmatch(name):
+        problem = f"'{name}' is not the name of a bucket"
+        raise UsageError(problem, hint=f"{WRITTEN}: a name has letters, digits, `.`, `_` and `-`")
+    if scheme == "az:" and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        raise UsageError(f"the account of the container '{name}' is not known", hint="set AZURE_STORAGE_ACCOUNT_NAME")
+    _obstore()
+    import obstore.store
+
+    plain = any(os.environ.get(each, "").startswith("http://") for each in ENDPOINTS)
+    options = {"client_options": {"allow_http": True}} if plain else {}
+    return getattr(obstore.store, _STORES[scheme][0])(name, retry_config={"retry_timeout": PATIENCE}, **options)
+
+
+def _container(url: str, container: str, account: str, key: str) -> str:
+    """Return the container and the key of a URL of Azure that names an account, which must be the environment's: its credentials are for no other."""
+    if account != os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        raise UsageError(
+            f"the account '{account}' is not the one of AZURE_STORAGE_ACCOUNT_NAME",
+            place=url,
+            hint=f"set AZURE_STORAGE_ACCOUNT_NAME={account} and its credentials",
+        )
+    return f"{container}{key}"
+
+
+def _quoted(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return a store's report of an object with its tag in quotes, as in HTTP: Azure's listings leave them out."""
+    tag = entry.get("e_tag")
+    return {**entry, "e_tag": f'"{tag}"'} if tag and not tag.endswith('"') else entry

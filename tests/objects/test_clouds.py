@@ -1,0 +1,104 @@
+"""The stores of Amazon, Google and Azure do what a commit, a lock and an archive rely on."""
+
+import pytest
+
+from ddcli.errors import EngineError, UsageError
+from ddcli.store.files.objects import ObjectPath, locate, relative
+
+STORES = pytest.mark.parametrize("bucket", ["s3", "gs", "az"], indirect=True)
+
+
+@STORES
+def test_objects_are_created_once_and_replaced_by_version(bucket):
+    path = bucket / "state/a b%20=é.json"
+    first = path.put(b"one", mode="create")
+    with pytest.raises(FileExistsError):
+        path.put(b"two", mode="create")
+    assert path.head()["e_tag"] == first["e_tag"]
+    second = path.put(b"two", mode=first)
+    for stale in (first, {"e_tag": '"0x1"', "version": "1"}):
+        with pytest.raises(FileExistsError):
+            path.put(b"three", mode=stale)
+    assert path.read_bytes() == b"two"
+    assert path.put(b"three", mode=second)["e_tag"] == path.head()["e_tag"]
+    path.unlink()
+    path.unlink()
+    assert not path.exists()
+    with pytest.raises(FileNotFoundError, match=bucket.name):
+        path.read_bytes()
+
+
+@STORES
+def test_listings_have_what_has_just_been_put(bucket):
+    names = ["a", "a/b", "a/b/c", "a.b", "aa", "b c", "d=é"]
+    tags = {f"x/{name}": (bucket / "x" / name).put(name.encode() * 3)["e_tag"] for name in names if name != "a"}
+    found = {path.key: (entry["size"], entry["e_tag"]) for path, entry in (bucket / "x").below()}
+    assert found == {key: (3 * len(key.encode()[2:]), tag) for key, tag in tags.items()}
+    beside = {path.name: tag for path, tag in (bucket / "x").tagged()}
+    assert beside == {"a": None, **{key[2:]: tag for key, tag in tags.items() if key.count("/") == 1}}
+    assert [path.key for path in (bucket / "x").beginning("a")] == ["x/a.b", "x/a/b", "x/a/b/c", "x/aa"]
+    assert (bucket / "x").is_dir()
+    assert not (bucket / "y").is_dir()
+
+
+@STORES
+def test_ranges_and_large_objects(bucket, monkeypatch):
+    data = bytes(range(256)) * 40_000
+    path = bucket / "large"
+    monkeypatch.setattr("ddcli.store.files.objects.PART", 5 << 20)
+    appender = path.appender(path.marked('"tag"'))
+    appender.write(data[:100])
+    appender.write(data[100:])
+    appender.close()
+    assert path.is_copy('"tag"')
+    assert [bytes(part) for part in path.read_ranges([(5, 5), (7, 9), (10_000_000, 10_000_003)])] == [
+        b"",
+        data[7:9],
+        data[10_000_000:10_000_003],
+    ]
+    with path.reader() as file:
+        file.seek(-5, 2)
+        assert file.read() == data[-5:]
+    path.replace(bucket / "renamed")
+    assert (bucket / "renamed").read_bytes() == data
+    assert not path.is_file()
+    (bucket / "empty").put(b"")
+    assert (bucket / "empty").read_bytes() == b""
+
+
+@STORES
+def test_an_archived_copy_is_of_one_version(bucket):
+    path = bucket / "in/a.csv"
+    tag = path.put(b"x")["e_tag"]
+    path.copy_apart(bucket / "archive/a.csv", tag)
+    assert (bucket / "archive/a.csv").is_copy(tag)
+    with pytest.raises(FileExistsError):
+        path.copy_apart(bucket / "archive/a.csv", tag)
+    path.put(b"yz")
+    with pytest.raises(EngineError):
+        path.copy_apart(bucket / "archive/b.csv", tag)
+    assert not (bucket / "archive/b.csv").exists()
+
+
+def test_urls(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "shop")
+    path = ObjectPath.parse("abfss://lake@shop.dfs.core.windows.net/a//b/../c")
+    assert (str(path), path.key, str(path.parent / "d")) == ("az://lake/a/c", "a/c", "az://lake/a/d")
+    assert ObjectPath.parse("gs://lake/a") != ObjectPath.parse("s3://lake/a")
+    base = ObjectPath.parse("gs://lake/state")
+    assert relative(locate(base, "../out"), base) == "../out"
+    assert relative(locate(base, "s3://lake/out"), base) == "s3://lake/out"
+    for wrong in (
+        "abfss://lake@other.dfs.core.windows.net/a",
+        "abfss://lake@shop.evil.example/a",
+        "http://lake/a",
+        "gs://",
+    ):
+        with pytest.raises(UsageError):
+            ObjectPath.parse(wrong)
+    for wrong in ("az://evil.example?/a", "gs://a@b/c"):
+        with pytest.raises(UsageError, match="bucket"):
+            ObjectPath.parse(wrong).read_bytes()
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
+    with pytest.raises(UsageError, match="account"):
+        ObjectPath.parse("az://nobody/a").read_bytes()
