@@ -84,10 +84,11 @@ tools: $(READY)
 soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says; RUNS=10000 measures as many runs of one pipeline
 	$(BIN)/python -m $(if $(RUNS),tests.bench.ageing --runs $(RUNS),tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10))) $(ARGS)
 
-check: $(READY) ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with a quarter of the random cases
-	@$(MAKE) --no-print-directory --jobs=2 format-check lint layers tools
+check: ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with a quarter of the random cases
+	+@$(call timed,1,$(READY))
+	+@$(call timed,2,format-check lint layers tools)
 	@# mypy and sphinx are a process each for half a minute: the tests begin beside them.
-	@$(MAKE) --no-print-directory --jobs=3 tests types docs
+	+@$(call timed,3,tests types docs)
 
 format-check: $(READY)
 	$(BIN)/ruff format --check .
@@ -137,6 +138,11 @@ test-newest: .venv-newest/ready ## Run the tests with the newest version of each
 clean: ## Remove the set-up, caches, and what the pipelines wrote
 	rm -rf $(VENV) .venv-* build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Make targets, so many side by side, and print how long that took.
+define timed
+begun=$$(date +%s); $(MAKE) --no-print-directory --jobs=$(1) $(2) || exit; echo "$(2): $$(($$(date +%s) - begun)) s"
+endef
 
 # A set-up ends by touching a file: it is brought up to date when pyproject.toml is younger, and finished after a failure.
 
@@ -201,11 +207,14 @@ command -v mariadb-install-db >/dev/null && command -v my_print_defaults >/dev/n
 $(call install,mariadb-server-core mariadb-client-core)
 endef
 
+DBT := 'dbt-core>=1.10,<1.11' 'dbt-duckdb>=1.10'
+
 # Have a dbt with DuckDB in an environment of its own, as it asks for other versions of what `dd` needs; without one its tests are skipped, with the
 # reason. From 1.11 on dbt-core is built from what only GitHub has.
 define find_dbt
-test -x $(1)/dbt/bin/dbt || { $(BIN)/python -m venv --clear $(1)/dbt \
-    && $(1)/dbt/bin/pip install --quiet --disable-pip-version-check 'dbt-core>=1.10,<1.11' 'dbt-duckdb>=1.10'; } || true
+test -x $(1)/dbt/bin/dbt || { $(BIN)/python -m venv --clear $(1)/dbt && { \
+    $(BIN)/uv pip install --quiet --python $(1)/dbt/bin/python $(DBT) 2>/dev/null \
+    || $(1)/dbt/bin/pip install --quiet --disable-pip-version-check $(DBT); }; } || true
 endef
 
 # Have a server of Azure's store; without one its tests are skipped, with the reason.
