@@ -37,12 +37,13 @@ for each in (adopt, compact, gc, release, reopen, reshard, unlock):
 @command.command("ls", short_help="List arrangements, outputs and holds.")
 @on_a_state
 def ls(pipeline: Path | None, state: str | None, output: str) -> None:
-    """List the arrangements and outputs of a state, the holds of readers in other pipelines, and consumers of outputs.
+    """List the arrangements and outputs of a state, the holds of readers in other pipelines, consumers of outputs, and rows that are put aside.
 
     An arrangement has the name of its collection, and its key, if the pipeline file is the one of the state.
     JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, of, key, columns, rows, bytes, shards, batches,
     since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest, passed:
-    [output]}], consumers: [{consumer, output, acknowledged, passed}]}. `passed` are logs that are summed up beyond the updates that a reader has taken, and consumers that lack
+    [output]}], consumers: [{consumer, output, acknowledged, passed}], aside: [{why, of, rows, path}]}. `aside` are logs with rows that were put aside and are
+    not back: `why` is late, failed, unreadable, or check. `passed` are logs that are summed up beyond the updates that a reader has taken, and consumers that lack
     some of the summed-up updates. Frontiers are texts: times before them are closed.
 
     \b
@@ -50,6 +51,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
       dd state ls pipelines/airborne.yaml
     """
     from ddcli.commands.arrangements import columns_of_file, names_of
+    from ddcli.commands.checks import rows_aside
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import manifest_of, overview
     from ddcli.store.time_text import json_times
@@ -57,6 +59,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)
     facts = overview(directory, manifest, names_of(directory, manifest, pipeline))
+    facts["aside"] = rows_aside(directory, manifest, pipeline)
     for one in facts["arrangements"]:
         one["key"] = columns_of_file(one["key"])
     if output == "json":
@@ -99,6 +102,8 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
         for one in facts["consumers"]
     ]
     _table(("consumer", "of", "acknowledged"), fed, right=(2,))
+    aside = [(one["why"], one["of"], f"{one['rows']:,}", near(one["path"])) for one in facts["aside"]]
+    _table(("put aside", "of", "rows", "log"), aside, right=(2,))
 
 
 @command.command("show", short_help="Show one arrangement, batch by batch.")

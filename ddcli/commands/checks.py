@@ -1,4 +1,4 @@
-"""The present verdicts of a pipeline's checks, from its state, as text, JSON and JUnit's XML."""
+"""The present verdicts of a pipeline's checks, from its state, as text, JSON and JUnit's XML, and the rows that are put aside."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from ddcli.dataclass import frozen
-from ddcli.job.request import newest_of, read_request
+from ddcli.errors import DdError
+from ddcli.job.paths import unparsed_below
+from ddcli.job.request import error_directory, late_directory, newest_of, read_request
 from ddcli.job.verdict import ACCEPTED, verdicts_of
 from ddcli.screen import near, visible
+from ddcli.sinks.side_logs import rows_in
+from ddcli.store.state.pipeline_file import file_of
 from ddcli.store.time_text import json_time
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from ddcli.job.summary import Verdict
     from ddcli.spec.check_model import CheckSpec
+    from ddcli.store.state.manifest import Manifest
 
 
 @frozen
@@ -95,6 +100,31 @@ def checks(pipeline: Path, state: Path | None = None, now: str | None = None) ->
     verdicts = verdicts_of(request.spec, manifest, request.clock.now)
     accepted = tuple(manifest.cache.get(ACCEPTED, ()))
     return CheckReport(request.spec.name.value, request.spec.checks, verdicts, logs, accepted, _upper(manifest))
+
+
+def rows_aside(directory: Path, manifest: Manifest, pipeline: Path | None) -> list[dict[str, Any]]:
+    """Return the logs with rows that are put aside now, with their numbers: late, failed or unreadable rows, and those that a check quarantines.
+
+    The paths of logs are in the pipeline file; without one, or with one that is broken, nothing is known of them.
+    """
+    file = pipeline or file_of(directory, manifest)
+    try:
+        request = read_request(file, directory) if file is not None and file.is_file() else None
+    except DdError:
+        request = None
+    if request is None:
+        return []
+    spec, errors = request.spec, error_directory(request)
+    logs = [("late", name, late_directory(request, name)) for name in spec.inputs]
+    logs += [("failed", "", errors), *(("unreadable", name, unparsed_below(errors, name)) for name in spec.inputs)]
+    found = [{"why": why, "of": of, "rows": rows_in(path), "path": str(path)} for why, of, path in logs]
+    verdicts = verdicts_of(spec, manifest, request.clock.now)
+    found += [
+        {"why": "check", "of": check.title, "rows": verdicts[name].violations, "path": str(request.outputs[name])}
+        for name, check in spec.checks.items()
+        if check.otherwise == "quarantine" and name in verdicts
+    ]
+    return [each for each in found if each["rows"]]
 
 
 def _upper(manifest: Any) -> str:

@@ -179,6 +179,15 @@ def _written(directory: Path, times: Schema, **others: pl.DataType) -> list[pl.D
     return frames
 
 
+def rows_in(directory: Path) -> int:
+    """Return the number of rows that a side log holds now; one that does not exist holds none."""
+    found = 0
+    for path in _files(directory):
+        with reading(path) as file:
+            found += int(pl.read_parquet(file, columns=[DIFF])[DIFF].sum())
+    return found
+
+
 def _files(directory: Path) -> list[Path]:
     """Return the files of a side log."""
     return ours(directory, OF_LOG)

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from collections import Counter
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -185,10 +186,40 @@ def test_rows_put_aside_come_back(checked):
     checked.order("2", (3, 7, 30, ""), (4, "", 40, ""), (5, 8, -1, ""))
     assert "aside  orders_refers_person: 2 rows put aside: 2 new" in checked("run", "p.yaml").err
     assert sorted(row[0] for row in contents(checked.folder / "out/orders")) == [1, 2, 4]
+    listed = {each["of"]: each for each in json.loads(checked("state", "ls", "p.yaml", "-o", "json").out)["aside"]}
+    assert {name: (each["why"], each["rows"]) for name, each in listed.items()} == {
+        "orders_refers_person": ("check", 2),
+        "orders_row_amount_0": ("check", 1),
+    }
+    assert sum(contents(Path(listed["orders_refers_person"]["path"])).values()) == 2
     checked.write("people/2.csv", "pid,city\n7,Cork\n8,Cork\n")
     assert "aside  orders_row_amount_0: 1 row put aside" in checked("run", "p.yaml").err
     assert sorted(row[0] for row in contents(checked.folder / "out/orders")) == [1, 2, 3, 4]
     assert not contents(checked.folder / ".dd/p/logs/orders_refers_person")
+    lines = checked("state", "ls", "p.yaml").out.splitlines()
+    assert [line.split()[:3] for line in lines[-2:]] == [["put", "aside", "of"], ["check", "orders_row_amount_0", "1"]]
+
+
+def test_late_failed_and_unreadable_rows_are_listed_beside_those_that_a_check_puts_aside(shop):
+    given = "{path: in/, columns: {id: int64, amount: int64, time: int64}, format: append, late: quarantine}"
+    shop.write(
+        "p.yaml",
+        f"clock: event\nerrors: quarantine\ninputs: {{orders: {given}}}\n"
+        "collections: {halves: {from: orders, apply: [{map: {id: id, half: 10 // amount}}]}}\noutputs: {halves: out/}\n"
+        "checks: [{row: id > 0, of: orders, otherwise: quarantine}]\n",
+    )
+    shop.write("in/1.csv", "id,amount,time\n1,0,5\n0,1,5\n2,x,5\n3,5,5\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("in/2.csv", "id,amount,time\n4,5,3\n5,5,9\n")
+    assert shop("run", "p.yaml").code == 0
+    found = json.loads(shop("state", "ls", "p.yaml", "-o", "json").out)["aside"]
+    assert [(each["why"], each["of"], each["rows"]) for each in found] == [
+        ("late", "orders", 1),
+        ("failed", "", 1),
+        ("unreadable", "orders", 1),
+        ("check", "orders_row_id_0", 1),
+    ]
+    assert all(sum(contents(Path(each["path"])).values()) == 1 for each in found if each["why"] != "unreadable")
 
 
 def test_a_new_check_of_an_old_state(checked):
