@@ -43,7 +43,10 @@ ABOUT = {
     model.SPARK: "the table that Spark writes: catalog.schema.table; with `as: table`",
 }
 KEYS = {
-    "path": Key(PLACE, about="directory for the change log, relative to this file"),
+    "path": Key(
+        PLACE,
+        about="directory for the change log, relative to this file; with `as: history` alone: for the file of the history",
+    ),
     "from": Key(REFERENCE, about="collection or input; default: the one of the output's name", argument="source"),
     "history": Key(HISTORY, about="how much of the past its arrangements keep"),
     "keep": Key(KEEP, about="how far behind the frontier its log keeps times apart; older updates are summed up"),
@@ -66,6 +69,8 @@ KEYS = {
     ),
     "track": Key(COLUMNS, about="with `as: history`: the columns whose changes begin a new row; default: all"),
 }
+HISTORY_FILE = "history.parquet"
+"""The file of a history whose output names only a directory."""
 VALID_FROM = "valid_from"
 """The column of a history that has the beginning of a row's interval."""
 EXAMPLE = "{path: marts/orders/}"
@@ -110,6 +115,8 @@ class _Mapping(Shape[model.OutputSpec]):
             raise notes.refuse(place.path, problem, place.word.span, "leave one of the two out")
         if form != "history" and "track" in arguments:
             raise notes.refuse(place.path, "`track` is for histories", place.word.span, "add `as: history`")
+        if form == "history" and not kinds and (path := arguments.pop("path", None)) is not None:
+            arguments["parquet"], kinds = replace(path, value=f"{path.value.rstrip('/')}/{HISTORY_FILE}"), ["parquet"]
         if form in ("table", "history") and not kinds:
             hint = f"for example `{{as: {form}, delta: lake/orders/}}`; `path` is where its log is"
             raise notes.refuse(place.path, "the table has no place", place.word.span, hint)

@@ -4,9 +4,11 @@ import datetime as dt
 import shutil
 import sqlite3
 
+import duckdb
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, SpecErrors
@@ -14,8 +16,16 @@ from ddcli.plan.pipeline_file import parse_spec
 from tests.draws import chance, many
 from tests.harness import Folder, write_log
 from tests.judge.test_arrival import die
+from tests.tables.histories import properties_of
 
-PLACES = {"parquet": "parquet: h.parquet", "delta": "delta: h/", "sqlite": "to: 'sqlite:///h.db'"}
+PLACES = {
+    "parquet": "parquet: h.parquet",
+    "path": "path: h",
+    "delta": "delta: h/",
+    "iceberg": "iceberg: {{catalog: {{{listed}}}, table: shop.h}}",
+    "sqlite": "to: 'sqlite:///h.db'",
+    "duckdb": "to: 'duckdb:///h.duckdb'",
+}
 PIPELINE = """\
 inputs: {{a: {{path: in/, columns: {{id: {id}, name: string?, city: string}}}}}}
 outputs: {{h: {{from: a, as: history, key: [id], {track}{place}}}}}
@@ -47,10 +57,26 @@ def built(updates, track):
     return rows
 
 
+def placed(kind, folder):
+    """Return the place of a history as a pipeline file has it."""
+    if kind != "iceberg":
+        return PLACES[kind]
+    (folder / "lake").mkdir()
+    listed = ", ".join(f"{key}: '{value}'" for key, value in properties_of(folder / "lake").items())
+    return PLACES[kind].format(listed=listed)
+
+
 def held(folder, kind):
     """Return the rows of a history; each is there once."""
-    if kind == "parquet":
-        rows = pl.read_parquet(folder / "h.parquet").rows()
+    if kind in ("parquet", "path"):
+        (path,) = [folder / "h.parquet"] if kind == "parquet" else (folder / "h").iterdir()
+        rows = pl.read_parquet(path).rows()
+    elif kind == "iceberg":
+        table = load_catalog("default", **properties_of(folder / "lake")).load_table("shop.h")
+        rows = pl.from_arrow(table.scan().to_arrow()).rows()
+    elif kind == "duckdb":
+        with duckdb.connect(folder / "h.duckdb") as base:
+            rows = base.execute("select id, name, city, valid_from, valid_to, is_current from h").fetchall()
     elif kind == "delta":
         rows = pl.from_arrow(DeltaTable(folder / "h").to_pyarrow_table()).rows()
     else:
@@ -88,7 +114,7 @@ def test_random_logs(tmp_path, kind):
         folder = tmp_path / str(seed)
         folder.mkdir()
         id_, keys = draw.choice([("int64", range(4)), ("int64?", (0, 1, None))])
-        (folder / "p.yaml").write_text(PIPELINE.format(id=id_, track=written, place=PLACES[kind]))
+        (folder / "p.yaml").write_text(PIPELINE.format(id=id_, track=written, place=placed(kind, folder)))
         updates, taken = [], {}
         for number, found in enumerate(steps(draw, keys)):
             updates += found
@@ -142,7 +168,8 @@ def test_a_retraction_of_what_is_not_there(tmp_path):
 
 WRONG = {
     "{from: a, as: history, parquet: h.parquet}": "the key 'key' is missing",
-    "{from: a, as: history, key: [id], path: out/}": "the table has no place",
+    "{from: a, as: history, key: [id]}": "the table has no place",
+    "{from: a, as: table, path: out/}": "the table has no place",
     "{from: a, as: history, key: [id], keep: 3, parquet: h.parquet}": "`keep` sums up the updates",
     "{from: a, as: table, track: [id], parquet: h.parquet}": "`track` is for histories",
     "{from: a, as: table, key: [id], parquet: h.parquet}": "`key` is for tables in databases",
