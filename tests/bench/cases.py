@@ -109,6 +109,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "commits": commits,
     "corrections": corrections,
     "rewrites": rewrites,
+    "checks": tpch.checks,
     "tpch": tpch.each,
     "tpch-all": tpch.all_in_one,
     "tpcds": tpcds.tpcds,

@@ -56,6 +56,22 @@ POLARS = ROOT / "tests/bench/peers/polars_tpch.py"
 """The program that has polars compute one of `SOME` or of `LOADS` from the same files."""
 WATCHED = {1: 0.3, 10: 0.05}
 """What is asked of batch / DuckDB in the geometric mean, by scale factor and orders; and of the smallest batch under `--watch`."""
+CHECKED = ("q01", "q04", "q12")
+"""Queries that read orders and lines alone."""
+CHECKS = """\
+checks:
+  - {unique: [o_orderkey], of: orders}
+  - {not_null: [o_custkey, o_orderdate], of: orders}
+  - {in: {o_orderstatus: [O, F, P]}, of: orders}
+  - {row: o_totalprice > 0, of: orders}
+  - {change: {rows: 10%}, of: orders}
+  - {unique: [l_orderkey, l_linenumber], of: lineitem}
+  - {refers: {l_orderkey: orders.o_orderkey}, of: lineitem}
+  - {row: l_discount between 0 and 0.1, of: lineitem}
+  - {row: l_shipdate <= l_receiptdate, of: lineitem}
+  - {in: {l_returnflag: [R, A, N]}, of: lineitem}
+"""
+"""Ten checks, which these tables meet."""
 PEER = """\
 import sys, duckdb
 con = duckdb.connect()
@@ -233,6 +249,25 @@ def one(session: Session, names: Sequence[str], title: str, asked: Asked, loadin
     case = f"TPC-H {title}, {size}, {orders} orders in and out under --watch"
     peers = {"duckdb": again[orders]}
     return [*found, Figure(case, statistics.median(taken), peers=peers, full=session.full, runs=tuple(taken))]
+
+
+def checks(session: Session) -> list[Figure]:
+    """Measure a batch of a pipeline over orders and lines with ten checks, beside the same pipeline without."""
+    scale, programs = scale_of(session), {}
+    made = tables(session.folder, scale)
+    orders = changed(scale)[0]
+    text = pipeline(CHECKED, scale)
+    for name, checked in {"dd": text + CHECKS, "without": text}.items():
+        warehouse = Warehouse(session.place(f"tpch-checks-{name}"), checked)
+        warehouse.arrive(made / "load")
+        warehouse.load()
+        warehouse.arrive(made / f"batch-{orders}")
+        programs[name] = Program(warehouse.command, warehouse.restore)
+    measured = side_by_side(programs, session.runs)
+    title = f"TPC-H, SF {scale:g}, {orders} orders in and out, with ten checks"
+    ours, without = median(measured["dd"]), median(measured["without"])
+    ratio = Figure(f"{title}: times that without", ours / without, Asked(seconds=1.3), full=scale == 1, unit="x")
+    return [figure(title, measured, Asked(), {}, full=False), ratio]
 
 
 def under_watch(warehouse: Warehouse, batch: Path) -> list[float]:
