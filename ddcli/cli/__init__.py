@@ -27,6 +27,7 @@
 * metrics: the file of `dd run --metrics`
 * notebooks: results as notebooks show them
 * openlineage: the events of `dd run --openlineage`
+* telemetry: the traces and metrics of `dd run` for OpenTelemetry
 * plan: `dd plan`
 * query: `dd query`
 * reopen: `dd state reopen`

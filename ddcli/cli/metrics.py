@@ -70,7 +70,7 @@ def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Pat
     before = _read(path)
     samples: dict[str, dict[tuple[tuple[str, str], ...], float]] = {name: {} for name in METRICS}
     for record in records:
-        found = list(_samples(record, newest))
+        found = list(samples_of(record, newest))
         new = [each[:2] for each in found]
         found += [
             each for each in before.get(record["pipeline"], []) if each[:2] not in new and _lasts(each[0], record)
@@ -107,7 +107,7 @@ def newest_inputs(pipeline: Path, state: Path | None) -> dict[str, float]:
     return {name: max(file.mtime_ns for file in entry.files) / 1e9 for name, entry in inputs.items() if entry.files}
 
 
-def _samples(record: Mapping[str, Any], newest: Callable[[Path], Mapping[str, float]]) -> Iterator[Sample]:
+def samples_of(record: Mapping[str, Any], newest: Callable[[Path], Mapping[str, float]]) -> Iterator[Sample]:
     """Yield the samples of one run."""
     began, ended = (datetime.fromisoformat(record[name]).timestamp() for name in ("began", "ended"))
     yield "dd_run_timestamp_seconds", {}, ended

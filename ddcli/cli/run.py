@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ddcli.cli.messages import MessagePrinter, Records
+    from ddcli.engine.progress import Progress
     from ddcli.errors import DdError
     from ddcli.job.options import Engine
     from ddcli.job.standby import WatchCache
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from ddcli.render.profile import Profile
     from ddcli.store.files.lock_holder import IfLocked
 
+OPENLINEAGE = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
+"""The beginnings of variables that name a receiver of OpenLineage's events, in the ways of the standard's client."""
 LEAST_MEMORY = 256 << 20
 
 
@@ -294,13 +297,14 @@ def command(
         progress=live or SILENT,
         now=now,
     )
-    if not dry_run and (openlineage is not None or _names_a_receiver()):
+    if not dry_run and (openlineage is not None or _names_a_receiver(*OPENLINEAGE)):
         from ddcli.cli.openlineage import emitting
 
         run_one = emitting(run_one, openlineage, partial(speaker.say, event="openlineage", level="warning"))
     run_one = _naming_rows(run_one, state_directory)
     skips = if_locked == "skip"
     put = _reports(summary_file, metrics_file, state_directory)
+    run_one, put = (run_one, put) if dry_run else _telemetry(run_one, put, state_directory, speaker, live or SILENT)
     if several:
         from ddcli.cli.run_several import run_several
 
@@ -370,6 +374,22 @@ def _reports(summary: Path | None, metrics: Path | None, state: Path | None) -> 
     return with_metrics(put, metrics, state)
 
 
+def _telemetry(
+    run: Callable[..., RunSummary],
+    put: Callable[[dict[str, Any]], None],
+    state: Path | None,
+    speaker: MessagePrinter,
+    progress: Progress,
+) -> tuple[Callable[..., RunSummary], Callable[[dict[str, Any]], None]]:
+    """Return the functions that run a pipeline and put its record into a file, and then send both to OpenTelemetry's receivers, if the environment names some."""
+    if not _names_a_receiver("OTEL_EXPORTER_OTLP_"):
+        return run, put
+    from ddcli.cli.telemetry import Telemetry
+
+    telemetry = Telemetry(state, partial(speaker.say, event="telemetry", level="warning"))
+    return partial(telemetry.traced(run), progress=progress), telemetry.measured(put)
+
+
 def _refuse_missing_folders(**files: Path | None) -> None:
     """Raise UsageError where the folder of a file that the run writes at its end is missing."""
     from ddcli.errors import UsageError
@@ -380,9 +400,8 @@ def _refuse_missing_folders(**files: Path | None) -> None:
             raise UsageError(problem, hint="make it, or name another")
 
 
-def _names_a_receiver() -> bool:
-    """Return whether the environment names a receiver of OpenLineage's events, in one of the ways of the standard's client."""
-    names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
+def _names_a_receiver(*names: str) -> bool:
+    """Return whether a variable of the environment that begins with one of these names a receiver."""
     return any(name.startswith(names) for name in os.environ)
 
 

@@ -13,6 +13,7 @@ EXTRAS = {
     "deltalake": ("tables of Delta Lake", "delta"),
     "duckdb": ("databases of DuckDB", "duckdb"),
     "obstore": ("paths that begin with s3://, gs:// or az://", "s3"),
+    "opentelemetry-exporter-otlp-proto-http": ("traces and metrics of OpenTelemetry", "otel"),
     "openpyxl": ("Excel workbooks", "excel"),
     "prometheus_client": ("metrics", "metrics"),
     "openlineage-python": ("events of OpenLineage", "openlineage"),
@@ -21,7 +22,10 @@ EXTRAS = {
     "pyiceberg": ("tables of Iceberg", "iceberg"),
     "sqlalchemy": ("catalogs of Iceberg in databases", "iceberg"),
 }
-MODULES = {"openlineage-python": "openlineage"}
+MODULES = {
+    "openlineage-python": "openlineage",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter.otlp.proto.http",
+}
 """The module of a package that has another name."""
 PRODUCTS = {
     "delta": "deltalake", "iceberg": "pyiceberg", "postgres": "psycopg", "mysql": "pymysql", "duckdb": "duckdb",
@@ -31,7 +35,11 @@ PRODUCTS = {
 
 def check_package(name: str) -> None:
     """Raise UsageError where a package is not installed. Imports nothing of it."""
-    if importlib.util.find_spec(MODULES.get(name, name)) is None:
+    try:
+        found = importlib.util.find_spec(MODULES.get(name, name))
+    except ModuleNotFoundError:  # of a package around it
+        found = None
+    if found is None:
         needing, extra = EXTRAS[name]
         raise UsageError(f"{needing} need the package {name}", hint=install_command(extra))
 
