@@ -21,6 +21,7 @@ from ddcli.store.files import gate
 from tests.draws import EFFORT, SEED, TURN, WHOLE, chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS, ROOT, Folder
 
+pytest_plugins = ["tests.databases"]
 os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests were started from
 for name in [name for name in os.environ if name.startswith("GITHUB_")]:  # on GitHub commands say more
     del os.environ[name]
@@ -52,22 +53,21 @@ if settings.default.derandomize:
 
 # fmt: off
 LONGEST = [
-    "postgres", "objects", "cli/test_memory", "spark/test_cluster", "sql/test_judge", "spark/test_tasks", "spark",
+    "databases", "objects", "cli/test_memory", "spark/test_cluster", "sql/test_judge", "spark/test_tasks", "spark",
     "crash/test_reads", "test_install", "bench/test_bench", "judge/test_traps", "spark/test_connect", "crash/test_death", "judge/test_operators",
     "crash/test_errors", "adversary/test_adversary", "cli/test_kept_plan", "judge/test_standby", "expressions/test_sizes",
     "judge/test_random", "crash/test_kill", "spark/test_submit", "crash/test_power", "crash/test_readers", "cli/test_secrets",
     "cli/test_size", "judge/test_changes", "compare/test_memory", "judge/test_resharding", "kernels/test_loader",
     "store/test_compaction", "crash/test_rewriting", "api/test_random", "query/test_statement",
-    "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine", "test_readme", "tables/test_database_outputs",
+    "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine", "test_readme",
     "spark/test_death", "feed/test_targets", "tables/test_after_failure", "judge/test_arrival", "store/test_corruption",
-    "pipelines/test_examples", "mysql", "render/test_page", "test_install", "tables/test_joint_updates", "tables/test_outputs", "test_site",
+    "pipelines/test_examples", "render/test_page", "test_install", "tables/test_joint_updates", "tables/test_outputs", "test_site",
 ]
 # fmt: on
 """What takes longest, files or what shares something: it begins first, else one goes on when all others are done."""
 SHARED = {
     "spark": re.compile(r"spark/test_(spark|memory|doctor|import_meaning)"),
-    "postgres": re.compile(r"postgres/.*"),
-    "mysql": re.compile(r"mysql/.*"),
+    "databases": re.compile(r"(postgres|mysql)/.*|tables/test_(database|database_outputs|random_types)"),
     "objects": re.compile(r"objects/.*"),
 }
 """Files whose tests share a server, so that one process starts it."""

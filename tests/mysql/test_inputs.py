@@ -1,4 +1,4 @@
-"""Tables and queries of MySQL, here MariaDB, as inputs."""
+"""Tables and queries of MySQL, here MariaDB, as inputs: what it alone can; tests/tables/test_database.py has what all databases can."""
 
 import datetime as dt
 import time
@@ -12,16 +12,9 @@ from ddcli.driver.run import run
 from ddcli.errors import InputError, SpecErrors
 from ddcli.store.mirrors import mysql_reader
 from ddcli.store.mirrors.mysql_reader import MysqlReader
-from tests.draws import many
-from tests.tables.test_database import held, judge_history, judge_silence, pipeline
+from tests.tables.test_database import held, pipeline
 
 MADE = "create table orders (id int, region varchar(9), amount double)"
-
-
-@pytest.mark.parametrize("seed", range(many(3)))
-def test_a_random_history(tmp_path, database, execute, seed):
-    execute(MADE)
-    judge_history(tmp_path, database, execute, lambda: Counter(execute("select * from orders")), seed, "shop.orders")
 
 
 def test_a_database_in_which_nobody_wrote_is_not_read(tmp_path, database, execute, monkeypatch):
@@ -66,32 +59,6 @@ def test_a_row_that_is_not_committed_is_taken_in_when_it_is(tmp_path, database, 
         other.commit()
         run(file)
         assert held(tmp_path) == Counter([(1, "x", 1.0)])
-
-
-def test_a_cursor_reads_what_is_greater(tmp_path, database, execute):
-    """Texts grow by their bytes; by a key rows replace others."""
-    execute("create table t (code varchar(9), `a``%s` int)", "insert into t values ('a', 1), ('B', 2)")
-    file = pipeline(tmp_path, database, "table: t, cursor: code")
-    run(file)
-    execute("insert into t values ('c%', 3), ('A', 4)")
-    run(file)
-    assert held(tmp_path) == Counter([("a", 1), ("B", 2), ("c%", 3)])
-    execute("insert into t values (null, 5)")
-    with pytest.raises(InputError, match="the cursor 'code' has a null"):
-        run(file)
-    execute(
-        "create table u (id int, at datetime(6), v text)",
-        "insert into u values (1, '2024-01-01', 'a'), (2, '2024-01-02', 'b')",
-    )
-    (tmp_path / "by").mkdir()
-    file = pipeline(tmp_path / "by", database, "table: u, cursor: at, key: id")
-    run(file)
-    execute(
-        "insert into u values (3, '2024-01-02', 'c')",
-        "update u set at = '2024-01-03 00:00:00.5', v = 'new' where id = 1",
-    )
-    run(file)
-    assert {(row[0], row[2]) for row in held(tmp_path / "by")} == {(1, "new"), (2, "b"), (3, "c")}
 
 
 TYPES = {
@@ -170,10 +137,6 @@ def test_errors_say_what_to_do(tmp_path, database):
         run(pipeline(tmp_path, f"{database}&compress=1", "table: t"))
     with pytest.raises(SpecErrors, match="has no password in it"):
         run(pipeline(tmp_path, "mysql://root:secret@/shop", "table: t"))
-
-
-def test_a_server_that_is_silent(tmp_path, database, execute, monkeypatch):
-    judge_silence(tmp_path, database, execute, monkeypatch, "cast(sleep(wait) as char)", "Lost connection")
 
 
 @pytest.mark.parametrize("moment", ["_written", "_stamp"])

@@ -1,4 +1,4 @@
-"""Tables and queries of Postgres as inputs."""
+"""Tables and queries of Postgres as inputs: what it alone can; tests/tables/test_database.py has what all databases can."""
 
 from collections import Counter
 from decimal import Decimal
@@ -9,22 +9,15 @@ import pytest
 
 from ddcli import read_log
 from ddcli.driver.run import run
-from ddcli.errors import DdError, InputError, SpecErrors, UsageError
+from ddcli.errors import DdError, InputError, SpecErrors
 from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.postgres_reader import PostgresReader
 from ddcli.store.mirrors.postgres_types import series
 from tests.cases import cases
-from tests.draws import many
 from tests.harness import called
-from tests.tables.test_database import held, judge_history, judge_silence, pipeline
+from tests.tables.test_database import held, pipeline
 
 MADE = "create table orders (id int, region text, amount double precision)"
-
-
-@pytest.mark.parametrize("seed", range(many(3)))
-def test_a_random_history(tmp_path, database, execute, seed):
-    execute(MADE)
-    judge_history(tmp_path, database, execute, lambda: Counter(execute("select * from orders")), seed, "public.orders")
 
 
 def test_a_database_in_which_nobody_wrote_is_not_read(tmp_path, database, execute, monkeypatch):
@@ -33,39 +26,6 @@ def test_a_database_in_which_nobody_wrote_is_not_read(tmp_path, database, execut
     run(file)
     monkeypatch.setattr(PostgresReader, "rows", lambda *_: pytest.fail("it was read"))
     assert not run(file).changed
-
-
-def test_a_cursor_by_key_replaces_rows(tmp_path, database, execute):
-    """Rows with the greatest value so far are read again: one that was written at that same moment is not missed."""
-    execute(
-        "create table t (id int, at timestamptz, v text)",
-        "insert into t values (1, '2024-01-01 00:00Z', 'a'), (2, '2024-01-02 00:00Z', 'b')",
-    )
-    file = pipeline(tmp_path, database, "table: t, cursor: at, key: id")
-    run(file)
-    execute(
-        "insert into t values (3, '2024-01-02 00:00Z', 'c')",
-        "update t set at = '2024-01-03 00:00+02:00', v = 'new' where id = 1",
-        "delete from t where id = 2",
-    )
-    assert run(file).inputs["orders"].rows == 3
-    assert {(row[0], row[2]) for row in held(tmp_path)} == {(1, "new"), (2, "b"), (3, "c")}
-    execute("insert into t values (3, '2024-01-05', 'd')")
-    run(file)
-    assert {(row[0], row[2]) for row in held(tmp_path)} == {(1, "new"), (2, "b"), (3, "d")}
-
-
-def test_texts_grow_by_their_bytes(tmp_path, database, execute):
-    """In the order of a language `B` comes after `a`: it would be read twice."""
-    execute('create table t (code text collate "en-x-icu")', "insert into t values ('a'), ('B')")
-    file = pipeline(tmp_path, database, "table: t, cursor: code")
-    run(file)
-    execute("insert into t values ('c%')")
-    run(file)
-    assert held(tmp_path) == Counter([("a",), ("B",), ("c%",)])
-    execute("insert into t values (null)")
-    with pytest.raises(InputError, match="the cursor 'code' has a null"):
-        run(file)
 
 
 def test_tables_of_one_database_are_of_one_moment(tmp_path, database, execute, monkeypatch):
@@ -296,12 +256,3 @@ def test_what_is_kept_names_no_user(tmp_path, database, execute):
     mark = (tmp_path / ".dd/p/tables/orders/.table.json").read_text()
     assert "postgresql://" in mark
     assert "postgres@" not in mark
-
-
-def test_a_server_that_is_silent(tmp_path, database, execute, monkeypatch):
-    problem = "the server has been silent for 1 s"
-    file = judge_silence(tmp_path, database, execute, monkeypatch, "pg_sleep(wait)::text", problem)
-    monkeypatch.setenv("DDCLI_DATABASE_TIMEOUT", "soon")
-    execute("insert into t values (3, 0)")
-    with pytest.raises(UsageError, match="DDCLI_DATABASE_TIMEOUT is 'soon'"):
-        run(file)

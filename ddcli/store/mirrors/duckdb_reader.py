@@ -120,7 +120,8 @@ class DuckdbReader(QueryReader):
         if start is not None:
             column, sign, value = start
             named = delimited(column)
-            rows, values = enclosed(f"select * from {rows} where {from_start(named, named, sign, '?')}"), [value]  # noqa: S608 - a person's own
+            ordered = f'cast({named} as varchar) collate "C"' if columns[column].kind == "string" else named
+            rows, values = enclosed(f"select * from {rows} where {from_start(named, ordered, sign, '?')}"), [value]  # noqa: S608 - a person's own
         dtypes = pl.Schema({name: kind.to_polars() for name, kind in columns.items()})
         with self._connected() as database:
             for batch in pa.RecordBatchReader.from_stream(database.sql(f"{self._selected} from {rows}", params=values)):
