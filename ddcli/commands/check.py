@@ -80,7 +80,7 @@ class Checked:
         """The notes on the inputs: on declared columns without a file, on inferred columns, and on archives that are not empty."""
         found = self.inputs.items()
         none = [name for name, given in found if not (given.files or given.key or given.pinned or given.table)]
-        inferred = [f"inputs.{name}: {given.pinned.remark}" for name, given in found if given.pinned is not None]
+        inferred = [f"inputs.{name}: {given.pinned.note}" for name, given in found if given.pinned is not None]
         none_here = [f"inputs.{name}: no files here; its columns are as declared" for name in none]
         return [*none_here, *inferred, *(f"inputs.{name}: {note}" for name, note in self.not_taken_in.items())]
 
@@ -242,7 +242,7 @@ def _check_input(given: InputSpec, base: Path, state: Path, entry: InputEntry | 
     given = with_columns(given, found)
     log = format_of(given)
     beside = columns_from_paths(log, listing)
-    footers = Footers(log.declared(), beside, log.nested, log.time, log.dialect, log.former)
+    footers = Footers(log.declared(), beside, log.nested, log.time, log.dialect, log.former, log.absent)
     schema = schema_of(log, listing, footers.footer)
     bound = log.bound(schema.columns, schema.time)
     for file in listing.new:

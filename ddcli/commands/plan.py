@@ -243,7 +243,7 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
         inputs=inputs,
         worsened=_regressions(ready.bound, wanted, manifest) if changes else (),
         inferred={
-            name: reader.log.inferred
+            name: reader.pinned.note
             for name, reader in ready.readers.items()
             if isinstance(reader, LogReader) and reader.pinned is not None
         },

@@ -23,7 +23,14 @@ from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Placement
 from ddcli.sources.arrangement_input import first_secret
-from ddcli.sources.readers import find_rewritten, largest_seen, late_upper, refuse_ahead, refuse_unparsed
+from ddcli.sources.readers import (
+    find_rewritten,
+    largest_seen,
+    late_upper,
+    refuse_ahead,
+    refuse_unparsed,
+    with_grown_columns,
+)
 from ddcli.store.log.reader import LogReader
 from ddcli.store.time_text import format_frontier
 
@@ -93,6 +100,7 @@ def _attempt(
     A state without a manifest begins with `secret`, or with that of its imports if it is None.
     """
     rebuilt: RunSummary | None = None
+    asked = request.spec
     while True:
         request, ready, planning, replacements = _planned(request, manifest, opened, found, copies)
         if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
@@ -104,7 +112,7 @@ def _attempt(
         for word, named in (("withdrawn", rebuilt.withdrawn), ("replaced", rebuilt.replaced)):
             if named:  # that is done even if a new file is refused
                 request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
-        manifest, request, found = after, _after_rebuild(request), None
+        manifest, request, found = after, replace(_after_rebuild(request), spec=asked), None
     summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements)
     if rebuilt is None:
         return summary
@@ -123,6 +131,7 @@ def _planned(
     most = rows_held(request.resources.memory)
     request, found = with_replaced_files(request, manifest, found)
     ready = prepare(request, manifest, most, found=found)
+    request = with_grown_columns(request, ready.readers)
     if amended := with_amended_files(request, manifest, ready):
         request, ready = amended, prepare(amended, manifest, most)
     planning = RunPlan(request, manifest, ready.bound)

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
+from ddcli.expressions.types import parse_schema
 from ddcli.job.sizes import rows_held
 from ddcli.plan.changes import CONTENTS
 from ddcli.plan.logical import Once, SignedSum, Table
 from ddcli.plan.physical import Scan
 from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.shape import conform
 from ddcli.sources.arrangement_input import continued
 from ddcli.sources.readers import (
     open_logs,
@@ -18,6 +20,7 @@ from ddcli.sources.readers import (
 )
 from ddcli.sources.slices import ArrangementFile, InputSlice, LoggedRows, Settled
 from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.log.schema import logged_columns
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import InputEntry
 from ddcli.store.state.verify import check_bytes
@@ -46,26 +49,27 @@ def with_corrections(rebuild: Rebuild, graph: PhysicalGraph) -> PhysicalGraph:
     outputs = dict(graph.outputs)
     for name, change in rebuild.changes.outputs.items():
         if change == "changed":
-            node = outputs[name]
-            _check_columns(rebuild, name, node.schema)
+            schema = _logged_columns(rebuild, name, outputs[name].schema)
             _check_files(rebuild, name)
-            written = Scan((), node.schema, WRITTEN + name, rebuild.nt)
-            outputs[name] = SignedSum((node, written), node.schema, (1, -1))
+            written = Scan((), schema, WRITTEN + name, rebuild.nt)
+            outputs[name] = SignedSum((conform(outputs[name], schema), written), schema, (1, -1))
     return physical_graph(outputs, graph.engines)
 
 
-def _check_columns(rebuild: Rebuild, name: str, schema: Schema) -> None:
-    """Refuse other columns than an output's log has."""
+def _logged_columns(rebuild: Rebuild, name: str, schema: Schema) -> Schema:
+    """Return the columns of an output's log with its correction: those of the new collection. Refuse a column that is gone, or of a type that doesn't hold all values."""
     entry = rebuild.known(name)
-    wanted = {column: str(kind) for column, kind in schema.items()}
-    if entry is None or list(entry.schema.items()) != list(wanted.items()):
-        before = entry.schema if entry else {}
-        columns = [", ".join(f"{column}: {kind}" for column, kind in each.items()) for each in (before, wanted)]
+    before = parse_schema(entry.schema) if entry is not None else {}
+    logged = logged_columns(before, schema)
+    if logged is None:
+        columns = [", ".join(f"{column}: {kind}" for column, kind in each.items()) for each in (before, schema)]
         raise StateError(
             f"output '{name}' would have other columns ({columns[1]}) than its log has ({columns[0]})",
             place=str(rebuild.request.spec.path),
-            hint=f"give the output another `path`, where it begins anew, or write its log anew with `--rewrite {name}`",
+            hint="a log may get new columns and wider types, but keeps all that it has: give the output another `path`, where it begins anew, "
+            f"or write its log anew with `--rewrite {name}`",
         )
+    return logged
 
 
 def _check_files(rebuild: Rebuild, name: str) -> None:

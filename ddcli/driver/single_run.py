@@ -180,7 +180,8 @@ class SingleRun(DataflowRun):
             interval = Interval(self.upper, box(tuple(value + 1 for value in self.upper.as_time())))
         for name, reader in self.readers.items():
             if isinstance(reader, LogReader) and reader.pinned is not None and not reader.pinned.known:
-                request.say(f"inputs.{name}: {reader.log.inferred}; later files are held to them")
+                later = "may add to them" if reader.pinned.grows else "are held to them"
+                request.say(f"inputs.{name}: {reader.pinned.note}; later files {later}")
         cut, spread = self._take()
         held = None
         if request.standby and self.state is not None:

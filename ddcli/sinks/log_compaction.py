@@ -251,7 +251,7 @@ class _Old:
 
     def _log(self, files: Sequence[FileEntry]) -> ChangeLog:
         listed = tuple(InputFile(file.name, file.size, 0) for file in files)
-        reader = LogReader(Listing(self.path, listed), Updates(tuple(self.time), None, diff=DIFF))
+        reader = LogReader(Listing(self.path, listed), Updates(tuple(self.time), None, diff=DIFF, unites=True))
         return ChangeLog(self.path, reader, DIFF, None)
 
     def summed(self, files: Sequence[FileEntry]) -> tuple[FileEntry, SummedUp]:

@@ -19,6 +19,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError
+from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped
 from ddcli.sinks.replacement import replaced, rows_between, spans, summed_up
@@ -27,6 +28,7 @@ from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.lineage import appended, grows
+from ddcli.store.log.schema import logged_columns
 from ddcli.store.log.summary import NAME as SUMMED
 from ddcli.store.log.summary import read_summary
 from ddcli.store.log.writer import again, file_name, frame_bytes, is_plain, output_bytes, output_frame, write_progress
@@ -309,13 +311,16 @@ class OutputWriter:
         """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is that of the last one."""
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
-        if name not in self._files and not (known and known.files):
+        own = self.layouts[name].schema
+        logged = logged_columns(parse_schema(known.schema), own) if known else own
+        assert logged is not None, "a rebuild has checked the columns"
+        schema = {column: str(kind) for column, kind in logged.items()}
+        if name not in self._files and not (known and known.files and known.schema == schema):
             self._write_columns(name)
         directory = self.request.outputs[name]
         horizon = known.horizon if known else self.horizons.get(name)
         log = known.log if known else log_identity(name, self.transaction.number)
         self.progress(directory, horizon, name, log)
-        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         files = more(known.files if known else (), self._files.get(name, ()))
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
 

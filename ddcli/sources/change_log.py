@@ -145,7 +145,7 @@ class ChangeLog:
         if not listing.files:
             raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
         names = tuple(time) if time else _time_columns(listing, progress, Tables(columns, dialect=dialect), diff)
-        log = Updates(names, columns, diff=diff, dialect=dialect)
+        log = Updates(names, columns, diff=diff, dialect=dialect, unites=owner is not None)
         reader = LogReader(listing, log, most=MOST_HELD)
         if owner is not None and owner.horizon is not None:
             listing = listing.not_before((owner.horizon,))

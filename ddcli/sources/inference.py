@@ -1,26 +1,29 @@
-"""`columns: infer`: the columns of an input of text as its first run found them, which its state pins for all later files."""
+"""Columns that an input's files show and its state pins: those of text as the first run found them (`columns: infer`), or as they have grown (see `grown_columns`)."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, StateError, Text
 from ddcli.expressions.csv_dialect import is_named
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
+from ddcli.store.parquet.footers import CSV, NDJSON, TEXTS, name_of_kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ddcli.expressions.csv_dialect import Dialect
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.entries import InputEntry
     from ddcli.store.tables.first_rows import TextColumns
     from ddcli.store.tables.listing import Listing
 
+T = TypeVar("T")
 ROWLESS = "a row is needed; else declare the columns, in a pipeline file under the input's `columns`"
 UNNAMED = "a column without a name is left out"
 FILES = 30
@@ -29,29 +32,47 @@ FILES = 30
 
 @dataclass(frozen=True)
 class PinnedColumns:
-    """The columns of an input by name, the file that they were found in first, and whether a state has them already."""
+    """The columns of an input by name, the file that they were found in first, and whether a state has them already. A file may lack those that are `optional`."""
 
     columns: dict[str, str]
     file: str
     known: bool
     doubts: dict[str, str] = field(default_factory=dict)
     """Doubts about the columns that were found, by name; an empty one is that of columns without a name."""
+    optional: tuple[str, ...] = ()
+    news: tuple[str, ...] = ()
+    """The changes that new files make, for people."""
+    grows: bool = False
 
     @property
     def remark(self) -> str:
         """Return the addition to an error about the columns: since when they are known, and from which file."""
+        if self.grows:
+            return (
+                f"with `columns: grow` each file has the columns of the first one, '{self.file}', in types that hold all values; else declare them, "
+                f"with `from: [NAME]` for one that was renamed, `optional: true` for one that files may lack: `columns: {self.shown}`"
+            )
+        return self.note
+
+    @property
+    def note(self) -> str:
+        """Return the columns for people: since when they are known, and from which file."""
         where = f"from '{self.file}'" if self.file else "from its files"
         when = "pinned by the first run" if self.known else "inferred now"
+        if self.grows:
+            when = "those of its files so far" if self.known else "found now"
         return "; ".join([f"its columns are {when}, {where}: {self.shown}", *map(shown_doubt, self.doubts.items())])
 
     @property
     def shown(self) -> str:
         """The columns as a pipeline file would declare them."""
-        return "{" + ", ".join(f"{name}: {json.dumps(kind)}" for name, kind in self.columns.items()) + "}"
+        texts = {name: json.dumps(kind) for name, kind in self.columns.items()}
+        texts |= {name: f"{{type: {texts[name]}, optional: true}}" for name in self.optional}
+        return "{" + ", ".join(f"{name}: {text}" for name, text in texts.items()) + "}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a state keeps of them."""
-        return {"columns": self.columns, "file": self.file}
+        return {"columns": self.columns, "file": self.file} | ({"optional": [*self.optional]} if self.optional else {})
 
 
 def shown_doubt(doubt: tuple[str, str]) -> str:
@@ -60,20 +81,29 @@ def shown_doubt(doubt: tuple[str, str]) -> str:
 
 
 def pinned(given: InputSpec, listing: Listing, entry: InputEntry | None) -> PinnedColumns | None:
-    """Return the columns of an input that has `infer`: those that its state has (`entry`), else those that its files show.
+    """Return the columns of an input that has `infer` or `grow`: those that its state has (`entry`), else those that its files show.
 
-    None where the input declares columns, and where its files state them themselves, or there are none.
+    None where the input declares columns, and where its files state them themselves and they don't grow, or there are none.
     """
+    if given.grows:
+        from ddcli.sources.grown_columns import grown
+
+        return grown(given, listing, entry)
     if not given.infers:
         return None
     if entry is not None:
-        return _known(given, entry)
-    texts = [file for file in listing.files if name_of_kind(listing.path(file)) in (CSV, NDJSON, EXCEL)]
+        return columns_in_state(given, entry)
+    texts = [file for file in listing.files if name_of_kind(listing.path(file)) in TEXTS]
     if not texts:
         return None
-    some = texts if len(texts) <= FILES else [*texts[: FILES // 2], *texts[-FILES // 2 :]]
-    columns, doubts = _found(given, listing, [listing.path(file) for file in some])
+    some = some_of(texts)
+    columns, doubts = infer_columns(given, listing, [listing.path(file) for file in some])
     return PinnedColumns(columns, some[0].path, known=False, doubts=doubts)
+
+
+def some_of(files: Sequence[T]) -> list[T]:
+    """Return the files that are looked at, of an input's: the first and the last ones."""
+    return [*files] if len(files) <= FILES else [*files[: FILES // 2], *files[-FILES // 2 :]]
 
 
 def with_columns(given: InputSpec, found: PinnedColumns | None) -> InputSpec:
@@ -86,27 +116,30 @@ def with_columns(given: InputSpec, found: PinnedColumns | None) -> InputSpec:
         problem = f"inputs.{given.name.value}: the state has no type for the column '{wrong}'"
         raise StateError(problem, span=given.name.span, hint="remove the state: `dd reset`")
     columns = {name: (Text(name, given.name.span), kind) for name, kind in types.items() if kind is not None}
-    return replace(given, columns=columns, inferred=found.remark)
+    return replace(given, columns=columns, inferred=found.remark, optional=found.optional)
 
 
-def _known(given: InputSpec, entry: InputEntry) -> PinnedColumns | None:
+def columns_in_state(given: InputSpec, entry: InputEntry) -> PinnedColumns | None:
     """Return the columns that a state has: those that it pinned, or those that were declared before."""
     if "pinned" in entry.schema:
         try:
             columns, file = entry.schema["pinned"]["columns"], entry.schema["pinned"]["file"]
-            return PinnedColumns({str(name): str(kind) for name, kind in columns.items()}, str(file), known=True)
+            optional = tuple(map(str, entry.schema["pinned"].get("optional", ())))
+            kinds = {str(name): str(kind) for name, kind in columns.items()}
+            return PinnedColumns(kinds, str(file), known=True, optional=optional)
         except (KeyError, TypeError, AttributeError):
             problem = f"inputs.{given.name.value}: the state's columns can't be read"
             raise StateError(problem, span=given.name.span, hint="remove the state: `dd reset`") from None
     kept = LogSchema.from_json(entry.schema)
-    if all(name_of_kind(Path(file.path)) not in (CSV, NDJSON, EXCEL) for file in entry.files):
+    if kept.diff is None or not (given.grows or any(name_of_kind(Path(file.path)) in TEXTS for file in entry.files)):
         return None
     times = {name: kind for name, kind in kept.time.items() if name != ARRIVAL}
     diff = {given.diff.value: Type("int64")} if given.diff and kept.diff else {}
-    return PinnedColumns({name: str(kind) for name, kind in (kept.columns | times | diff).items()}, "", known=True)
+    every = {name: str(kind) for name, kind in (kept.columns | times | diff).items()}
+    return PinnedColumns(every, "", known=True, optional=tuple(entry.schema.get("optional", ())))
 
 
-def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
+def infer_columns(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the types that all values of some files have, and the doubts about them; a column may be null unless it is a key, a time or a diff."""
     from ddcli.expressions.csv_dialect import DEFAULT
     from ddcli.sources.input_format import format_of

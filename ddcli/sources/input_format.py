@@ -43,6 +43,7 @@ def format_of(given: InputSpec) -> Format:
     common["former"] = given.former
     if given.beside:
         common["clock_hint"] = arrival_hint(given.beside)
+    common["absent"] = given.optional
     if given.table and columns is not None:
         common["absent"] = tuple(name for name, kind in columns.items() if kind.nullable)
     if given.csv is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -64,8 +65,8 @@ def open_logs(
         if entry is not None:
             _refuse_other_names(given, there.listing, entry)
         newest = Newest(*entry.schema["newest"]) if entry and "newest" in entry.schema else None
-        inferred = None
-        if given.infers:
+        inferred = given.pinned
+        if given.infers and inferred is None:
             from ddcli.sources.inference import pinned, with_columns
 
             former = entry or (pins.inputs.get(name) if pins else None)
@@ -73,6 +74,22 @@ def open_logs(
             given = with_columns(given, inferred)
         readers[name] = LogReader(there.listing, format_of(given), known, most, newest, inferred)
     return readers
+
+
+def with_grown_columns(request: Request, readers: Mapping[str, Reader]) -> Request:
+    """Return the request whose growing inputs declare the columns that their readers have, so that older files are read with these, too."""
+    inputs = {}
+    for name, reader in readers.items():
+        if isinstance(reader, LogReader) and reader.pinned is not None and reader.pinned.grows:
+            from ddcli.sources.inference import PinnedColumns, with_columns
+
+            assert isinstance(reader.pinned, PinnedColumns), "`open_logs` has made the reader"
+            inputs[name] = replace(with_columns(request.spec.inputs[name], reader.pinned), pinned=reader.pinned)
+            for line in reader.pinned.news:
+                if (note := f"inputs.{name}: {line}") not in request.noted:
+                    request.noted.add(note)
+                    request.say(note)
+    return replace(request, spec=replace(request.spec, inputs={**request.spec.inputs, **inputs})) if inputs else request
 
 
 def in_files(readers: Mapping[str, Reader]) -> dict[str, LogReader]:
@@ -152,17 +169,18 @@ def _refuse_gone(name: str, listing: Listing) -> None:
 
 
 def _refuse_other_names(given: InputSpec, listing: Listing, entry: InputEntry) -> None:
-    """Raise InputError if JSON that was read would have other rows by the names that its columns have now: there a missing name is null.
+    """Raise InputError if files that were read would have other rows by the names that their columns have now: in JSON a missing name is null, elsewhere that of an optional column.
 
     Files of other kinds are refused without a column, so those that were read had it.
     """
     before = {name: tuple(others) for name, others in entry.schema.get("former", {}).items()}
     nullable = [name for name, (_, kind) in (given.columns or {}).items() if kind.nullable]
+    optional = {*given.optional, *entry.schema.get("optional", ())}
     for name in nullable if before != given.former else ():
         if before.get(name) == given.former.get(name) or name not in entry.schema["columns"]:
             continue
         for file in (*listing.done, *listing.waiting):
-            if name_of_kind(listing.path(file)) == NDJSON:
+            if name_of_kind(listing.path(file)) == NDJSON or name in optional:
                 raise InputError(
                     f"files of the input '{given.name.value}' were read with other names of its column '{name}', which may be null where they have one",
                     place=str(listing.path(file)),

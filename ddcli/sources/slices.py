@@ -17,6 +17,7 @@ from ddcli.engine.lanes import encode
 from ddcli.engine.rounds import times_of
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import reading
+from ddcli.store.log.writer import in_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +109,7 @@ class ArrangementFile:
 
 @frozen
 class LoggedRows:
-    """Some rows of a file of an output's own log, with these time columns."""
+    """Some rows of a file of an output's own log, with these time columns. A column that came later is null, and a type may have been another, whose values the present one holds."""
 
     path: Path
     start: int
@@ -118,7 +119,7 @@ class LoggedRows:
     def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         with reading(self.path) as file:
             scan = pl.scan_parquet(file, glob=False, hive_partitioning=False)
-            frame = scan.slice(self.start, self.rows).collect()
+            frame = in_columns(scan.slice(self.start, self.rows).collect(), layout.schema)
         width = layout.width + len(self.times) + 1
         matrix = encode(frame, layout, pool, np.empty((frame.height, width), np.int64))
         for at, column in enumerate((*self.times, "diff"), start=layout.width):

@@ -18,7 +18,7 @@ from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, ColumnType, Flag, PathWords, Words
 
 PATH = PathWords("a path")
-INFER = "infer"
+INFER, GROW = "infer", "grow"
 IMPORT = "import"
 """The format of an input that is another pipeline's arrangement."""
 SHARE = Words(
@@ -57,20 +57,21 @@ CONSUMED: Shape[str | Text] = ByKind(
 _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
     "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
 )
-_UnderNames = tuple[Type, tuple[Text, ...]]
-"""The type of a column, and the other names that files have for it."""
-_NAMED_COLUMN: Record[_UnderNames] = Record(
-    lambda _, arguments: (arguments["type"], arguments["from"]),
+_InFiles = tuple[Type, tuple[Text, ...], bool]
+"""The type of a column, the other names that files have for it, and whether a file may lack it."""
+_COLUMN_IN_FILES: Record[_InFiles] = Record(
+    lambda _, arguments: (arguments["type"], arguments.get("from", ()), arguments.get("optional", False)),
     {
         "type": Key(ColumnType(), required=True, about="the column's type"),
-        "from": Key(COLUMNS, required=True, about="the names that files have for the column, beside its own"),
+        "from": Key(COLUMNS, about="the names that files have for the column, beside its own"),
+        "optional": Key(Flag(), about="files may lack the column: it is null in their rows"),
     },
-    "a type and names",
+    "a type, and names or `optional`",
     '{type: string, from: [Province_State, "Province/State"]}',
 )
 _INPUT_COLUMNS = Pairs(
     COLUMN,
-    ByKind("a type", scalar=As(ColumnType(), lambda _, kind: (kind, ())), mapping=_NAMED_COLUMN),
+    ByKind("a type", scalar=As(ColumnType(), lambda _, kind: (kind, (), False)), mapping=_COLUMN_IN_FILES),
     "a mapping of columns to types",
 )
 
@@ -85,8 +86,11 @@ COMMON = {
     "path": Key(PATH, required=True, about="directory, file or glob, relative to this file"),
     "format": Key(Choice("format", model.FORMATS), about="the format of the rows; default: updates"),
     "columns": Key(
-        ByKind("a mapping of columns to types, or infer", scalar=Choice("word", (INFER,)), mapping=_INPUT_COLUMNS),
-        about="checked if declared, else read from the files; text needs them, or infer: what the first run finds counts",
+        ByKind(
+            "a mapping of columns to types, infer or grow", scalar=Choice("word", (INFER, GROW)), mapping=_INPUT_COLUMNS
+        ),
+        about="checked if declared, else read from the files; text needs them, or infer: what the first run finds counts; "
+        "grow: also what later files add",
     ),
     "file_name": Key(FILE_NAME, about="columns in the names of files: people-{day}.csv"),
     "csv": Key(CSV, about="how CSV files are written"),
@@ -142,13 +146,15 @@ def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     default: dict[str, Any] = {"time": (Text(time, place.word.span),)}
     if kind == "updates":
         default["diff"] = Text("diff", place.word.span)
-    if arguments.get("columns") == INFER:
-        default |= {"columns": None, "infers": True}
-        del arguments["columns"]
+    if arguments.get("columns") in (INFER, GROW):
+        default |= {"columns": None, "infers": True, "grows": arguments.pop("columns") == GROW}
     if "columns" in arguments:
         every = arguments["columns"]
-        default["columns"] = {name.value: (name, type_) for name, (type_, _) in every}
-        default["former"] = {name.value: tuple(text.value for text in others) for name, (_, others) in every if others}
+        default["columns"] = {name.value: (name, kind) for name, (kind, _, _) in every}
+        default["former"] = {
+            name.value: tuple(text.value for text in others) for name, (_, others, _) in every if others
+        }
+        default["optional"] = tuple(name.value for name, (_, _, optional) in every if optional)
         del arguments["columns"]
     named = arguments["time"][0] if "time" in arguments else None
     if arguments.get("late") == "advance":
@@ -213,7 +219,7 @@ class _ByFormat(Shape[model.InputSpec]):
             hint = "declare them under `columns`, in the order that they have in the files, or write `columns: infer`"
             notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
             raise Refused
-        if given.former and (wrong := _unnamed(given)):
+        if (wrong := _unnamed(given) or _not_optional(given) or _not_growing(given)) is not None:
             columns = next(value for word, value in node.entries if word.value == "columns")
             notes.refuse(f"{place.path}.columns", wrong[0], columns.span, wrong[1])
             raise Refused
@@ -264,7 +270,9 @@ class _ByFormat(Shape[model.InputSpec]):
 
 
 def _unnamed(given: model.InputSpec) -> tuple[str, str] | None:
-    """Return the reason why an input can't have columns under several names, and a hint; None if it can."""
+    """Return the reason why an input can't have columns under several names, and a hint; None if it can, or has none."""
+    if not given.former:
+        return None
     if given.csv and not given.csv.has_header:
         return "files without a header have no names, so `from` is not used", "write the type alone"
     if given.format == "debezium" and not given.flattened:
@@ -275,6 +283,41 @@ def _unnamed(given: model.InputSpec) -> tuple[str, str] | None:
             if name in taken and name != column:
                 return f"'{name}' is a name of two columns", "keep it under one of them"
         taken |= set(others)
+    return None
+
+
+def _not_optional(given: model.InputSpec) -> tuple[str, str] | None:
+    """Return the reason why a file can't lack some columns that are optional, and a hint; None if it can."""
+    if not given.optional:
+        return None
+    if given.csv and not given.csv.has_header:
+        return "files without a header have all columns, so none is optional", "write the type alone"
+    if given.format == "debezium" and not given.flattened:
+        return "events of Debezium have one table's columns, so none is optional", "write the type alone"
+    fixed = {text.value for text in (*given.key, *given.time, *((given.diff,) if given.diff else ()))}
+    for name in given.optional:
+        if name in fixed:
+            return (
+                f"'{name}' is a column of the key, the time or the diff, so each file must have it",
+                "write the type alone",
+            )
+        if given.columns is not None and not given.columns[name][1].nullable:
+            return (
+                f"'{name}' is null in files without it",
+                f"let it be null: `{{type: {given.columns[name][1]}?, optional: true}}`",
+            )
+    return None
+
+
+def _not_growing(given: model.InputSpec) -> tuple[str, str] | None:
+    """Return the reason why an input's columns can't grow, and a hint; None if they can, or need not."""
+    if given.grows and given.csv and not given.csv.has_header:
+        return "files without a header don't name new columns", "declare them, or write `columns: infer`"
+    if given.grows and given.format == "debezium" and not given.flattened:
+        return (
+            "events of Debezium have one table's columns, which can't grow",
+            "declare them, or write `columns: infer`",
+        )
     return None
 
 

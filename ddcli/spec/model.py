@@ -7,7 +7,7 @@ place. Expressions are unparsed here: they need the types of columns, which only
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import frozen
 from ddcli.expressions.types import ARRIVAL
@@ -56,8 +56,9 @@ class InputSpec:
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
     A file that has `changed` since it was read is refused, or its rows are replaced. One that is `missing` is refused, or its rows are taken out.
     With `rounding` decimals of text that have more digits than their column are rounded, else refused.
-    Files may have columns under `former` names.
-    An input that `infers` has the columns that its first run finds; messages add `inferred` about them.
+    Files may have columns under `former` names, and may lack `optional` ones.
+    An input that `infers` has the columns that its first run finds, and one that `grows` also those that later files add; messages add `inferred` about them.
+    `pinned` are the columns of one that grows as a run has found them, a `PinnedColumns` of `sources`, which `columns` declares then.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
     `origin` is its own path. For a table in a `catalog` (a name or properties) that is its name there; for one in a database it is the database's URI,
     and `query` returns the rows. For a table in a catalog it is the table's name, or the `query`. If there is a `cursor`, a growing column, only rows with a greater value are new. `unique` columns are the key. An input that `follows` has the table's columns.
@@ -90,8 +91,11 @@ class InputSpec:
     quarantines: bool = False
     rounding: str | None = None
     infers: bool = False
+    grows: bool = False
+    pinned: Any = None
     inferred: str = ""
     former: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
     table: str = ""
     origin: Text | None = None
     catalog: tuple[tuple[Text, Text], ...] | Text | None = None

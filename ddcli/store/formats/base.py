@@ -87,6 +87,8 @@ class Format:
     """The columns of files that are no data: the times of a log whose updates have the times of runs."""
     absent: tuple[str, ...] = field(default=(), kw_only=True)
     """Columns that a file may lack: they came later, and are null in its rows."""
+    unites: bool = field(default=False, kw_only=True)
+    """True: the columns are those of all files, as of a log that a pipeline writes; a file may lack some, and have them in narrower types."""
     former: FormerNames = field(default_factory=dict, kw_only=True)
     """The other names that files may have for columns."""
     inferred: str = field(default="", kw_only=True)

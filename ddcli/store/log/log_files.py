@@ -6,6 +6,7 @@ be held in memory the times are kept, for a larger one only their bounds.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from threading import Thread
@@ -18,7 +19,7 @@ from ddcli.store.log.late_rows import ahead_error, is_beyond
 from ddcli.store.log.lineage import LARGE, rows_of
 from ddcli.store.log.rows import ORDER, RowReader
 from ddcli.store.log.scan import find_damaged, scan_files
-from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
+from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of, united_columns
 from ddcli.store.log.times import CHUNK, FileTimes, advanced, physical, survey, within
 from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.parquet.row_groups import row_count
@@ -48,6 +49,18 @@ class Pinned(Protocol):
         """Return whether a state has them."""
 
     @property
+    def grows(self) -> bool:
+        """Return whether later files may add to them."""
+
+    @property
+    def news(self) -> Sequence[str]:
+        """Return the changes that new files make, for people."""
+
+    @property
+    def note(self) -> str:
+        """Return the columns for people."""
+
+    @property
     def doubts(self) -> Mapping[str, str]:
         """Return the doubts about them by name."""
 
@@ -60,6 +73,22 @@ SMALL, FEW = 4 << 20, 100_000
 """The bytes and rows of a file that is read at once, all columns with the times. Equal rows take no bytes, but memory."""
 TOGETHER_NS = 2_000_000_000
 """Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
+
+
+def _tables(log: Format, listing: Listing) -> Tables:
+    """Return the files of a log as tables."""
+    return Tables(
+        log.declared(),
+        columns_from_paths(log, listing),
+        nested=log.nested,
+        times=log.time,
+        dialect=log.dialect,
+        enveloped=log.enveloped,
+        rounds=log.rounds,
+        former=log.former,
+        absent=log.absent,
+        remark=log.inferred,
+    )
 
 
 class LogFiles:
@@ -86,18 +115,12 @@ class LogFiles:
         self.log = log
         self.most = most
         self._paths = [listing.path(file) for file in listing.to_read]
-        self._tables = Tables(
-            log.declared(),
-            columns_from_paths(log, listing),
-            nested=log.nested,
-            times=log.time,
-            dialect=log.dialect,
-            enveloped=log.enveloped,
-            rounds=log.rounds,
-            former=log.former,
-            remark=log.inferred,
-        )
+        self._tables = _tables(log, listing)
         self._found = [self._tables.footer(path) for path in self._paths]
+        if log.unites and log.columns is None and (every := united_columns(log, self._paths, self._found)):
+            self.log = log = replace(log, columns=every, absent=tuple(every))
+            self._tables = _tables(log, listing)
+            self._found = [self._tables.footer(path) for path in self._paths]
         self.schema = schema_of(log, listing, self._tables.footer, known)
         self.log = log.bound(self.schema.columns, self.schema.time)
         before = known is not None and known.diff is not None

@@ -250,6 +250,7 @@ class LogReader(LogFiles):
         kept: dict[str, Any] = {"newest": [newest.order, newest.at]} if newest is not None else {}
         if self.log.former:
             kept["former"] = {name: list(others) for name, others in self.log.former.items()}
+            kept |= {"optional": list(self.log.absent)} if self.log.absent else {}
         return self.schema.to_json() | kept | ({"pinned": self.pinned.to_json()} if self.pinned is not None else {})
 
     @cached_property

@@ -17,10 +17,10 @@ from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
 from ddcli.store.tables.partitions import named_by, partition_of
-from ddcli.store.tables.wider_types import name_of, type_of, widens
+from ddcli.store.tables.wider_types import name_of, type_of, widens, wider
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ddcli.store.formats.base import Format
@@ -59,11 +59,11 @@ class LogSchema:
 def columns_from_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
     """Return the columns of files that are not in their content: paths, names, and the time of arrival."""
     found = {}
-    anywhere = bool(log.absent) or log.file_name is not None or ARRIVAL in log.time
+    anywhere = log.file_name is not None or ARRIVAL in log.time
     for file in listing.files:
         if not anywhere and "=" not in file.path:
             continue
-        columns = dict.fromkeys(log.absent) | partition_of(file.path)
+        columns = partition_of(file.path)
         if log.file_name is not None:
             named = named_by(log.file_name, file.path)
             if named is None:
@@ -208,6 +208,41 @@ def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> No
                 place=str(path),
                 hint="declare the columns to read under the input's `columns`, or write the log's files alike",
             )
+
+
+def logged_columns(before: Schema, now: Schema) -> Schema | None:
+    """Return the columns of a log that had those before, and gets rows with those of now: a new one is null in older rows. None if one is gone, or of a type that does not hold its values.
+
+    >>> before = parse_schema({"a": "int32", "b": "string"})
+    >>> found = logged_columns(before, parse_schema({"a": "int64", "c": "bool", "b": "string"}))
+    >>> {name: str(kind) for name, kind in found.items()}
+    {'a': 'int64', 'c': 'bool?', 'b': 'string'}
+    >>> print(logged_columns(before, parse_schema({"a": "int32"})))
+    None
+    """
+    known = {name: wider(kind, now[name]) for name, kind in before.items() if name in now}
+    if len(known) < len(before) or any(kind.required() != now[name].required() for name, kind in known.items()):
+        return None
+    nullable = {name: name not in before or before[name].nullable or kind.nullable for name, kind in now.items()}
+    return {name: kind.or_null(nullable[name]) for name, kind in now.items()}
+
+
+def united_columns(log: Format, paths: Sequence[Path], found: Sequence[Footer]) -> Schema | None:
+    """Return the data columns of files that may lack some of each other's, each in the widest type; None where all are the same."""
+    if all([*each.items()] == [*found[0].items()] for each in found):
+        return None
+    columns: Schema = {}
+    for path, each in zip(paths, found, strict=True):
+        own = {
+            name: kind for name, kind in columns_of_file(log, path, each).items() if name not in {*log.time, log.diff}
+        }
+        columns |= {name: wider(columns[name], kind) if name in columns else kind for name, kind in own.items()}
+    return columns
+
+
+def columns_of_file(log: Format, path: Path, found: Footer) -> Schema:
+    """Return the columns that a file states, of its data, its times and its diff. Raises InputError for one of a type that records can't have."""
+    return {name: _type(path, found, name, "data") for name in found if name not in {*log.ignored, ARRIVAL}}
 
 
 def _time_type(log: Format, path: Path, found: Footer, name: str) -> Type:

@@ -77,6 +77,16 @@ def frame_bytes(frame: pl.DataFrame, time: Schema, metadata: dict[str, str] | No
     return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK, metadata=metadata)
 
 
+def in_columns(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Return rows of a file of a log with the data columns that the log has by now: null where the file lacks one, in a type that holds its values."""
+    import polars as pl
+
+    kinds = {name: kind.to_polars() for name, kind in schema.items()}
+    lacking = [pl.lit(None, dtype).alias(name) for name, dtype in kinds.items() if name not in frame.columns]
+    other = [pl.col(name).cast(dtype) for name, dtype in kinds.items() if frame.schema.get(name, dtype) != dtype]
+    return frame.with_columns(*other, *lacking) if lacking or other else frame
+
+
 def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "") -> str:
     """Return the name of a file of the updates of [lower, upper).
 

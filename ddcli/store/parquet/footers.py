@@ -171,7 +171,7 @@ class Footers:
     """The columns of an input's files; as for `Tables`, which has the same of polars.
 
     `declared` are the types of text's columns, `partitions` the columns in files' paths, `nested`: fields of structs are columns too,
-    `dialect` is that of CSV, `former` the other names that files may have for columns.
+    `dialect` is that of CSV, `former` the other names that files may have for columns, `absent` those that a file may lack.
     """
 
     declared: Schema | None
@@ -180,6 +180,7 @@ class Footers:
     times: tuple[str, ...] = ()
     dialect: Dialect = DEFAULT
     former: FormerNames = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
@@ -193,7 +194,8 @@ class Footers:
         refuse_patterns(str(path), own, self.declared)
         structs = [(name, dict(column.fields)) for name, column in own.items() if self.nested]
         fields = {f"{name}.{inner}": column for name, inside in structs for inner, column in inside.items()}
-        beside = {name: self._partitioned[name] for name in self.partitions.get(path, {}) if name not in own}
+        given = (*self.partitions.get(path, {}), *self.absent)
+        beside = {name: self._partitioned[name] for name in given if name not in own}
         return own | fields | beside
 
     def _own(self, path: Path) -> dict[str, Type | Unfit]:

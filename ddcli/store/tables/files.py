@@ -75,6 +75,8 @@ class Tables:
     """True: decimals of text with more digits than their column has are rounded."""
     former: FormerNames = field(default_factory=dict)
     """The other names that files may have for columns."""
+    absent: tuple[str, ...] = ()
+    """Declared columns that a file may lack: they are null in its rows. (JSON lacks none.)"""
     remark: str = ""
     """The addition to the hint about a value that doesn't fit its type, if the types were inferred."""
     passed: dict[Path, pl.Series] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Tables:
     _pages: PageReader = field(default_factory=PageReader)
     _held: dict[Path, pl.DataFrame] = field(default_factory=dict)
     _names: dict[Path, dict[str, str]] = field(default_factory=dict)
+    _lacked: dict[Path, Partition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
@@ -120,7 +123,7 @@ class Tables:
             name.partition(DOT)[0] if self.nested else name
             for name in (columns if self.declared is None else self.declared)
         }
-        beside = self.partitions.get(path, {})
+        beside = self._given(path)
         own = {name: dtype for name, dtype in columns.items() if name in read and name not in beside}
         return in_file(self._names_in(path), own)
 
@@ -171,7 +174,7 @@ class Tables:
         """Return the key that files have in common that can be read in one scan."""
         apart = (path,) if path in self.passed else ()
         names = self._names_in(path).items()
-        return (self.kind(path), *apart, *names, *found.items(), *self.partitions.get(path, {}).items())
+        return (self.kind(path), *apart, *names, *found.items(), *self._given(path).items())
 
     def collect(
         self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
@@ -342,7 +345,7 @@ class Tables:
         if self.nested:
             scan = scan.with_columns(*_taken_apart([*names], scan.collect_schema()))
         beside = {}
-        if self.partitions.get(paths[0]):
+        if self._given(paths[0]):
             beside = self._beside(paths[0], by_column(there, kind.footer(paths[0])))
         own = [name for column, name in names.items() if column not in beside]
         flags = [failing.alias(FAILING + name) for name, failing in by_column(there, kind.failing(own)).items()]
@@ -370,8 +373,19 @@ class Tables:
 
     def _beside(self, path: Path, found: Footer) -> Partition:
         """Return the values of columns that a file's directories state and the file doesn't have itself (all for NDJSON, whose columns are unknown)."""
-        own = () if self.kind(path).name == "NDJSON" else found
-        return {name: text for name, text in self.partitions.get(path, {}).items() if name not in own}
+        own = () if self.kind(path).name == NDJSON else found
+        return {name: text for name, text in self._given(path).items() if name not in own}
+
+    def _given(self, path: Path) -> Partition:
+        """Return the values of columns that a file's path states, and null for those that the file lacks."""
+        known = self.partitions.get(path, {})
+        if not self.absent:
+            return known
+        if path not in self._lacked:
+            kind = self.kind(path)
+            found = self.absent if kind.name == NDJSON else by_column(self._names_in(path), kind.footer(path))
+            self._lacked[path] = dict.fromkeys(name for name in self.absent if name not in found)
+        return self._lacked[path] | known
 
     def _text(self, paths: Sequence[Path], name: str) -> pl.LazyFrame:
         """Return a column of text as it is written."""
@@ -380,7 +394,7 @@ class Tables:
 
     def from_path(self, path: Path, names: Iterable[str]) -> pl.DataFrame | None:
         """Return one row with the values of columns in a file's path, None where the path lacks one."""
-        known = self.partitions.get(path, {})
+        known = self._given(path)
         if not all(name in known for name in names):
             return None
         return pl.select([self._partition_value(path, name, known[name]) for name in names])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.expressions.types import SIGNED, UNITS, UNSIGNED, Type, from_polars
+from ddcli.expressions.types import MAX_PRECISION, SIGNED, UNITS, UNSIGNED, Type, from_polars
 from ddcli.expressions.years import leaves_years
 from ddcli.store.parquet.footers import Unfit
 
@@ -49,6 +49,25 @@ def widens(found: Type, wanted: Type) -> bool:
         same = all(name == other and widens(one, two.or_null()) for (name, one), (other, two) in pairs)
         return same and found.to_polars() == wanted.to_polars()
     return False
+
+
+def wider(known: Type, found: Type) -> Type:
+    """Return the type of a column that has values of a type beside those of its known one: one of the same kind that holds both, else the known one.
+
+    >>> from ddcli.expressions.types import parse_type
+    >>> print(wider(parse_type("int32?"), parse_type("int64")), wider(parse_type("decimal(10, 2)"), parse_type("decimal(9, 4)")))
+    int64? decimal(12, 4)
+    >>> print(wider(parse_type("int64"), parse_type("int32")), wider(parse_type("int64"), parse_type("string")))
+    int64 int64
+    """
+    if known.kind == "null":
+        return found.or_null()
+    if known.kind == found.kind == "decimal":
+        scale = max(known.scale, found.scale)
+        digits = scale + max(known.precision - known.scale, found.precision - found.scale)
+        return Type("decimal", known.nullable, precision=digits, scale=scale) if digits <= MAX_PRECISION else known
+    alike = known.kind == found.kind or (known.is_integer and found.is_integer) or (known.is_float and found.is_float)
+    return found.or_null(known.nullable) if alike and widens(known, found) and not widens(found, known) else known
 
 
 def _integer_widens(found: str, wanted: Type) -> bool:
