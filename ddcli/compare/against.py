@@ -21,7 +21,7 @@ from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.dataclass import dataclass
 from ddcli.errors import BudgetError, DdError, StateError, UsageError, did_you_mean
-from ddcli.expressions.types import parse_type
+from ddcli.expressions.types import parse_schema
 from ddcli.job.budget import run_budget
 from ddcli.job.corrections import with_withdrawn_files
 from ddcli.job.functions import refuse_code
@@ -234,7 +234,8 @@ def _difference(
 ) -> Difference:
     """Return the difference of an output: of its updates alone, or, where its columns change, of all that the log has and would have."""
     entry = manifest.outputs[before]
-    known = {column: kind.to_polars() for column, text in entry.schema.items() if (kind := parse_type(text))}
+    schema = parse_schema(entry.schema)
+    known = {column: kind.to_polars() for column, kind in schema.items()}
     labels = [f"{near(str(side))}: {name}" for side in (request.state, request.spec.path)]
     columns = known
     if made := received.files.get(name):
@@ -242,7 +243,7 @@ def _difference(
         columns = {
             column: kind for column, kind in pl.scan_ipc(made[0]).collect_schema().items() if column not in beside
         }
-    files = scan_entries(request.outputs[name], entry.files, [*entry.schema, DIFF])
+    files = scan_entries(request.outputs[name], entry.files, schema, [DIFF])
     log = [each.rename({DIFF: WEIGHT}) for each in files]
     if columns != known:
         a = [each.select(*known, WEIGHT) for each in log]

@@ -14,6 +14,7 @@ from ddcli.job.summary import plural
 from ddcli.plan.changes import Known, PlanChanges, present
 from ddcli.plan.edits import edits, shown
 from ddcli.plan.generations import wrongly_keyed
+from ddcli.plan.logical import INPUT
 from ddcli.screen import shell
 from ddcli.spec.excerpts import excerpts, queries
 from ddcli.store.state.holds import read_holds
@@ -83,11 +84,20 @@ def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> b
     """Return whether outputs would change in a way that a person has to ask for.
 
     That is not so if the state was made by this very file, and the file depends on no code or state beside it that may have changed: then only
-    this version of dd plans differently.
+    this version of dd plans differently, or inputs have more columns.
     """
     spec = request.spec
     beside = any(functions_of(spec)) or any(given.arrangement is not None for given in spec.inputs.values())
+    if has_grown(request, manifest):
+        reasons = [reason for name in changes.rewritten for reason in changes.why(name)]
+        beside = beside and not all(reason.startswith(f"{INPUT}:") for reason in reasons)
     return bool(changes.rewritten) and (beside or manifest.pipeline != request.digest)
+
+
+def has_grown(request: Request, manifest: Manifest) -> bool:
+    """Return whether the file is the one that made the state, and an input has got columns, or wider types, since."""
+    pinned = [given.pinned for given in request.spec.inputs.values() if given.pinned is not None]
+    return manifest.pipeline == request.digest and any(each.news for each in pinned)
 
 
 def refuse_rewriting(
@@ -143,7 +153,8 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
     as_before = request.deciding(withdrawn={}, reopened=None, rewrite=frozenset())
     if request.decided.forgetting is not None:
         as_before = as_before.deciding(refresh=None)
-    if is_changed(as_before, manifest, changes.plan.fingerprint):
+    grown = not reopens and request.decided.forgetting is None and has_grown(request, manifest)
+    if is_changed(as_before, manifest, changes.plan.fingerprint) and not grown:
         what = "it is reopened as it was made" if reopens else "a file is withdrawn from what the state was made by"
         what = what if request.decided.forgetting is None else "rows are forgotten of what the state was made by"
         if any(request.spec.inputs[name].changed == "replace" for name in request.decided.withdrawn):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -32,6 +33,8 @@ KINDS = {
     "position": "bigint",
     "form": "bigint",
 }
+WIDTHS = (("tinyint", "smallint", "integer", "bigint"), ("real", "float", "double", "double precision"))
+"""The types of numbers by their size, as databases write them."""
 FORM = 1
 """The version of the format of values: null for older versions of dd, which wrote times to SQLite with as many digits as they needed."""
 WANTED = "dd_wanted"
@@ -117,15 +120,29 @@ class DatabaseFeed:
         connection.execute(reached, [position, FORM, target])
 
     def _make(self, connection: Any, kinds: Schema, *, there: bool) -> None:
-        """Create the table, or refuse one with other columns."""
+        """Create the table, or give it the columns and wider types that the output has got; refuse one with others."""
         listed = ", ".join(f"{delimited(name)} {self._database.type_of(kind)}" for name, kind in kinds.items())
         if not there:
             connection.execute(f"create table {full_name(self._parts)} ({listed})")
             return
         connection.execute(f"create temporary table {WANTED} ({listed}){self._database.fleeting}")
-        if self._database.columns(connection, self._parts) != self._database.columns(connection, [WANTED]):
-            hint = "name another one with --table"
-            raise StateError("the table has other columns than the output", place=self.place, hint=hint)
+        have, want = (dict(self._database.columns(connection, parts)) for parts in (self._parts, [WANTED]))
+        for name, kind in want.items():
+            if name not in have:
+                change = f"add column {delimited(name)} {kind}"
+            elif have[name] == kind:
+                continue
+            elif _is_wider(kind.lower(), have[name].lower()):
+                change = f"alter column {delimited(name)} set data type {kind}"
+            else:
+                raise self._other_columns()
+            connection.execute(f"alter table {full_name(self._parts)} {change}")
+        if have.keys() - want.keys():
+            raise self._other_columns()
+
+    def _other_columns(self) -> StateError:
+        hint = "name another one with --table"
+        return StateError("the table has other columns than the output", place=self.place, hint=hint)
 
     def _check(self, frame: pl.DataFrame) -> None:
         """Refuse values that the database would change."""
@@ -186,3 +203,16 @@ class DatabaseFeed:
             return EngineError(f"{self._database.name} refuses the changes: {first_line(error)}", place=self.place)
 
         return self._database.guarded(refusal, write=write)
+
+
+def _is_wider(kind: str, than: str) -> bool:
+    """Return whether a type of a database holds all values of another one of its kind.
+
+    >>> _is_wider("bigint", "integer"), _is_wider("decimal(12,2)", "decimal(10,2)"), _is_wider("decimal(12,4)", "decimal(12,2)")
+    (True, True, False)
+    """
+    digits = [re.fullmatch(r"(?:decimal|numeric)\((\d+), *(\d+)\)", each) for each in (kind, than)]
+    if digits[0] and digits[1]:
+        (precision, scale), (before, digits_before) = ((int(each[1]), int(each[2])) for each in digits if each)
+        return scale >= digits_before and precision - scale >= before - digits_before
+    return any(kind in sizes and than in sizes and sizes.index(kind) > sizes.index(than) for sizes in WIDTHS)

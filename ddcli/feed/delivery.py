@@ -305,7 +305,7 @@ class OutputFeed:
             check_bytes(self.path / file.name, file)
             if since and file.first <= since < file.commit:
                 known = self._known_rows(file, since)
-        return Delivery(since, manifest.number, self._summed(manifest, later, known), len(later))
+        return Delivery(since, manifest.number, self._summed(manifest, output, later, known), len(later))
 
     def _known_rows(self, file: FileEntry, since: int) -> int:
         """Return the number of rows, at the start of a file that has grown since, from the commits up to a position."""
@@ -320,7 +320,7 @@ class OutputFeed:
             )
         return known
 
-    def _summed(self, manifest: Manifest, files: Sequence[FileEntry], known: int) -> pl.DataFrame:
+    def _summed(self, manifest: Manifest, output: OutputEntry, files: Sequence[FileEntry], known: int) -> pl.DataFrame:
         """Return the sum of the updates in some files, without the first `known` rows.
 
         The last file may grow meanwhile: only the rows that the manifest counts are read.
@@ -334,7 +334,9 @@ class OutputFeed:
         from ddcli.store.tables.listing import Listing
 
         listed = tuple(InputFile(file.name, file.size, 0) for file in files)
-        reader = LogReader(Listing(self.path, listed), Updates(tuple(manifest.cache["time"]), None, diff=DIFF))
+        columns = _columns(output)  # older files may lack some
+        log = Updates(tuple(manifest.cache["time"]), columns, diff=DIFF, absent=tuple(columns))
+        reader = LogReader(Listing(self.path, listed), log)
         first, last = reader.scan([0]), reader.scan([len(files) - 1])
         if len(files) == 1:
             parts = [first.slice(known, files[0].rows - known)]

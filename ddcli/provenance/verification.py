@@ -21,6 +21,7 @@ from ddcli.driver.run import dry_run
 from ddcli.driver.whole_inputs import TOGETHER, before
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import DdError, StateError, UsageError, did_you_mean
+from ddcli.expressions.types import parse_schema
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan import logical
@@ -302,7 +303,7 @@ def _contents(inputs: Inputs, name: str, entry: OutputEntry, at: Time) -> pl.Dat
     columns, times = list(entry.schema), list(inputs.time)
     files = [
         each.filter(not_after(times, at)).select(*columns, DIFF)
-        for each in scan_entries(inputs.request.outputs[name], entry.files, [*columns, *times, DIFF])
+        for each in scan_entries(inputs.request.outputs[name], entry.files, parse_schema(entry.schema), [*times, DIFF])
     ]
     if not files:
         return pl.DataFrame(schema={**_types(inputs, name), COUNT: pl.Int64()})

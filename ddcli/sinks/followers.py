@@ -128,14 +128,19 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
             write_marks(directory, state.files, FollowerCommits(replace(known, left=target.left())))
             return False
         path = output_paths(request.state, manifest)[name]
-        newer = None if known is None or known.log != identity else _newer(path, log.files, known.upto)
+        grown = _grown(known, log) if known is not None and known.log == identity else None
+        rewrites = grown is not None and any(grown[name] != kind for name, kind in log.schema.items() if name in grown)
+        newer = None if known is None or known.log != identity or rewrites else _newer(path, log.files, known.upto)
         if newer is None:
             target.check(None)
             known, newer = None, (list(log.files), 0)
         files, rows = newer
         change = _change(name, path, spec, log, manifest, files, rows, whole=known is None)
+        if grown is not None:
+            before = _change(name, path, spec, replace(log, schema=grown), manifest, (), 0, whole=False)
+            change = replace(change, former=before.columns)
         number = number_after(max(held or 0, marks.done.number if marks.done else 0))
-        coming = CommitRecord(number, identity, upto)
+        coming = CommitRecord(number, identity, upto, columns=log.schema)
 
         def announce(pieces: Sequence[TableFile]) -> None:
             nonlocal coming
@@ -145,6 +150,11 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         target.publish(number, change, known, announce)
         write_marks(directory, state.files, FollowerCommits(replace(coming, left=target.left())))
         return True
+
+
+def _grown(known: CommitRecord, log: OutputEntry) -> dict[str, str] | None:
+    """Return the columns of a log at a table's last commit, if it has got others or wider types since; None where it has the same, or an older version made the commit."""
+    return known.columns if known.columns and known.columns != log.schema else None
 
 
 def _with_certain_key(spec: TargetSpec, log: OutputEntry) -> TargetSpec:

@@ -72,7 +72,7 @@ class LogPart(InputPartition):
 
     def open(self) -> ChangeLog:
         """Return the log of the listed files. Raises DdError where one can't be read."""
-        log = Updates(self.time, None, diff=self.diff)
+        log = Updates(self.time, self.schema.columns, diff=self.diff, absent=tuple(self.schema.columns))
         return ChangeLog(Path(self.path), LogReader(self.listing, log, self.schema, MOST_HELD), self.diff, None)
 
     def is_gone(self) -> bool:

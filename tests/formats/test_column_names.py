@@ -130,12 +130,11 @@ def test_a_replaced_file_may_have_another_name_for_a_column(shop):
     [
         ("format: append", "{a: {type: int64, from: b}, b: int64}", "'b' is a name of two columns"),
         ("format: append", "{a: {type: int64, from: b}, c: {type: int64, from: [b]}}", "'b' is a name of two columns"),
-        ("format: append", "{a: {type: int64}}", "the key 'from' is missing"),
         ("format: append", "{a: {type: int65, from: b}}", "unknown type 'int65'"),
         ("format: append, csv: {header: false}", "{a: {type: int64, from: b}}", "files without a header have no names"),
         ("format: debezium, key: a", "{a: {type: int64, from: b}}", "events of Debezium have one table's columns"),
     ],
-    ids=["a column", "twice", "no from", "type", "no header", "debezium"],
+    ids=["a column", "twice", "type", "no header", "debezium"],
 )
 def test_names_that_mean_nothing_are_refused(keys, columns, problem):
     text = f"inputs: {{t: {{path: in/, {keys}, columns: {columns}}}}}\noutputs: {{t: out/}}\n"

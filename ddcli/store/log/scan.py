@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.errors import InputError
+    from ddcli.expressions.types import Schema
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.state.entries import FileEntry
 
@@ -95,8 +96,11 @@ def find_damaged(tables: Tables, paths: Sequence[Path]) -> InputError | None:
     return None
 
 
-def scan_entries(directory: Path, files: Iterable[FileEntry], columns: Sequence[str]) -> Iterator[pl.LazyFrame]:
-    """Yield these columns of an output's files as of the commit that names them: the newest may have grown since."""
-    tables = Tables(None, {})
+def scan_entries(
+    directory: Path, files: Iterable[FileEntry], schema: Schema, others: Sequence[str]
+) -> Iterator[pl.LazyFrame]:
+    """Yield the data columns of an output's files, and others, as of the commit that names them: the newest may have grown since, older ones may lack columns."""
+    tables = Tables(schema, {}, absent=tuple(schema))
     for entry in files:
-        yield tables.scan([directory / entry.name], columns).head(entry.rows)
+        data = [pl.col(name).cast(kind.to_polars()) for name, kind in schema.items()]
+        yield tables.scan([directory / entry.name], [*schema, *others]).head(entry.rows).select(*data, *others)

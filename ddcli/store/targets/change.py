@@ -17,6 +17,7 @@ from ddcli.errors import EngineError
 from ddcli.expressions.row_order import in_order
 from ddcli.expressions.types import Type
 from ddcli.expressions.zones import in_utc
+from ddcli.store.log.writer import in_columns
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Change:
     `whole`: these are all files, and replace the table's contents.
 
     `table`: it has the contents of the log, without times. `schema` are the columns of the contents, `time` the columns of times. `order` is
-    that in which contents are written.
+    that in which contents are written. `former` are the columns that the table has by its last commit, if these are others: it gets the new ones first.
     """
 
     output: str
@@ -53,6 +54,7 @@ class Change:
     table: bool
     known: int = 0
     order: RowOrder = ()
+    former: Schema | None = None
     layout: Layout = field(init=False)
     pool: Pool = field(init=False)
 
@@ -73,7 +75,9 @@ class Change:
         """Return the updates of a file, whose records have these columns. Of rows that don't fulfil a condition only its columns are decoded."""
         frame = pl.scan_parquet(io.BytesIO(read_checked(self.log / file.name, file)))
         # The log has the zone of the pipeline, tables have instants of UTC.
-        frame = frame.cast(pl.Schema({name: kind.to_polars() for name, kind in schema.items() if in_utc(kind) == kind}))
+        there = frame.collect_schema().names()
+        kinds = {name: kind for name, kind in schema.items() if in_utc(kind) == kind or name not in there}
+        frame = in_columns(frame, kinds).select(*schema, *self.time, DIFF)
         return (frame if where is True else frame.filter(where)).collect()
 
     def updates(self) -> Lanes:
@@ -90,7 +94,8 @@ class Change:
         return summed
 
     def encoded(self, frame: pl.DataFrame, diffs: np.ndarray) -> Lanes:
-        """Return rows with their diffs as a matrix."""
+        """Return rows with their diffs as a matrix. A file of the table may lack columns that came later."""
+        frame = in_columns(frame, self.schema)
         matrix = np.empty((frame.height, self.layout.width + 1), np.int64)
         matrix[:, -1] = diffs
         encode(frame, self.layout, self.pool, matrix)

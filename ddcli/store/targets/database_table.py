@@ -100,7 +100,7 @@ class DatabaseTable:
         change.check_keys(rows[rows[:, -1] > 0], self._unique, self._place)
         announce(())
         with self._transaction(write=True) as connection:
-            self._claim(connection, number, change.columns, int(rows[:, -1].sum()), whole=known is None)
+            self._claim(connection, number, change, int(rows[:, -1].sum()), whole=known is None)
             if known is None:
                 connection.execute(f"delete from {self._table}")
                 if not self._is_empty(connection):
@@ -176,15 +176,19 @@ class DatabaseTable:
     def _is_empty(self, connection: Any) -> bool:
         return not connection.execute(f"select 1 from {self._table} limit 1").fetchall()
 
-    def _claim(self, connection: Any, number: int, columns: Schema, rows: int, *, whole: bool) -> None:
-        """Record this as the last commit, which adds `rows` rows, in our table, unless another run has made one; make missing tables."""
+    def _claim(self, connection: Any, number: int, change: Change, rows: int, *, whole: bool) -> None:
+        """Record this as the last commit, which adds `rows` rows, in our table, unless another run has made one; make missing tables, and missing columns of a log that has grown."""
+        columns = change.columns
         there = self._find_table(connection)
         kinds = "writer text not null, name text not null, number bigint not null, columns text not null, held bigint"
         connection.execute(f"create table if not exists {self._commits} ({kinds}, primary key (writer, name))")
         if "held" not in self._database.column_names(connection, self._commits):
             connection.execute(f"alter table {self._commits} add column held bigint")
         self._database.exclude_others(connection, self._parts)
-        listed = json.dumps({name: str(kind) for name, kind in columns.items()}, ensure_ascii=False)
+        listed, former = (
+            json.dumps({name: str(kind) for name, kind in each.items()}, ensure_ascii=False)
+            for each in (columns, change.former or columns)
+        )
         claims = self._claims(connection)
         mine = [claim for claim in claims if claim.writer == str(self._key)]
         if self._held is None:
@@ -193,8 +197,10 @@ class DatabaseTable:
                 raise strange(self._place, "another output writes the table, too")
         elif [claim.number for claim in mine] != [self._held]:
             raise LockedError("another run writes the table", place=self._place, hint="run again when it is done")
-        elif mine[0].columns != listed:
+        elif mine[0].columns != former:
             raise StateError("the table has other columns than the output", place=self._place, hint=AGAIN)
+        elif change.former is not None and there:
+            self._alter(connection, change.former, columns)
         if there:
             self._check_columns(connection, columns)
             self._index(connection, columns, ours=False)
@@ -216,6 +222,16 @@ class DatabaseTable:
             connection.execute(f"insert into {commits} ({names}) values ({marks})", values)
         if not there:
             self._make(connection, columns)
+
+    def _alter(self, connection: Any, former: Schema, columns: Schema) -> None:
+        """Give the table columns that are new, and wider types, where the database has others for them."""
+        for name, kind in columns.items():
+            wanted = self._database.type_of(kind)
+            if name not in former:
+                connection.execute(f"alter table {self._table} add column {delimited(name)} {wanted}")
+            elif self._database.type_of(former[name]) != wanted:
+                connection.execute(f"alter table {self._table} alter column {delimited(name)} set data type {wanted}")
+        self._index(connection, columns, ours=True)
 
     def _check_columns(self, connection: Any, columns: Schema) -> None:
         """Refuse a table that lacks a column: it was altered, or made in another way."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalake import DeltaTable
+    from deltalake import Schema as DeltaSchema
 
     from ddcli.expressions.types import Schema
     from ddcli.store.files.gate import Files
@@ -57,6 +58,8 @@ class DeltaTarget(FileTable):
         self._version = self._known.left["version"] if self._known else -1
         self._opened: DeltaTable | None = None
         self._sizes: dict[str, int] = {}
+        self._metadata: dict[str, Any] | None = None
+        """The description of the table with other columns, which the next commit has."""
 
     def number(self) -> int | None:
         if self._known is not None:
@@ -78,7 +81,7 @@ class DeltaTarget(FileTable):
         check_names(names, self.place)
         return names
 
-    def make(self, columns: Schema) -> None:
+    def make(self, columns: Schema, former: Schema | None) -> None:
         table = self._table()
         from deltalake import DeltaTable
         from deltalake import Schema as DeltaSchema
@@ -89,7 +92,11 @@ class DeltaTarget(FileTable):
                 DeltaTable.create(str(self._directory), schema=schema)
                 table = self._table()
             assert table is not None, "it was just made"
-            if table.schema() != schema:
+            if table.schema() == schema:
+                return
+            if former is not None and table.schema() == DeltaSchema.from_arrow(arrow_schema(former)):
+                self._metadata = _metadata(table, schema)
+            else:
                 raise StateError(
                     "the table has other columns than the output",
                     place=self.place,
@@ -112,6 +119,7 @@ class DeltaTarget(FileTable):
         info = {"timestamp": now, "operation": "WRITE", "operationParameters": {}, "engineInfo": f"ddcli:{__version__}"}
         actions: list[dict[str, Any]] = [
             {"commitInfo": info},
+            *([{"metaData": self._metadata}] if self._metadata else []),
             {"txn": {"appId": str(self.key), "version": number, "lastUpdated": now}},
             *({"remove": _removed(name, now)} for name in gone),
             *({"add": _added(piece, self._sizes[piece.name], now)} for piece in new),
@@ -123,7 +131,7 @@ class DeltaTarget(FileTable):
                 place=self.place,
                 hint="run again to see the cause",
             )
-        self._version = version
+        self._version, self._metadata = version, None
         self._tidy()
 
     def discard(self, pieces: Sequence[TableFile]) -> None:
@@ -178,6 +186,21 @@ class DeltaTarget(FileTable):
             raise EngineError(
                 f"the table of Delta Lake can't be written: {first_line(error)}", place=self.place
             ) from None
+
+
+def _metadata(table: DeltaTable, schema: DeltaSchema) -> dict[str, Any]:
+    """Return the description of a table that has these columns from now on; all else stays."""
+    known = table.metadata()
+    named = {"name": known.name, "description": known.description}
+    return {
+        "id": str(known.id),
+        **{name: text for name, text in named.items() if text},
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema.to_json(),
+        "partitionColumns": [],
+        "configuration": dict(known.configuration),
+        "createdTime": known.created_time,
+    }
 
 
 def _added(piece: TableFile, size: int, now: int) -> dict[str, Any]:

@@ -49,8 +49,8 @@ class FileTable(ABC):
         """Return the names of the files that the table has now."""
 
     @abstractmethod
-    def make(self, columns: Schema) -> None:
-        """Make the table, without rows, unless it exists; one with other columns gets these, or is refused."""
+    def make(self, columns: Schema, former: Schema | None) -> None:
+        """Make the table, without rows, unless it exists. One with the `former` columns gets these by evolution of its schema; one with others is refused."""
 
     @abstractmethod
     def read(self, name: str) -> pl.DataFrame:
@@ -88,8 +88,8 @@ class FileTable(ABC):
         else:
             kept, new = (), self._log(number, change)
         announce([*kept, *(piece for piece, _ in new)])
-        if change.whole:
-            self.make(change.columns)
+        if change.whole or change.former is not None:
+            self.make(change.columns, change.former)
         stay = {piece.name for piece in kept}
         gone = sorted(self.names() - stay) if self.contents or change.whole else []
         for piece, rows_of in new:

@@ -69,7 +69,7 @@ class IcebergTarget(FileTable):
     def names(self) -> set[str]:
         return {*self._files()}
 
-    def make(self, columns: Schema) -> None:
+    def make(self, columns: Schema, former: Schema | None) -> None:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         from ddcli.store.tables.iceberg_catalog import with_own_files
@@ -80,6 +80,9 @@ class IcebergTarget(FileTable):
                 schema = arrow_schema(columns)
                 self._table = with_own_files(self._catalog.create_table(self.place, schema, properties=PROPERTIES))
             table = self._table
+            if former is not None:  # a commit of its own, after which the table has the same rows
+                with table.update_schema() as update:
+                    update.union_by_name(arrow_schema(columns))
             found = pl.Schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
             nullable = {field.name: field.optional for field in table.schema().fields}
         if found != {name: kind.to_polars() for name, kind in columns.items()} or nullable != {

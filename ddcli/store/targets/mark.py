@@ -49,7 +49,8 @@ class TableFile:
 class CommitRecord:
     """A commit of a table: its number; the table has the updates of the `log` of this identity up to the state's commit `upto`.
 
-    `left` distinguishes the table as the commit left it from a changed one, in terms of the table's own.
+    `left` distinguishes the table as the commit left it from a changed one, in terms of the table's own. `columns` are those of the log then; none, if an
+    older version wrote the mark.
     """
 
     number: int
@@ -57,17 +58,24 @@ class CommitRecord:
     upto: int
     pieces: tuple[TableFile, ...] = ()
     left: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
         """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for a tree that `dd` never writes."""
         found = cls(**{**tree, "pieces": tuple(TableFile.from_row(row) for row in tree["pieces"])})
-        count_of(found.number), text_of(found.log), count_of(found.upto), mapping_of(found.left)
+        (
+            count_of(found.number),
+            text_of(found.log),
+            count_of(found.upto),
+            mapping_of(found.left),
+            mapping_of(found.columns),
+        )
         return found
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a file holds of it."""
-        tree = {name: getattr(self, name) for name in ("number", "log", "upto", "left")}
+        tree = {name: getattr(self, name) for name in ("number", "log", "upto", "left", "columns")}
         return tree | {"pieces": [one.to_row() for one in self.pieces]}
 
 

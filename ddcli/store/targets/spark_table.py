@@ -23,6 +23,7 @@ from ddcli.errors import EngineError, StateError, first_line
 from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
 from ddcli.store.files.objects import adopt_settings, locate, settings_in_use
+from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.spark_types import spark_schema, to_arrow
 from ddcli.store.state.verify import read_checked
 from ddcli.store.targets.change import DIFF
@@ -101,6 +102,7 @@ class SparkTable:
         with self._errors():
             if self._properties() is None:
                 self._session.createDataFrame([], spark_schema(change.columns)).writeTo(self._table).create()
+            self._add_columns(change)
             self._check_columns(change)
             if rows is None:
                 with self._contents(change) as (contents, count):
@@ -147,6 +149,16 @@ class SparkTable:
         """Have the table's properties state the writer and the number of a commit."""
         properties = f"'{WRITER}' = '{self._key}', '{NUMBER}' = '{number}'"
         self._session.sql(f"alter table {self._table} set tblproperties ({properties})")
+
+    def _add_columns(self, change: Change) -> None:
+        """Give the table the columns that its log has got since the last commit."""
+        there = {*self._session.table(self._table).columns}
+        fields = spark_schema(change.columns).fields if change.former is not None else ()
+        added = [
+            f"{in_backticks(each.name)} {each.dataType.simpleString()}" for each in fields if each.name not in there
+        ]
+        if added:
+            self._session.sql(f"alter table {self._table} add columns ({', '.join(added)})")
 
     def _check_columns(self, change: Change) -> None:
         """Refuse a table that has other columns than the output, and one that Spark can't merge into."""
@@ -291,5 +303,6 @@ class _ReadLog:
         kinds = {**self._columns, DIFF: Type("int64")}
         for name in (name for batch in batches for name in batch.column(0).to_pylist()):
             path = locate(Path("/"), self._log) / name
-            frame = pl.read_parquet(io.BytesIO(read_checked(path, self._files[name])), columns=[*kinds])
+            frame = in_columns(pl.read_parquet(io.BytesIO(read_checked(path, self._files[name]))), self._columns)
+            frame = frame.select(*kinds)
             yield from to_arrow(frame, kinds, str(path))

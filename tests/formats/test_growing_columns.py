@@ -1,0 +1,190 @@
+"""Columns that grow: a column that comes later is null in files without it, in inputs, outputs, tables and feeds."""
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from collections import Counter
+from decimal import Decimal
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from ddcli import read_log
+from tests.cases import cases
+from tests.draws import chance, many
+from tests.tables.histories import properties_of
+
+PIPELINE = """\
+name: p
+clock: {clock}
+shards: {shards}
+inputs:
+  t: {{path: in/, format: {format}, columns: grow{replaces}}}
+collections:
+  sums: {{from: t, apply: [{{reduce: {{by: [k], n: count(*), s: sum(v)}}}}]}}
+  kept: {{from: t, apply: [distinct]}}
+outputs:
+  all: {{from: t, path: out/all/}}
+  sums: out/sums/
+  kept: out/kept/
+  held: {{from: kept, as: table, {table}}}
+"""
+DOWNSTREAM = """\
+name: q
+clock: event
+inputs:
+  a: {path: out/all/, format: updates, columns: grow}
+outputs: {a: more/}
+"""
+LATER = ("w", "x", "y")
+WIDTHS = {"v": [pl.Int32, pl.Int64], "x": [pl.Int16, pl.Int64], "d": [pl.Decimal(10, 2), pl.Decimal(12, 2)]}
+TABLES = {
+    "parquet": "parquet: lake/t.parquet",
+    "delta": "delta: lake/t",
+    "iceberg": "",
+    "sqlite": "to: 'sqlite:///lake/t.db', table: t",
+    "duckdb": "to: 'duckdb:///lake/t.db', table: t",
+}
+
+
+def values_of(draw, names):
+    """Return a row with some values of these columns."""
+    texts, numbers = draw.choice(["a", "b", None]), draw.choice([None, 1, 2])
+    found = {"k": draw.randrange(4), "v": draw.randrange(3), "w": texts, "x": numbers, "y": draw.choice(["u", None])}
+    found["d"] = Decimal(draw.randrange(300)) / 100
+    return {name: found[name] for name in names}
+
+
+def write(path, rows, names, widths):
+    """Write rows as a file of the kind that its name states; columns of numbers have the least or the second width."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        kinds = {name: WIDTHS[name][widths[name]] if name in WIDTHS else pl.String for name in names}
+        kinds |= {"k": pl.Int64, "time": pl.Int64}
+        pl.DataFrame(rows, {name: kinds[name] for name in names}).write_parquet(path)
+    elif path.suffix == ".csv":
+        lines = [",".join("" if row[name] is None else str(row[name]) for name in names) for row in rows]
+        path.write_text("\n".join([",".join(names), *lines]) + "\n")
+    else:
+        path.write_text("".join(json.dumps({name: row[name] for name in names}, default=float) + "\n" for row in rows))
+
+
+def as_rows(found):
+    """Return rows as sets of the values that they have, each with its column: a column that a row lacks is null."""
+    for row in found:
+        numbers = {"d": Decimal(str(row["d"]))} if row.get("d") is not None else {}
+        yield frozenset({name: value for name, value in (row | numbers).items() if value is not None}.items())
+
+
+def counted(frame):
+    """Return the records of a frame of updates, with their multiplicities."""
+    found = Counter()
+    rows = frame.drop("time", strict=False).to_dicts()
+    for row, diff in zip(
+        as_rows([{n: v for n, v in row.items() if n != "diff"} for row in rows]), frame["diff"], strict=True
+    ):
+        found[row] += diff
+    return Counter({row: count for row, count in found.items() if count})
+
+
+def fed_rows(folder):
+    """Return what the changes in the target of a feed add up to."""
+    (path,) = folder.glob("fed.*")
+    with contextlib.closing((sqlite3 if path.suffix == ".sqlite" else duckdb).connect(str(path))) as connection:
+        found = connection.execute('select * from "all"')
+        names = [each[0] for each in found.description]
+        frame = pl.DataFrame(found.fetchall(), names, orient="row", infer_schema_length=None)
+    return counted(frame.drop("_position"))
+
+
+def table_rows(folder, kind):
+    """Return the rows of the table by its own package."""
+    place = folder / "lake"
+    if kind == "delta":
+        return pl.DataFrame(DeltaTable(str(place / "t")).to_pyarrow_table()).to_dicts()
+    if kind == "iceberg":
+        return pl.DataFrame(
+            load_catalog("default", **properties_of(place)).load_table("shop.t").scan().to_arrow()
+        ).to_dicts()
+    if kind == "parquet":
+        return pl.read_parquet(place / "t.parquet").to_dicts()
+    with contextlib.closing((sqlite3 if kind == "sqlite" else duckdb).connect(str(place / "t.db"))) as connection:
+        found = connection.execute("select * from t")
+        names = [each[0] for each in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_random_histories(shop, kind):
+    """Files come, and come again, with more columns and wider types: each output is that of all files as they are, in all columns that any of them has."""
+    for case in range(many(5)):
+        draw = chance("grow", kind, case)
+        for path in shop.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        event, upsert, replaces = (draw.random() < 0.5 for _ in range(3))
+        ending = draw.choice(["parquet", "parquet", "csv", "ndjson"])
+        catalog = ", ".join(f"{key}: '{value}'" for key, value in properties_of(shop.folder / "lake").items())
+        (shop.folder / "lake").mkdir()
+        shop.write(
+            "p.yaml",
+            PIPELINE.format(
+                clock="event" if event else "arrival",
+                shards=draw.randrange(1, 4),
+                format="upsert, key: [k]" if upsert else "append",
+                replaces=", changed: replace" if replaces else "",
+                table=TABLES[kind] or f"iceberg: {{catalog: {{{catalog}}}, table: shop.t}}",
+            ),
+        )
+        shop.write("q.yaml", DOWNSTREAM)
+        base = ["k", "v", *(["d"] if ending == "parquet" and kind != "sqlite" else []), *(["time"] if event else [])]
+        known, widths, files = [], dict.fromkeys(WIDTHS, 0), {}
+        for step in range(6):
+            if draw.random() < 0.6 and len(known) < len(LATER):
+                known.append(LATER[len(known)])
+            if draw.random() < 0.4:
+                widths[draw.choice(sorted(WIDTHS))] = 1
+            new = [f"{step}-{at}.{ending}" for at in range(draw.randrange(1, 3))]
+            again = draw.sample(sorted(files), min(len(files), draw.randrange(2))) if replaces else []
+            for name in (*new, *again):
+                names = [*base, *draw.sample(known, draw.randrange(len(known) + 1) if files else 0)]
+                at = int(name[0]) * 10 + int(name[2])
+                rows = [values_of(draw, [n for n in names if n != "time"]) for _ in range(draw.randrange(1, 5))]
+                if upsert:  # of a key one row at a time, and one that is not null
+                    rows = [*{row["k"]: row for row in rows}.values()]
+                files[name] = [row | ({"time": at} if event else {}) for row in rows]
+                path = shop.folder / "in" / name
+                path.unlink(missing_ok=True)
+                write(path, files[name], names, {n: w and draw.randrange(2) for n, w in widths.items()})
+                os.utime(path, (step + 1, step + 1))
+            result = shop("run", "p.yaml", "-o", "json", *(["--until", str(step * 10 + 10)] if event else []))
+            assert result.code == 0, (case, step, result.err)
+            # What does not read the new columns is kept; the table of an upsert has them all.
+            reads = upsert or again or "'v'" in result.err
+            assert reads or "sums" not in json.loads(result.out).get("rebuilt", {}), (case, step)
+            every = [{n: v for n, v in row.items() if n != "time"} for name in sorted(files) for row in files[name]]
+            rows = [*{row["k"]: row for row in every}.values()] if upsert else every
+            wanted = Counter(as_rows(rows))
+            assert counted(read_log(shop.folder / "out/all", as_of="latest")) == wanted, (case, step)
+            assert (
+                counted(duckdb.sql(f"from read_parquet('{shop.folder}/out/all/*.parquet', union_by_name=true)").pl())
+                == wanted
+            )
+            distinct = Counter({*wanted})
+            assert counted(read_log(shop.folder / "out/kept", as_of="latest")) == distinct, (case, step)
+            assert Counter(as_rows(table_rows(shop.folder, kind))) == distinct, (case, step)
+            sums = Counter((row["k"], sum(one["v"] for one in rows if one["k"] == row["k"])) for row in rows)
+            held = read_log(shop.folder / "out/sums", as_of="latest")
+            assert {(k, s): n for k, n, s in held.select("k", "n", "s").rows()} == dict(sums), (case, step)
+            fed = shop(
+                "feed", "out/all", "--consumer", "c", "--into", "fed.sqlite" if kind == "sqlite" else "fed.duckdb"
+            )
+            assert fed.code == 0, (case, step, fed.err)
+            assert fed_rows(shop.folder) == wanted, (case, step)
+            result = shop("run", "q.yaml")
+            assert result.code == 0, (case, step, result.err)
+            assert counted(read_log(shop.folder / "more", as_of="latest")) == wanted, (case, step)
