@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from ddcli import read_log
-from tests.cases import cases
+from ddcli.errors import UsageError
+from ddcli.plan.pipeline_file import parse_spec
 from tests.draws import chance, many
 from tests.tables.histories import properties_of
 
@@ -42,7 +43,7 @@ inputs:
 outputs: {a: more/}
 """
 LATER = ("w", "x", "y")
-WIDTHS = {"v": [pl.Int32, pl.Int64], "x": [pl.Int16, pl.Int64], "d": [pl.Decimal(10, 2), pl.Decimal(12, 2)]}
+WIDTHS = {"v": [pl.Int32, pl.Int64], "x": [pl.Int32, pl.Int64], "d": [pl.Decimal(10, 2), pl.Decimal(12, 2)]}
 TABLES = {
     "parquet": "parquet: lake/t.parquet",
     "delta": "delta: lake/t",
@@ -188,3 +189,99 @@ def test_random_histories(shop, kind):
             result = shop("run", "q.yaml")
             assert result.code == 0, (case, step, result.err)
             assert counted(read_log(shop.folder / "more", as_of="latest")) == wanted, (case, step)
+
+
+OPTIONAL = """\
+name: p
+inputs: {t: {path: in/, format: append, columns: {k: int64, w: {type: "string?", optional: true}}}}
+outputs: {t: out/}
+"""
+
+
+@pytest.mark.parametrize("ending", ["csv", "ndjson", "parquet"])
+def test_a_declared_column_that_files_may_lack(shop, ending):
+    shop.write("p.yaml", OPTIONAL)
+    expected = Counter()
+    for step in range(4):
+        names = ["k", "w"][: 1 + step % 2] if step < 3 else ["w", "k"]
+        rows = [{"k": step, "w": "a"}, {"k": step, "w": None}]
+        write(shop.folder / f"in/{step}.{ending}", rows, names, {})
+        expected.update(as_rows([{name: row[name] for name in names} for row in rows]))
+        assert shop("check", "p.yaml").code == 0
+        if step % 2:
+            assert shop("run", "p.yaml").code == 0
+            assert counted(read_log(shop.folder / "out", as_of="latest")) == expected
+
+
+def test_a_file_without_a_column_of_the_first_one_is_refused_with_the_ways_on(shop):
+    shop.write("p.yaml", OPTIONAL.replace('{k: int64, w: {type: "string?", optional: true}}', "grow"))
+    shop.write("in/1.csv", "k,v\n1,2\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("in/2.csv", "k,area\n1,x\n")
+    err = shop("run", "p.yaml").err
+    assert "in/2.csv: error: the file has no column 'v'\n" in err
+    columns = '{k: "int64?", v: "int64?", area: {type: "string?", optional: true}}'
+    assert f"`optional: true` for one that files may lack: `columns: {columns}`" in err
+    shop.write("p.yaml", OPTIONAL.replace("k: int64, w:", "k: int64, v: {type: int64?, optional: true}, area:"))
+    assert shop("run", "p.yaml", "--apply").code == 0
+    held = counted(read_log(shop.folder / "out", as_of="latest"))
+    assert held == Counter(as_rows([{"k": 1, "v": 2}, {"k": 1, "area": "x"}]))
+
+
+def test_values_that_do_not_fit_the_type_so_far_are_refused(shop):
+    shop.write("p.yaml", OPTIONAL.replace('{k: int64, w: {type: "string?", optional: true}}', "grow"))
+    write(shop.folder / "in/1.parquet", [{"k": 1, "v": 2}], ["k", "v"], {"v": 1})
+    assert shop("run", "p.yaml").code == 0
+    write(shop.folder / "in/2.parquet", [{"k": 1, "v": 3}], ["k", "v"], {"v": 0})  # int32, which int64 holds
+    assert shop("run", "p.yaml").code == 0
+    pl.DataFrame({"k": [1], "v": ["x"]}).write_parquet(shop.folder / "in/3.parquet")
+    assert "column 'v' is string, but the pipeline declares int64" in shop("run", "p.yaml").err
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "delta"])
+def test_an_output_gets_a_computed_column(shop, kind):
+    """Rows that were written lack it: they are taken back with null there, and come again with its value. Tables get the column."""
+    text = OPTIONAL.replace(
+        "outputs: {t: out/}",
+        "collections: {c: {from: t}}\noutputs:\n  c: out/\n  held: {from: c, as: table, " + TABLES[kind] + "}",
+    )
+    shop.write("p.yaml", text)
+    (shop.folder / "lake").mkdir()
+    shop.write("in/1.csv", "k,w\n1,a\n2,b\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("p.yaml", text.replace("{from: t}", "{from: t, apply: [{extend: {double: 2 * k}}]}"))
+    assert shop("run", "p.yaml").code == 4
+    assert shop("run", "p.yaml", "--apply").code == 0
+    shop.write("in/2.csv", "k,w\n3,a\n")
+    assert shop("run", "p.yaml").code == 0
+    wanted = Counter(as_rows([{"k": k, "w": w, "double": 2 * k} for k, w in ((1, "a"), (2, "b"), (3, "a"))]))
+    assert counted(read_log(shop.folder / "out", as_of="latest")) == wanted
+    assert counted(duckdb.sql(f"from read_parquet('{shop.folder}/out/*.parquet', union_by_name=true)").pl()) == wanted
+    assert Counter(as_rows(table_rows(shop.folder, kind))) == wanted
+    assert shop("log", "compact", "out").code == 0
+    assert counted(read_log(shop.folder / "out", as_of="latest")) == wanted
+    shop.write("p.yaml", text)
+    err = shop("run", "p.yaml", "--apply").err
+    assert "a log may get new columns and wider types, but keeps all that it has: give the output another `path`" in err
+
+
+@pytest.mark.parametrize(
+    ("keys", "columns", "problem"),
+    [
+        ("format: append", "{a: {type: int64, optional: true}}", "'a' is null in files without it"),
+        ("format: upsert, key: a", "{a: {type: int64?, optional: true}}", "'a' is a column of the key"),
+        (
+            "format: append, csv: {header: false}",
+            "{a: {type: int64?, optional: true}}",
+            "files without a header have all columns",
+        ),
+        ("format: append, csv: {header: false}", "grow", "files without a header don't name new columns"),
+        ("format: debezium, key: a", "grow", "which can't grow"),
+        ("format: debezium, key: a", "{a: int64, b: {type: int64?, optional: true}}", "so none is optional"),
+    ],
+    ids=["null", "key", "no header", "no names", "events", "optional of events"],
+)
+def test_columns_that_cannot_grow_are_refused(keys, columns, problem):
+    text = f"inputs: {{t: {{path: in/, {keys}, columns: {columns}}}}}\noutputs: {{t: out/}}\n"
+    with pytest.raises(UsageError, match=problem):
+        parse_spec(text, "p.yaml")
