@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
 from ddcli.job.frontier import find_time
+from ddcli.job.inputs import renaming
 from ddcli.job.paths import state_of
 from ddcli.named_tuple import NamedTuple
 from ddcli.plan.pipeline_file import load_spec
@@ -77,6 +78,7 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
             retracts=given.missing == "retract",
             emptied=entry is not None and not entry.files,
             refused=refused,
+            may_rename=renaming(given, consumed),
         )
     except InputError as error:
         if not consumed:
@@ -88,7 +90,9 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
     for file in listing.waiting:
         yield _state(file, "grown" if file.path in listing.grown else "waiting", kinds)
     for file in listing.done:
-        yield _state(file, "archived" if file.archived else "forgotten" if file.forgotten else "read", kinds)
+        was = listing.renamed.get(file.path)
+        why = f"it was read as '{was}', and is the same" if was is not None else None
+        yield _state(file, "archived" if file.archived else "forgotten" if file.forgotten else "read", kinds, why)
     yield from (_state(file, "withdrawn", kinds) for file in listing.withdrawn)
     for file in consumed:
         if file.key in listing.changed:

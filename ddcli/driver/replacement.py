@@ -185,7 +185,9 @@ def with_ledgers(
     found = dict(inputs)
     for name, entry in inputs.items():
         if _has_ledger(request, name, reader := readers[name]):
-            copied = [(file, reader.listing) for file in reader.listing.new]
+            listing = reader.listing
+            renamed = (file for file in listing.files if file.path in listing.renamed)
+            copied = [(file, listing) for file in (*listing.new, *renamed)]
             if name in replacements:
                 listing = replacements[name].after.listing
                 copied += [(file, listing) for file in listing.to_read]

@@ -17,15 +17,18 @@ from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.file_identity import PUT_BACK
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.listing import Listing
+from ddcli.store.tables.partitions import named_by, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+    from typing import Literal
 
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.shared_arrangements import Shared
+    from ddcli.store.tables.inventory import MayRename
 
 from ddcli.job.request import Request, _of_writer
 
@@ -129,6 +132,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             retracts=given.missing == "retract" and progress is None,
             emptied=entry is not None and not entry.files,
             glimpsed=seen,
+            may_rename=renaming(given, consumed) if progress is None and not begins else None,
         )
         if progress is not None:
             listing = _of_writer(listing, owner)
@@ -149,6 +153,31 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing, replacing=replacing)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def renaming(given: InputSpec, consumed: Iterable[InputFile]) -> MayRename | None:
+    """Return the decision about a file under another name, for an input whose files may come again or go; None for others.
+
+    Its rows are the same if the names have the same columns, and the file has the same place among those that arrived with it, where
+    the newest row of a key counts. Where columns differ, the rows are replaced if all that counts is their sum.
+    """
+    if given.changed != "replace" and given.missing != "retract":
+        return None
+    files = tuple(consumed)
+
+    def decide(before: InputFile, now: InputFile) -> Literal["same", "other", ""]:
+        from ddcli.store.log.newest_tables import natural  # only where a file has another name
+
+        pattern = given.file_name.value if given.file_name else None
+        parts = [(partition_of(file.path), pattern and named_by(pattern, file.path)) for file in (before, now)]
+        ordered = bool(given.key) or given.format == "snapshots"
+        if parts[0] != parts[1]:
+            return "" if ordered else "other"
+        beside = [natural(file.path) for file in files if file.at == before.at and file.path != before.path]
+        places = [[name < natural(file.path) for name in beside] for file in (before, now)]
+        return "same" if places[0] == places[1] or not ordered else ""
+
+    return decide
 
 
 def with_replaced_files(

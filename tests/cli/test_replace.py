@@ -475,3 +475,56 @@ def closed(shop, logs):
         for name in logs
         if any((shop.folder / name).glob("*.parquet"))
     }
+
+
+@pytest.mark.parametrize("kind", [APPEND, UPSERT])
+def test_a_file_under_another_name_is_the_same_file(shop, kind):
+    """Nothing is read of it, then or when it comes again with other rows under its new name."""
+    shop.write("p.yaml", ARRIVAL.format(format=kind))
+    for day in range(3):
+        shop.write(f"in/{day}.csv", csv([(1, f"a{day}"), (10 + day, "x")]))
+        ran(shop, "run", "--now", f"2020-01-0{day + 1}")
+    before = contents(shop.folder / "out")
+    (shop.folder / "in/1.csv").rename(shop.folder / "in/one.csv")
+    assert "it was read as '1.csv', and is the same" in ran(shop, "inputs").out
+    assert "nothing new" in ran(shop, "run").err
+    shop.write("in/3.csv", csv([(13, "x")]))
+    assert read(shop, "run")[1] == 1
+    assert contents(shop.folder / "out") == {**before, (13, "x"): 1}
+    assert "as '1.csv'" not in ran(shop, "inputs").out
+    shop.write("in/one.csv", csv([(1, "late"), (11, "y")]))
+    summary, rows = read(shop, "run")
+    assert (summary["replaced"], bool(summary.get("rebuilt"))) == ({"a": ["one.csv"]}, False)
+    assert rows == (4 if kind == APPEND else 2)
+    wanted = [
+        (1, "a2"),
+        (10, "x"),
+        (11, "y"),
+        (12, "x"),
+        (13, "x"),
+        *([(1, "a0"), (1, "late")] if kind == APPEND else []),
+    ]
+    assert contents(shop.folder / "out") == dict.fromkeys(wanted, 1)
+
+
+def test_a_column_in_the_name_of_a_renamed_file_changes_its_rows(shop):
+    keys = "append, file_name: '{v}.csv'"
+    shop.write("p.yaml", ARRIVAL.format(format=keys))
+    for name in "ab":
+        shop.write(f"in/{name}.csv", csv([(1,), (2,)], "k"))
+    ran(shop, "run")
+    (shop.folder / "in/b.csv").rename(shop.folder / "in/c.csv")
+    assert read(shop, "run")[1] == 4
+    assert contents(shop.folder / "out") == dict.fromkeys([(k, v) for k in (1, 2) for v in "ac"], 1)
+
+
+def test_a_file_whose_new_name_gives_it_another_place_counts_as_gone(shop):
+    """Of files that were read together the order of their names decides which row of a key is the newest."""
+    shop.write("p.yaml", ARRIVAL.format(format=UPSERT))
+    for name in "abc":
+        shop.write(f"in/{name}.csv", csv([(1, name)]))
+    ran(shop, "run")
+    (shop.folder / "in/a.csv").rename(shop.folder / "in/aa.csv")
+    assert "nothing new" in ran(shop, "run").err
+    (shop.folder / "in/b.csv").rename(shop.folder / "in/d.csv")
+    assert "has vanished: 'b.csv'" in ran(shop, "run", code=3).err

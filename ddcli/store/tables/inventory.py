@@ -16,17 +16,30 @@ from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.names import split_path
-from ddcli.store.tables.file_identity import RESTORE, has_changed, mark_in, present_entry, taken_again, withdrawn_entry
+from ddcli.store.tables.file_identity import (
+    HEAD,
+    RESTORE,
+    TAIL,
+    has_changed,
+    mark_in,
+    present_entry,
+    taken_again,
+    withdrawn_entry,
+)
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of
 from ddcli.store.tables.lakes import refuse_lake_tables
 from ddcli.store.tables.listing import Growth, Listing
 from ddcli.store.tables.summed_logs import summed_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+    from typing import Literal
 
     from ddcli.store.state.entries import InputFile
+
+    MayRename = Callable[[InputFile, InputFile], Literal["same", "other", ""]]
+    """Returns what becomes of a file's rows under its new name; empty: it counts as gone."""
 
 WITHDRAWN = "withdrawn with `dd retract`; it is read again only if its content or name changes"
 
@@ -57,6 +70,7 @@ def list_input(
     emptied: bool = False,
     glimpsed: ListingSnapshot | None = None,
     refused: list[RefusedFile] | None = None,
+    may_rename: MayRename | None = None,
 ) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
@@ -67,9 +81,10 @@ def list_input(
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
     `replaces`, files that changed are listed as such; if it `retracts`, so are files that vanished, unless all of them did. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
     So it may be if it is `emptied`: earlier runs have taken it in, and all files that it had were withdrawn and removed.
-    With a list `refused` files that changed or vanished are left out of the listing and added to it instead.
+    With a list `refused` files that changed or vanished are left out of the listing and added to it instead. A new file with the content of one that vanished is
+    that file under another name, if its rows are the same there (`may_rename`); if they differ, its rows are replaced.
     """
-    consumed = tuple(consumed)
+    consumed = [*consumed]
     try:
         passed: list[PassedOver] = []
         try:
@@ -82,9 +97,16 @@ def list_input(
             if place is None:
                 raise
             root, found = place, []
+        moved = _moved(root, found, consumed, may_rename) if may_rename is not None else []
+        consumed = [file for file in consumed if file not in {before for before, _ in moved}]
+        consumed += [now for _, now in moved if now is not None]
         listing = _sorted_out(
             root, found, consumed, base, forgets=forgets, replaces=replaces, retracts=retracts, refused=refused
         )
+        if moved:
+            renamed = {now.path: before.path for before, now in moved if now is not None}
+            others = {before.path for before, now in moved if now is None}
+            listing = replace(listing, renamed=renamed, changed=listing.changed | others)
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
@@ -236,6 +258,29 @@ def _sorted_out(
         horizon=horizon,
         summed=summed,
     )
+
+
+def _moved(
+    root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile], may_rename: MayRename
+) -> list[tuple[InputFile, InputFile | None]]:
+    """Return the files that are there under another name, each with its entry under that; None where its rows differ there.
+
+    Of a large file, whose fingerprint leaves out some bytes, the time of the content counts, too.
+    """
+    known, here = {file.path for file in consumed}, {file.path for file in found}
+    gone = [file for file in consumed if not (file.path in here or file.withdrawn or file.archived or file.forgotten)]
+    moved: list[tuple[InputFile, InputFile | None]] = []
+    for file in found if gone else ():
+        for before in gone if file.path not in known else ():
+            whole = file.size <= HEAD + TAIL or file.mtime_ns == before.mtime_ns or file.fingerprint
+            if file.size != before.size or not whole or mark_in(root, file) != before.fingerprint:
+                continue
+            if rows := may_rename(before, file):
+                now = replace(before, path=file.path, mtime_ns=file.mtime_ns)
+                moved.append((before, now if rows == "same" else None))
+                gone.remove(before)
+                break
+    return moved
 
 
 def _refuse_vanished(root: Path, gone: Mapping[str, InputFile], refused: list[RefusedFile] | None) -> None:

@@ -42,6 +42,8 @@ class Listing:
     unmoved: tuple[InputFile, ...] = ()
     amended: frozenset[str] = frozenset()
     changed: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The former path of each file that was taken in under another name, with the same content."""
     grown: Mapping[str, Growth] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     growing: bool = False
@@ -128,7 +130,7 @@ class Listing:
     def anew(self) -> Listing:
         """Return the listing of an input that is taken in anew: files that were moved elsewhere are as new as those that are in place."""
         new = tuple(sorted((*self.new, *self.waiting, *self.done), key=lambda file: file.path))
-        return replace(self, new=new, waiting=(), done=(), grown={})
+        return replace(self, new=new, waiting=(), done=(), grown={}, renamed={})
 
     def mended(self, before: Iterable[InputFile], at: int | None = None) -> Listing:
         """Return the listing with its new files in the place of files under the same names, as if they had been taken in then, or at the time `at`."""
