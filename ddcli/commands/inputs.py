@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
 from ddcli.job.frontier import find_time
-from ddcli.job.inputs import renaming
+from ddcli.job.inputs import renaming, replaced_since
 from ddcli.job.paths import state_of
 from ddcli.named_tuple import NamedTuple
 from ddcli.plan.pipeline_file import load_spec
@@ -75,6 +76,7 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
             consumed,
             forgets=given.consumed == "forget",
             replaces=given.changed == "replace",
+            replaced_since=replaced_since(given, time_ns() // 1000),
             retracts=given.missing == "retract",
             emptied=entry is not None and not entry.files,
             refused=refused,

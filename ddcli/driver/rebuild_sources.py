@@ -57,7 +57,7 @@ def with_corrections(rebuild: Rebuild, graph: PhysicalGraph) -> PhysicalGraph:
 
 
 def _logged_columns(rebuild: Rebuild, name: str, schema: Schema) -> Schema:
-    """Return the columns of an output's log with its correction: those of the new collection. Refuse a column that is gone, or of a type that doesn't hold all values."""
+    """Return the columns of an output's log with its correction, as the new collection has them. Refuse a column that is gone, or of a type that doesn't hold all values."""
     entry = rebuild.known(name)
     before = parse_schema(entry.schema) if entry is not None else {}
     logged = logged_columns(before, schema)

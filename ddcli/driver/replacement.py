@@ -21,7 +21,7 @@ from ddcli.engine.times import Frontier
 from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_seen, find_time
 from ddcli.job.idle_check import is_changed
-from ddcli.job.inputs import InputFiles
+from ddcli.job.inputs import InputFiles, replaced_since
 from ddcli.plan.logical import Once, Table
 from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader
-    from ddcli.store.state.entries import FileEntry, InputEntry
+    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
 
@@ -191,8 +191,15 @@ def with_ledgers(
             if name in replacements:
                 listing = replacements[name].after.listing
                 copied += [(file, listing) for file in listing.to_read]
-            found[name] = replace(entry, ledger=next_ledger(transaction, _ledger(before, name), entry.files, copied))
+            files = _replaceable(request, name, entry)
+            found[name] = replace(entry, ledger=next_ledger(transaction, _ledger(before, name), files, copied))
     return found
+
+
+def _replaceable(request: Request, name: str, entry: InputEntry) -> list[InputFile]:
+    """Return the files of an input that may be replaced."""
+    since = replaced_since(request.spec.inputs[name], request.clock.now)
+    return [file for file in entry.files if file.mtime_ns >= since]
 
 
 def with_whole_ledgers(
@@ -215,9 +222,10 @@ def with_whole_ledgers(
             ledger = ()
         unclean = forgetting.unclean.get(name, {}) if forgetting is not None else {}
         known = known_files(request.state, ledger)
-        lacking = (file for file in entry.files if identity_of(file) not in known and file.key not in unclean)
+        files = _replaceable(request, name, entry)
+        lacking = (file for file in files if identity_of(file) not in known and file.key not in unclean)
         copied = [(file, reader.listing) for file in lacking if not file.withdrawn]
-        found[name] = replace(entry, ledger=next_ledger(transaction, ledger, entry.files, copied))
+        found[name] = replace(entry, ledger=next_ledger(transaction, ledger, files, copied))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from ddcli.store.tables.file_identity import PUT_BACK
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.listing import Listing
 from ddcli.store.tables.partitions import named_by, partition_of
+from ddcli.store.time_text import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -129,6 +131,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             consumed,
             forgets=given.consumed == "forget",
             replaces=given.changed == "replace" and progress is None,
+            replaced_since=replaced_since(given, request.clock.now),
             retracts=given.missing == "retract" and progress is None,
             emptied=entry is not None and not entry.files,
             glimpsed=seen,
@@ -153,6 +156,14 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing, replacing=replacing)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def replaced_since(given: InputSpec, now: int) -> int:
+    """Return the time, in nanoseconds, from which on files of an input must have been written if they may be replaced; `now` is in microseconds."""
+    if given.replaced_within is None:
+        return 0
+    count, unit = re.fullmatch(r"(\d+)\s*(\w+?)s?", given.replaced_within.value).groups()  # type: ignore[union-attr]
+    return (now - int(count) * SECONDS[unit] * 1_000_000) * 1000
 
 
 def renaming(given: InputSpec, consumed: Iterable[InputFile]) -> MayRename | None:

@@ -79,7 +79,7 @@ def _columns_in(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[P
 
 def _columns_in_text(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[Path, Schema]:
     log = format_of(given)
-    # The types don't matter: names are those of headers.
+    # The types don't matter: headers state the names.
     headers = Footers({ARRIVAL: Type("int64")}, columns_from_paths(log, listing), times=log.time, dialect=log.dialect)
     names = {path: {*headers.footer(path)} - {ARRIVAL} for path in paths if name_of_kind(path) != NDJSON}
     looked_at = some_of(paths)

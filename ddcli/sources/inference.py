@@ -1,4 +1,4 @@
-"""Columns that an input's files show and its state pins: those of text as the first run found them (`columns: infer`), or as they have grown (see `grown_columns`)."""
+"""Columns that an input's files show and its state pins: of text as the first run found them (`columns: infer`), or as they have grown (see `grown_columns`)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PinnedColumns:
         where = f"from '{self.file}'" if self.file else "from its files"
         when = "pinned by the first run" if self.known else "inferred now"
         if self.grows:
-            when = "those of its files so far" if self.known else "found now"
+            when = "as its files have had them so far" if self.known else "found now"
         return "; ".join([f"its columns are {when}, {where}: {self.shown}", *map(shown_doubt, self.doubts.items())])
 
     @property

@@ -42,6 +42,11 @@ AHEAD = Words(
     r"none|\d+\s*(second|minute|hour|day|week)s?",
     "write `2 days` (weeks, hours, minutes, seconds), or `none`",
 )
+LENGTH = Words(
+    "a length of time",
+    r"\d+\s*(second|minute|hour|day|week)s?",
+    "write `90 days` (weeks, hours, minutes, seconds)",
+)
 _ARCHIVE: Record[Text] = Record(
     lambda _, arguments: arguments["archive"],
     {"archive": Key(PATH, required=True, about="directory that they are moved to, relative to this file")},
@@ -156,6 +161,8 @@ def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
         }
         default["optional"] = tuple(name.value for name, (_, _, optional) in every if optional)
         del arguments["columns"]
+    if not isinstance(arguments.get("changed", ""), str):
+        default["replaced_within"], arguments["changed"] = arguments["changed"], "replace"
     named = arguments["time"][0] if "time" in arguments else None
     if arguments.get("late") == "advance":
         default["late"] = arguments.pop("late") and "arrive"
@@ -332,9 +339,20 @@ def _unmovable(given: model.InputSpec) -> tuple[str, str] | None:
     return None
 
 
+_WITHIN: Record[Text] = Record(
+    lambda _, arguments: arguments["replace"],
+    {"replace": Key(LENGTH, required=True, about="how old a file may be whose rows are replaced: 90 days")},
+    "refuse, replace or a bound",
+    "{replace: 90 days}",
+)
 _CHANGED = Key(
-    Choice("policy", ("refuse", "replace")),
-    about="a file of other content under the name of one that was read: refuse it (default), or replace its rows",
+    ByKind(
+        "refuse, replace or a bound",
+        scalar=Choice("policy", ("refuse", "replace")),
+        mapping=_WITHIN,
+        hint="write `refuse`, `replace` or `{replace: 90 days}`",
+    ),
+    about="a file of other content under the name of one that was read: refuse it (default), or replace its rows; `{replace: 90 days}`: if it was not older when it was read",
 )
 _MISSING = Key(
     Choice("policy", ("refuse", "retract")),

@@ -54,7 +54,7 @@ class InputSpec:
     Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
     `named` is the time column that the file names, None if it names none. A row further than `max_ahead` after the present time
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
-    A file that has `changed` since it was read is refused, or its rows are replaced. One that is `missing` is refused, or its rows are taken out.
+    A file that has `changed` since it was read is refused, or its rows are replaced, if it was written `replaced_within` a length of time before. One that is `missing` is refused, or its rows are taken out.
     With `rounding` decimals of text that have more digits than their column are rounded, else refused.
     Files may have columns under `former` names, and may lack `optional` ones.
     An input that `infers` has the columns that its first run finds, and one that `grows` also those that later files add; messages add `inferred` about them.
@@ -86,6 +86,7 @@ class InputSpec:
     max_ahead: Text | None = None
     consumed: Literal["keep", "forget"] | Text = "keep"
     changed: Literal["refuse", "replace"] = "refuse"
+    replaced_within: Text | None = None
     missing: Literal["refuse", "retract"] = "refuse"
     ignored: tuple[str, ...] = ()
     quarantines: bool = False

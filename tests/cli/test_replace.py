@@ -528,3 +528,22 @@ def test_a_file_whose_new_name_gives_it_another_place_counts_as_gone(shop):
     assert "nothing new" in ran(shop, "run").err
     (shop.folder / "in/b.csv").rename(shop.folder / "in/d.csv")
     assert "has vanished: 'b.csv'" in ran(shop, "run", code=3).err
+
+
+def test_only_files_of_some_age_are_replaced(sums):
+    """The ledger has no others; one that is older is refused, and `dd retract` replaces it."""
+    ran(sums, "reset", "--outputs", "--yes")
+    sums.write("p.yaml", SUMS.replace("changed: replace", "changed: {replace: 90 days}"))
+    os.utime(sums.folder / "in/0.csv", (1e9, 1e9))
+    ran(sums, "run")
+    assert sorted(copies(sums)) == ["1.csv", "2.csv"]
+    sums.write("in/1.csv", csv([(1, 1)]))
+    assert read(sums, "run")[1] == 11
+    sums.write("in/0.csv", csv([(0, 1)]))
+    assert "older than the files that `changed` replaces" in sums("inputs", "p.yaml").out
+    err = ran(sums, "run", code=3).err
+    assert "bytes and has 8, and it is older than the files that `changed` replaces" in err
+    ran(sums, "retract", "in/0.csv")
+    assert contents(sums.folder / "out") == {(0, 1): 1, (1, 1): 1, (2, 45): 1}
+    sums.write("in/0.csv", csv([(0, 2)]))  # its copy was written just now
+    assert read(sums, "run")[1] == 2

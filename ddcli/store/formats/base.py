@@ -88,7 +88,7 @@ class Format:
     absent: tuple[str, ...] = field(default=(), kw_only=True)
     """Columns that a file may lack: they came later, and are null in its rows."""
     unites: bool = field(default=False, kw_only=True)
-    """True: the columns are those of all files, as of a log that a pipeline writes; a file may lack some, and have them in narrower types."""
+    """True: the log has the columns of all files, as one that a pipeline writes; a file may lack some, and have them in narrower types."""
     former: FormerNames = field(default_factory=dict, kw_only=True)
     """The other names that files may have for columns."""
     inferred: str = field(default="", kw_only=True)

@@ -211,7 +211,7 @@ def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> No
 
 
 def logged_columns(before: Schema, now: Schema) -> Schema | None:
-    """Return the columns of a log that had those before, and gets rows with those of now: a new one is null in older rows. None if one is gone, or of a type that does not hold its values.
+    """Return the columns of a log that gets rows with other columns than before: a new one is null in older rows. None if one is gone, or of a type that does not hold its values.
 
     >>> before = parse_schema({"a": "int32", "b": "string"})
     >>> found = logged_columns(before, parse_schema({"a": "int64", "c": "bool", "b": "string"}))

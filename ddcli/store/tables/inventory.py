@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     MayRename = Callable[[InputFile, InputFile], Literal["same", "other", ""]]
     """Returns what becomes of a file's rows under its new name; empty: it counts as gone."""
 
+NEVER = 1 << 63
+"""A time after all files', in nanoseconds."""
 WITHDRAWN = "withdrawn with `dd retract`; it is read again only if its content or name changes"
 
 
@@ -66,6 +68,7 @@ def list_input(
     *,
     forgets: bool = False,
     replaces: bool = False,
+    replaced_since: int = 0,
     retracts: bool = False,
     emptied: bool = False,
     glimpsed: ListingSnapshot | None = None,
@@ -79,7 +82,7 @@ def list_input(
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
-    `replaces`, files that changed are listed as such; if it `retracts`, so are files that vanished, unless all of them did. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
+    `replaces`, files that changed are listed as such, if they had been written at or after the time `replaced_since`, in nanoseconds; if it `retracts`, so are files that vanished, unless all of them did. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
     So it may be if it is `emptied`: earlier runs have taken it in, and all files that it had were withdrawn and removed.
     With a list `refused` files that changed or vanished are left out of the listing and added to it instead. A new file with the content of one that vanished is
     that file under another name, if its rows are the same there (`may_rename`); if they differ, its rows are replaced.
@@ -101,7 +104,14 @@ def list_input(
         consumed = [file for file in consumed if file not in {before for before, _ in moved}]
         consumed += [now for _, now in moved if now is not None]
         listing = _sorted_out(
-            root, found, consumed, base, forgets=forgets, replaces=replaces, retracts=retracts, refused=refused
+            root,
+            found,
+            consumed,
+            base,
+            forgets=forgets,
+            replaced_since=replaced_since if replaces else NEVER,
+            retracts=retracts,
+            refused=refused,
         )
         if moved:
             renamed = {now.path: before.path for before, now in moved if now is not None}
@@ -187,7 +197,7 @@ def _sorted_out(
     base: Path,
     *,
     forgets: bool,
-    replaces: bool,
+    replaced_since: int,
     retracts: bool,
     refused: list[RefusedFile] | None = None,
 ) -> Listing:
@@ -222,12 +232,15 @@ def _sorted_out(
             amended.add(file.path)
         if before is None:
             new.append(replace(file, fingerprint=mark_in(root, file)))
-        elif replaces and has_changed(root, before, file):
+        elif before.mtime_ns >= replaced_since and has_changed(root, before, file):
             changed.add(file.path)
         else:
             try:
                 now, rows = present_entry(root, before, file)
             except InputError as error:
+                error.problem += (
+                    "" if replaced_since == NEVER else ", and it is older than the files that `changed` replaces"
+                )
                 if refused is None:
                     raise
                 refused.append(RefusedFile(before, error))

@@ -52,7 +52,7 @@ def widens(found: Type, wanted: Type) -> bool:
 
 
 def wider(known: Type, found: Type) -> Type:
-    """Return the type of a column that has values of a type beside those of its known one: one of the same kind that holds both, else the known one.
+    """Return the type of a column that has values of another type beside its known one: a type of the same kind that holds both, else the known one.
 
     >>> from ddcli.expressions.types import parse_type
     >>> print(wider(parse_type("int32?"), parse_type("int64")), wider(parse_type("decimal(10, 2)"), parse_type("decimal(9, 4)")))

@@ -49,7 +49,7 @@ class TableFile:
 class CommitRecord:
     """A commit of a table: its number; the table has the updates of the `log` of this identity up to the state's commit `upto`.
 
-    `left` distinguishes the table as the commit left it from a changed one, in terms of the table's own. `columns` are those of the log then; none, if an
+    `left` distinguishes the table as the commit left it from a changed one, in terms of the table's own. The log had these `columns` then; none, if an
     older version wrote the mark.
     """
 
