@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
+
+    Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\w+))?(?:\.|/[0-9]+\.)parquet", re.ASCII)
@@ -77,13 +79,13 @@ def frame_bytes(frame: pl.DataFrame, time: Schema, metadata: dict[str, str] | No
     return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK, metadata=metadata)
 
 
-def in_columns(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+def in_columns(frame: Frame, schema: Schema) -> Frame:
     """Return rows of a file of a log with the data columns that the log has by now: null where the file lacks one, in a type that holds its values."""
     import polars as pl
 
-    kinds = {name: kind.to_polars() for name, kind in schema.items()}
-    lacking = [pl.lit(None, dtype).alias(name) for name, dtype in kinds.items() if name not in frame.columns]
-    other = [pl.col(name).cast(dtype) for name, dtype in kinds.items() if frame.schema.get(name, dtype) != dtype]
+    there, kinds = frame.collect_schema(), {name: kind.to_polars() for name, kind in schema.items()}
+    lacking = [pl.lit(None, dtype).alias(name) for name, dtype in kinds.items() if name not in there]
+    other = [pl.col(name).cast(dtype) for name, dtype in kinds.items() if there.get(name, dtype) != dtype]
     return frame.with_columns(*other, *lacking) if lacking or other else frame
 
 
