@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
-from ddcli.sources.inference import PinnedColumns, columns_in_state, infer_columns, some_of
+from ddcli.sources.inference import PinnedColumns, columns_in_state, infer_columns, inferred, some_of
 from ddcli.sources.input_format import format_of
 from ddcli.store.log.schema import columns_from_paths, columns_of_file
 from ddcli.store.parquet.footers import NDJSON, TEXTS, Footers, name_of_kind
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.entries import InputEntry
     from ddcli.store.tables.listing import Listing
+
+
+def pinned(given: InputSpec, listing: Listing, entry: InputEntry | None) -> PinnedColumns | None:
+    """Return the columns that an input's files show and its state pins; None where it declares them, and where its files state them and they don't grow."""
+    return grown(given, listing, entry) if given.grows else inferred(given, listing, entry)
 
 
 def grown(given: InputSpec, listing: Listing, entry: InputEntry | None) -> PinnedColumns | None:

@@ -80,15 +80,11 @@ def shown_doubt(doubt: tuple[str, str]) -> str:
     return f"'{doubt[0]}' is {doubt[1]}" if doubt[0] else doubt[1]
 
 
-def pinned(given: InputSpec, listing: Listing, entry: InputEntry | None) -> PinnedColumns | None:
-    """Return the columns of an input that has `infer` or `grow`: those that its state has (`entry`), else those that its files show.
+def inferred(given: InputSpec, listing: Listing, entry: InputEntry | None) -> PinnedColumns | None:
+    """Return the columns of an input that has `infer`: those that its state has (`entry`), else those that its files show.
 
-    None where the input declares columns, and where its files state them themselves and they don't grow, or there are none.
+    None where the input declares columns, and where its files state them themselves, or there are none.
     """
-    if given.grows:
-        from ddcli.sources.grown_columns import grown
-
-        return grown(given, listing, entry)
     if not given.infers:
         return None
     if entry is not None:
