@@ -128,7 +128,7 @@ def cluster(folder: Path, given: argparse.Namespace) -> None:
     place = moves(folder, given.people)
     settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": given.executor}
     conf = [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
-    with tempfile.TemporaryDirectory() as logs, standalone(Path(logs), memory=given.executor) as (master, workers):
+    with tempfile.TemporaryDirectory() as logs, standalone(Path(logs), memory=given.executor) as (master, workers, _):
         command = dd("run", place.folder / PATH, "--engine", "spark", "--master", master, *conf)
         started = time.perf_counter()
         with subprocess.Popen(command, cwd=ROOT) as driver:

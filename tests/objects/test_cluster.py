@@ -63,7 +63,7 @@ def test_executors_meet_in_shuffles_and_the_bucket(tmp_path, endpoint, bucket):
     path = there.local.folder / "shop.yaml"
     path.write_text(path.read_text().replace("name: shop\n", "name: shop\nshards: 4\n"))
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with standalone(tmp_path) as (master, _), (tmp_path / "driver.log").open("w") as log:
+    with standalone(tmp_path) as (master, *_), (tmp_path / "driver.log").open("w") as log:
         command = [sys.executable, "-c", DRIVER, json.dumps([str(path), master, ON_THIS_MACHINE])]
         with subprocess.Popen(command, cwd=ROOT, env=os.environ, stderr=log, **streams) as driver:
             for step in range(3):

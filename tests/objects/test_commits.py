@@ -40,7 +40,8 @@ def place(monkeypatch):
     from obstore.store import MemoryStore
 
     monkeypatch.setattr(gate, "MANY", 4)
-    monkeypatch.setattr(ddcli.store.files.objects, "_bucket", cache(lambda _scheme, _name: MemoryStore()))
+    made = cache(lambda _scheme, _name: MemoryStore())
+    monkeypatch.setattr(ddcli.store.files.objects, "_bucket", lambda scheme, name, **_: made(scheme, name))
     return ObjectPath.parse(f"s3://memory{next(NUMBERS)}/shop")
 
 
@@ -468,3 +469,27 @@ def test_a_large_object_is_written_in_few_parts(bucket, monkeypatch):
     with pytest.raises(EngineError, match="more bytes than its store takes") as caught:
         appender.write(b".")
     assert caught.value.place == f"{bucket}/more"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_objects_are_removed_many_to_a_request(place, monkeypatch, whole):
+    """Or each by itself, in a store that refuses such requests."""
+    import obstore
+
+    paths = [place / str(at) for at in range(300)]
+    for path in paths:
+        path.put(b"x")
+    delete = obstore.delete
+
+    def one(store, keys):
+        if not isinstance(keys, str):
+            raise obstore.exceptions.NotSupportedError("no such request")
+        delete(store, keys)
+
+    if not whole:
+        monkeypatch.setattr(obstore, "delete", one)
+    delayed = Delayed(0)
+    monkeypatch.setattr(ObjectPath, "_errors", delayed.errors())
+    Files().remove_all(paths[1:])
+    assert delayed.requests == (1 if whole else 300)
+    assert [path for path, _ in place.below()] == paths[:1]

@@ -108,7 +108,7 @@ def test_the_effect_of_an_edit_is_read_from_a_state_in_a_bucket(tmp_path, there,
     here = tmp_path / "checkout" / "shop.yaml"
     here.parent.mkdir()
     here.write_text((there.local.folder / "shop.yaml").read_text().replace("sum(amount)", "max(amount)"))
-    for name in ("put", "appender", "replace", "copy_apart", "unlink"):
+    for name in ("put", "appender", "replace", "copy_apart", "unlink", "unlink_with"):
         monkeypatch.setattr(ObjectPath, name, None)
     found = compare_against(here, there.state, lambda _name: Settings(("city",), frozenset(), False, {}, None))
     assert found.outputs["spent"].changed.height

@@ -1,4 +1,4 @@
-"""Kills at any moment on a cluster: the driver, its JVM, executors, and Python processes of executors, while readers look at the outputs.
+"""Kills at any moment on a cluster: the driver, its JVM, workers, executors, and Python processes of executors, while readers look at the outputs.
 
 `python -m tests.spark.kills --kills 20` has the state and the outputs in files; with `--store` in a bucket of a server that it starts. It prints the
 number of each kind of kill. Tasks write all updates of outputs to files; a commit is one file or a folder of them, by turns.
@@ -30,7 +30,7 @@ from tests.crash.shop import OUTPUTS, Shop
 from tests.harness import ROOT
 from tests.objects.conftest import s3_server
 from tests.objects.shop import Remote
-from tests.spark.servers import ON_THIS_MACHINE, children, standalone
+from tests.spark.servers import ON_THIS_MACHINE, Standalone, children, standalone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,8 +58,8 @@ for line in sys.stdin:
         if "has ended" in error.problem:
             sys.exit(1)
 """
-KINDS = ("python", "executor", "driver", "java")
-SHARES = (50, 25, 20, 5)
+KINDS = ("python", "executor", "worker", "driver", "java")
+SHARES = (45, 25, 10, 15, 5)
 """How often of a hundred times each of these is killed: to start a driver takes long."""
 
 
@@ -118,6 +118,8 @@ def victims(kind: str, driver: subprocess.Popen[str], workers: list[int]) -> lis
         return [driver.pid]
     if kind == "java":
         return [child for child in children(driver.pid) if not is_python(child)]
+    if kind == "worker":
+        return workers
     executors = [child for worker in workers for child in children(worker)]
     started = executors or children(driver.pid)
     return executors if kind == "executor" else [each for one in started for each in below(one) if is_python(each)]
@@ -154,20 +156,20 @@ def looking(out: Callable[[str], Any]) -> Iterator[dict[str, dict[str, set[str]]
 
 
 @contextmanager
-def cluster(master: str | None, folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """Yield the address of a master and the processes that start executors: of a cluster that is started, or none where tasks are in the driver's JVM."""
+def cluster(master: str | None, folder: Path) -> Iterator[Standalone]:
+    """Yield a cluster that is started, or one without workers, where tasks are in the driver's JVM."""
     if master is not None:
-        yield master, []
+        yield Standalone(master, [], int)
         return
-    with standalone(folder) as (address, workers):
-        yield address, workers
+    with standalone(folder) as found:
+        yield found
 
 
 def kill(shop: Any, path: Path, folder: Path, given: argparse.Namespace) -> Counter[str]:
     """Kill so many times, for so many seconds at most; raise AssertionError where a run, or what a reader has seen, is wrong. Return the kills by kind."""
     draw, done, steps, usual = random.Random(given.seed), Counter[str](), 0, 10.0
     until = time.monotonic() + given.seconds
-    with cluster(given.master, folder) as (master, workers), ExitStack() as ending:
+    with cluster(given.master, folder) as (master, workers, start), ExitStack() as ending:
         driver = Driver(master, folder / "driver.log")
         ending.callback(driver.close)
         with looking(lambda name: shop.place(f"out/{name}")) as seen:
@@ -190,9 +192,13 @@ def kill(shop: Any, path: Path, folder: Path, given: argparse.Namespace) -> Coun
                 reader = threading.Thread(target=read)
                 reader.start()
                 if not ended.wait(draw.uniform(0, usual)) and (found := victims(kind, process, workers)):
+                    victim = draw.choice(found)
                     with suppress(ProcessLookupError):
-                        os.kill(draw.choice(found), signal.SIGKILL)
+                        os.kill(victim, signal.SIGKILL)
                         done[kind] += 1
+                    if kind == "worker":
+                        at = workers.index(victim)
+                        workers[at] = start(at)
                 reader.join(600)
                 assert not reader.is_alive(), "a run has not ended"
                 if lines == ["done\n"]:

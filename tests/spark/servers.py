@@ -9,10 +9,14 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from tests.harness import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ON_THIS_MACHINE = {
@@ -108,9 +112,17 @@ def connect_server(folder: Path):
         yield f"sc://127.0.0.1:{port}", process
 
 
+class Standalone(NamedTuple):
+    """A cluster: its master's address, the processes of its workers, which do a task at once each, and a function that starts the worker of a number."""
+
+    master: str
+    workers: list[int]
+    start: Callable[[int], int]
+
+
 @contextmanager
 def standalone(folder: Path, workers: int = 2, memory: str = "1g"):
-    """Give the address of a cluster's master, and the processes of its workers, which do a task at once each."""
+    """Give a cluster."""
     port = free_port()
     command = [home() / "bin/spark-class"]
     place = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -119,10 +131,13 @@ def standalone(folder: Path, workers: int = 2, memory: str = "1g"):
         wait_for(port, master, log)
         address = f"spark://127.0.0.1:{port}"
         own = ["--webui-port", "0", "--cores", "1", "--memory", memory, "--work-dir", str(folder / "work"), address]
-        # On hosts of their own, or Spark would not do a task on both.
-        hosts = [["--host", f"127.0.0.{at + 1}"] for at in range(workers)]
-        begun = [begin(*command, "org.apache.spark.deploy.worker.Worker", *host, *own)[0] for host in hosts]
-        yield address, [worker.pid for worker in begun]
+
+        def start(at: int) -> int:
+            # On a host of its own, or Spark would not do a task on each.
+            host = ["--host", f"127.0.0.{at + 1}"]
+            return begin(*command, "org.apache.spark.deploy.worker.Worker", *host, *own)[0].pid
+
+        yield Standalone(address, [start(at) for at in range(workers)], start)
 
 
 def parent(process: int | str) -> int:

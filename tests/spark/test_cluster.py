@@ -118,7 +118,7 @@ def driver(tmp_path_factory):
     """Return a process that runs pipelines on a cluster, one after the other."""
     pytest.importorskip("pyspark")
     folder = tmp_path_factory.mktemp("cluster")
-    with standalone(folder) as (master, workers):
+    with standalone(folder) as (master, workers, _):
         command = [sys.executable, "-c", DRIVER, json.dumps([master, workers, SETTINGS])]
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with (

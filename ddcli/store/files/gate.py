@@ -238,6 +238,18 @@ class Files:
         """Remove a file; one that is gone already is no error."""
         self.do("remove", path, partial(_remove, path))
 
+    def remove_all(self, paths: Sequence[Path]) -> None:
+        """Remove files, in their order, and objects a thousand to a request where their store can; one that is gone already is no error."""
+        buckets: dict[tuple[str, ...], list[ObjectPath]] = {}
+        for path in paths:
+            if isinstance(path, ObjectPath):
+                buckets.setdefault(path.parts[1:3], []).append(path)
+            else:
+                self.remove(path)
+        for first, *others in buckets.values():
+            if len(others) < MANY or not self.do("remove", first, partial(first.unlink_with, others)):
+                side_by_side(self.remove, [first, *others])
+
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory; one that is gone already is no error."""
         if not isinstance(path, ObjectPath):

@@ -310,6 +310,18 @@ class ObjectPath(PosixPath):
         with suppress(FileNotFoundError), self._errors():
             _obstore().delete(self.store, self.key)  # no error in S3 if it doesn't exist
 
+    def unlink_with(self, others: Sequence[ObjectPath]) -> bool:
+        """Remove the object and others of its bucket by requests for a thousand each; return False where the store has none or refuses one: then some may be there yet."""
+        scheme, name = self.parts[1:3]
+        if scheme == "gs:":
+            return False
+        try:
+            with self._errors():
+                _obstore().delete(_bucket(scheme, name, retries=0), [self.key, *(other.key for other in others)])
+        except (EngineError, FileNotFoundError):
+            return False
+        return True
+
     @property
     def _copy_of(self) -> str:
         """The name of the entry of a copy's metadata: Azure's are identifiers."""
@@ -465,7 +477,7 @@ _STORES = {
 
 
 @cache
-def _bucket(scheme: str, name: str) -> Any:
+def _bucket(scheme: str, name: str, *, retries: int = 10) -> Any:
     """Return a bucket, by a plain name: another one could be a host of its own in the URL of a request, which has the credentials with it (`evil.example?`)."""
     if scheme not in _STORES or not _BUCKET.fullmatch(name):
         problem = f"'{name}' is not the name of a bucket"
@@ -477,7 +489,8 @@ def _bucket(scheme: str, name: str) -> Any:
 
     plain = any(os.environ.get(each, "").startswith("http://") for each in ENDPOINTS)
     options = {"client_options": {"allow_http": True}} if plain else {}
-    return getattr(obstore.store, _STORES[scheme][0])(name, retry_config={"retry_timeout": PATIENCE}, **options)
+    retry = {"retry_timeout": PATIENCE, "max_retries": retries}
+    return getattr(obstore.store, _STORES[scheme][0])(name, retry_config=retry, **options)
 
 
 def _container(url: str, container: str, account: str, key: str) -> str:

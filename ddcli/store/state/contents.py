@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_directory, is_there, read_bytes
-from ddcli.store.files.gate import TEMPORARY, one_by_one, side_by_side, temporary
+from ddcli.store.files.gate import TEMPORARY, one_by_one, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock_holder import is_signed
 from ddcli.store.files.objects import ObjectPath, locate
@@ -166,9 +166,9 @@ def remove_unnamed(
 ) -> None:
     """Remove files that neither the manifest in force names nor one that is `held`, and those that wait in directories of outputs for a commit."""
     number = manifest.number if manifest else 0
-    one_by_one(files.remove, ours(directory / "manifest", HALF_MANIFEST))
+    files.remove_all(ours(directory / "manifest", HALF_MANIFEST))
     older = [each for each in manifest_numbers(directory) if each < number]
-    one_by_one(files.remove, [manifest_path(directory, each) for each in older if each not in held])
+    files.remove_all([manifest_path(directory, each) for each in older if each not in held])
     kept = [read_manifest(manifest_path(directory, each)) for each in older if each in held]
     if manifest is not None:
         kept.append(manifest)
@@ -176,7 +176,7 @@ def remove_unnamed(
     arrangements = _directories_in(directory)
     batches = _batches_in(directory, [shard for found in arrangements.values() for shard in found])
     others = [*ours(directory / BUNDLES, BUNDLE, WAITING), *ours(directory / LEDGER, BATCH, WAITING)]
-    side_by_side(files.remove, [path for path in (*batches, *others) if path not in named])
+    files.remove_all([path for path in (*batches, *others) if path not in named])
     full = {path.parent for path in named}
     for arrangement, found in arrangements.items():
         for shard in found:
@@ -185,9 +185,7 @@ def remove_unnamed(
         if not full.intersection(found) and not entries(arrangement):
             files.remove_directory(arrangement)
     segments = {name for each in kept for name in each.segments()}
-    one_by_one(
-        files.remove, [path for path in ours(directory / SEGMENTS, SEGMENT, WAITING) if path.name not in segments]
-    )
+    files.remove_all([path for path in ours(directory / SEGMENTS, SEGMENT, WAITING) if path.name not in segments])
     _remove_outputs(files, directory, kept, outputs)
 
 
@@ -220,13 +218,13 @@ def _is_batch(parts: Sequence[str]) -> bool:
 def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], outputs: Iterable[Path]) -> None:
     """Remove files that wait in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
     for output in set(outputs):
-        one_by_one(files.remove, ours(output, WAITING))
+        files.remove_all(ours(output, WAITING))
         _remove_folders(files, output, WAITING_FOLDER)
         _remove_folders(files, output, FOLDER, full=False)
     logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
     for log in ours(directory / LOGS, NAMED, directories=True):
         if log not in logs:  # no other state reads a log in this one: an output that comes back begins anew
-            one_by_one(files.remove, ours(log, OF_OUTPUT, WAITING))
+            files.remove_all(ours(log, OF_OUTPUT, WAITING))
             _remove_folders(files, log, FOLDER, WAITING_FOLDER)
 
 
@@ -236,14 +234,14 @@ def _remove_folders(files: Files, output: Path, *forms: re.Pattern[str], full: b
         return
     for folder in ours(output, *forms, directories=True):
         if full:
-            one_by_one(files.remove, ours(folder, PART))
+            files.remove_all(ours(folder, PART))
         if not entries(folder):
             files.remove_directory(folder)
 
 
 def clear_scratch(directory: Path, files: Files) -> None:
     """Remove a scratch directory with the files in it that have names of ours; it stays where there are others."""
-    one_by_one(files.remove, ours(directory, SCRATCH))
+    files.remove_all(ours(directory, SCRATCH))
     if is_directory(directory) and not entries(directory):
         files.remove_directory(directory)
 

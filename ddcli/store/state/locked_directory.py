@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 
 from ddcli.errors import EngineError
 from ddcli.store.files.access import is_directory
-from ddcli.store.files.gate import Files, side_by_side
 from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.state.contents import gone, left_by_attempts, remove_unnamed
 from ddcli.store.state.holds import holding, read_claims
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from ddcli.store.files.gate import Files
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.files.object_lock import ObjectLock
 
@@ -80,7 +80,7 @@ class LockedDirectory:
             return
         self.files.remove(manifest_path(self.directory, before.number))
         left = left_by_attempts(self.directory, now, of_tasks, self.written) if of_tasks else ()
-        side_by_side(self.files.remove, [*gone(self.directory, before, now), *left])
+        self.files.remove_all([*gone(self.directory, before, now), *left])
 
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
         """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.

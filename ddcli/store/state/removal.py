@@ -126,9 +126,9 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
             )
         outputs = [file for _, mine in shown.outputs.values() for file, _ in mine]
         for last in (False, True):
-            one_by_one(files.remove, [file for file in outputs if (file.name == PROGRESS) == last])
+            files.remove_all([file for file in outputs if (file.name == PROGRESS) == last])
         for _, some in groupby(sorted((file for file, _ in shown.files), key=_order), lambda file: _order(file)[0]):
-            one_by_one(files.remove, list(some))
+            files.remove_all(list(some))
         if not isinstance(shown.state, ObjectPath):  # where a lock is an object, its release removes it
             files.remove(shown.state / LOCK)
     for path, _ in shown.outputs.values():
