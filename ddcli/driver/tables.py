@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import InputFile
+    from ddcli.store.targets.file_table import Loader
 
 T = TypeVar("T")
 ATTEMPTS = 3
@@ -190,7 +191,17 @@ def _follow(request: Request, state: State) -> dict[str, str]:
     if state.manifest is None or is_followed(request.spec, request.base, request.state, state.manifest):
         return {}
     with with_session(request, of_outputs=True) as connected, errors_of_spark():
-        return follow(connected, state)
+        return follow(connected, state, _loader(connected))
+
+
+def _loader(request: Request) -> Loader | None:
+    """Return the way to have tasks on Spark write files of tables; None where the run may not use Spark, so that it imports nothing for it."""
+    resources = request.resources
+    if resources.engine == "local" or not (resources.engine == "spark" or resources.spark.ready):
+        return None
+    from ddcli.runtime.table_load import TableLoader
+
+    return TableLoader(request)
 
 
 FORGOTTEN = "if `dd forget` was interrupted, repeat it; else restore the state from a backup, or begin anew: `dd reset PIPELINE --outputs`"

@@ -22,6 +22,7 @@ from ddcli.errors import DdError, EngineError, LockedError, ProcessError, StateE
 from ddcli.job.clock import time_now
 from ddcli.job.request import imports, read_request
 from ddcli.job.standby import WatchCache
+from ddcli.spec.model import SPARK
 from ddcli.store.files.access import entries
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import ObjectPath, locate
@@ -44,6 +45,8 @@ PATIENCE = 2.0
 """Seconds between two looks, notified or not; five times that for object stores: each look is a request."""
 SETTLING, LONGEST = 0.2, 5.0
 """Seconds without a change after which a round begins, unless all new files are whole; and the most that it waits."""
+SPARK_TABLES = 60.0
+"""Seconds between two rounds for tables that only Spark can look at."""
 AGAIN, UNLOCKED = 30.0, 3.0
 """Seconds after which a failed round is tried again whose cause may pass without a change of inputs: a cause here, or another run's lock."""
 
@@ -201,7 +204,14 @@ def begin_again() -> NoReturn:
 
 
 def due_in(request: Request) -> float | None:
-    """Return the seconds until something is due in the state under the clock of arrivals; None if nothing waits."""
+    """Return the seconds until something is due in the state under the clock of arrivals, or tables of Spark are to be looked at; None if nothing waits."""
+    seconds = [SPARK_TABLES] if any(given.table == SPARK for given in request.spec.tables.values()) else []
+    if (waits := _until_due(request)) is not None:
+        seconds.append(waits)
+    return min(seconds, default=None)
+
+
+def _until_due(request: Request) -> float | None:
     if not request.clock.arrival:
         return None
     try:

@@ -42,14 +42,15 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.targets.change import Change
     from ddcli.store.targets.database import Database
+    from ddcli.store.targets.file_table import Loader
     from ddcli.store.targets.mark import TableFile
     from ddcli.store.targets.target import Target
 
 COMMITTED = "the run is committed, and the table stays as it was"
 
 
-def follow(request: Request, state: State) -> dict[str, str]:
-    """Bring the tables of all outputs up to their logs; return where those are that had to be. Under the state's lock.
+def follow(request: Request, state: State, loader: Loader | None = None) -> dict[str, str]:
+    """Bring the tables of all outputs up to their logs; return where those are that had to be. Under the state's lock. `loader` has tasks write heavy ones.
 
     Raises the first error when all were tried.
     """
@@ -60,7 +61,7 @@ def follow(request: Request, state: State) -> dict[str, str]:
     for name, output in request.spec.outputs.items():
         if output.target is not None and name in manifest.outputs:
             try:
-                if _follow(name, output.target, request, state, manifest):
+                if _follow(name, output.target, request, state, manifest, loader):
                     done[name] = output.target.place.value
             except DdError as error:
                 errors.append(_at_the_output(error, name, output.target))
@@ -112,13 +113,15 @@ def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:
     return error
 
 
-def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifest: Manifest) -> bool:
+def _follow(
+    name: str, spec: TargetSpec, request: Request, state: State, manifest: Manifest, loader: Loader | None
+) -> bool:
     """Bring a table up to its log, in a commit at most; return whether there was one."""
     log, directory = manifest.outputs[name], directory_of(request.state, name)
     spec = _with_certain_key(spec, log)
     marks = read_marks(directory)
     key = CommitKey(state.identity, name)
-    with _opened(spec, request, key, state.files, marks.done) as target:
+    with _opened(spec, request, key, state.files, marks.done, loader) as target:
         held = target.number()
         marks = _settled(marks, held, target, directory, state.files)
         known = marks.done if marks.done is not None and held == marks.done.number else None
@@ -135,6 +138,10 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
             target.check(None)
             known, newer = None, (list(log.files), 0)
         files, rows = newer
+        if known is not None and loader is not None and spec.table and 4 * _rows(files) >= _rows(log.files):
+            coming_change = _change(name, path, spec, log, manifest, files, rows, whole=False)
+            if loader.wants(coming_change):  # then tasks write the table anew
+                known, files, rows = None, list(log.files), 0
         change = _change(name, path, spec, log, manifest, files, rows, whole=known is None)
         if grown is not None:
             before = _change(name, path, spec, replace(log, schema=grown), manifest, (), 0, whole=False)
@@ -228,6 +235,10 @@ def _settled(
     return settled
 
 
+def _rows(files: Sequence[FileEntry]) -> int:
+    return sum(file.rows for file in files)
+
+
 def _types(texts: dict[str, str]) -> Schema:
     return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}
 
@@ -239,7 +250,12 @@ def _of_instants(columns: Schema) -> Schema:
 
 @contextmanager
 def _opened(
-    spec: TargetSpec, request: Request, key: CommitKey, files: Files, known: CommitRecord | None
+    spec: TargetSpec,
+    request: Request,
+    key: CommitKey,
+    files: Files,
+    known: CommitRecord | None,
+    loader: Loader | None = None,
 ) -> Iterator[Target]:
     """Yield the table that an output names. Only the modules of its kind are imported."""
     if spec.kind == "parquet":
@@ -251,7 +267,9 @@ def _opened(
 
         catalog, properties = catalog_of(spec.catalog)
         check_catalog(properties)
-        yield IcebergTarget(spec.place.value, catalog, properties, key, contents=spec.table)
+        iceberg = IcebergTarget(spec.place.value, catalog, properties, key, contents=spec.table)
+        iceberg.loader = loader
+        yield iceberg
     elif spec.kind == SPARK:
         from ddcli.store.targets.spark_table import SparkTable
 
@@ -268,7 +286,9 @@ def _opened(
         from ddcli.store.targets.delta import DeltaTarget
 
         check_package("deltalake")
-        yield DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)
+        delta = DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)
+        delta.loader = loader
+        yield delta
 
 
 @contextmanager

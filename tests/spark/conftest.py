@@ -24,6 +24,17 @@ SETTINGS = {
 """What makes Spark and SQL quick to start, and patient with Python on a busy machine."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def defaults(tmp_path_factory):
+    """Have each Spark that a test starts in another process begin with these settings."""
+    folder = tmp_path_factory.mktemp("spark")
+    settings = SETTINGS | {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """Return the running Spark, which runs with the engine spark find by themselves."""

@@ -11,7 +11,9 @@ import pytest
 from ddcli import read_log
 from ddcli.commands.check import check
 from ddcli.driver.run import run
+from ddcli.driver.watch import due_in
 from ddcli.errors import InputError, SpecErrors, UsageError
+from ddcli.job.request import read_request
 from tests.draws import chance, many
 from tests.harness import ROOT, called, contents
 from tests.reference.values import canonical
@@ -167,3 +169,14 @@ def test_other_commands_use_the_rows_of_the_last_run(session, tmp_path, capsys):
     assert capsys.readouterr().out.split() == ["id", "1"]
     assert not check(file).errors
     assert run(file, spark=session, dry_run=True).outputs["orders"].inserted == 1
+
+
+def test_a_watch_looks_at_tables_of_spark_each_minute(tmp_path):
+    """No file beside it changes with such a table: a round looks at it."""
+    path = tmp_path / "p.yaml"
+    for given, seconds in (
+        ("spark: {table: shop.t}, columns: {a: int64}", 60),
+        ("path: in/, columns: {a: int64}", None),
+    ):
+        path.write_text(f"name: p\ninputs: {{t: {{{given}}}}}\noutputs: {{t: out/}}\n")
+        assert due_in(read_request(path, None, runs=True)) == seconds

@@ -11,14 +11,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
+import ddcli.store.targets.delta
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.provenance.verification import verify
+from ddcli.runtime import table_load
 from ddcli.store.log import lineage
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import read_runs
 from ddcli.store.targets.delta import DeltaTarget
 from ddcli.store.targets.iceberg import IcebergTarget
 from tests.draws import chance, many, some
+from tests.harness import write_log
+from tests.spark.support import Here, started
 from tests.store.support import Dead, Faulty
 from tests.tables.followers import COLUMNS, KINDS, Follower, race, small_files
 
@@ -46,13 +50,50 @@ def test_random_histories(follower, monkeypatch):
             monkeypatch.setattr(lineage, "APART", [0, 64][(seed + step // 3) % 2])
             for _ in range(draw.choice([1, 1, 2])):
                 each.supply(draw)
-            each.run()
+            options = {"engine": draw.choice(["local", "spark"])} if each.kind != "parquet" else {}
+            cluster = Here(seed)
+            # Iceberg's folder can't be listed, so that files of second attempts stay there.
+            cluster.calm = each.kind == "iceberg"
+            with started(cluster), monkeypatch.context() as patch:
+                patch.setattr(table_load, "HEAVY", draw.choice([1, 1 << 40]))
+                patch.setattr(table_load, "DRAWN", 4)
+                each.run(**options)
             each.check()
             assert not each.run().changed
         if each.kind != "parquet":
             assert len(each.commits()) == len({*each.commits()}) <= 6
         assert not each.leavings()
         shutil.rmtree(each.folder)
+
+
+@pytest.mark.parametrize("form", ["table", "log"])
+def test_tasks_that_write_a_table_fail(tmp_path, monkeypatch, form):
+    """Their error is that of the run, and the next run completes the table."""
+    each, cluster = Follower(tmp_path / "shop", "delta", form), Here(1)
+    monkeypatch.setattr(table_load, "HEAVY", 1)
+    each.supply(chance("failing tasks"))
+    write = ddcli.store.targets.delta._write
+    with started(cluster), monkeypatch.context() as patch:
+        patch.setattr(ddcli.store.targets.delta, "_write", full)
+        with pytest.raises(EngineError, match="no room is left"):
+            each.run(engine="spark")
+    assert not DeltaTable.is_deltatable(str(each.path)) or not each.read()
+    with started(cluster), monkeypatch.context() as patch:
+        patch.setattr(ddcli.store.targets.delta, "_write", write)
+        done = cluster.done
+        each.run(engine="spark")
+    assert cluster.done > done, "tasks have written the table"
+    each.check()
+    if form == "table":
+        write_log(each.folder / "in/999.parquet", [("a", -7, 999, -1)], COLUMNS)
+        each.step = 1000
+        with started(cluster), pytest.raises(EngineError, match="negative multiplicity"):
+            each.run(engine="spark")
+
+
+def full(directory, files, name, rows):
+    """Fail as a write does on a full disk."""
+    raise EngineError("no room is left", place=str(directory / name))
 
 
 def test_death_at_any_operation(follower):
@@ -89,7 +130,7 @@ def test_a_full_disk_of_a_table(follower):
         check_the_next_run(follower)
 
 
-@pytest.mark.parametrize("step", ["make", "write", "commit"])
+@pytest.mark.parametrize("step", ["make", "writer", "adopt", "commit"])
 @pytest.mark.parametrize("after", [False, True])
 def test_death_around_what_the_package_does(follower, monkeypatch, step, after):
     """Its own operations don't pass through ours."""
@@ -241,15 +282,15 @@ def test_a_lost_race_for_iceberg_is_no_commit(tmp_path, monkeypatch):
     each.supply(draw)
     each.run()
     each.supply(draw)
-    write = IcebergTarget.write
+    adopt = IcebergTarget.adopt
 
-    def later(target, name, rows):
-        write(target, name, rows)
+    def later(target, name, facts):
+        adopt(target, name, facts)
         rows = pl.DataFrame([("x", 1, 0, 1)], COLUMNS, orient="row").to_arrow()
         each.iceberg.append(rows.cast(each.iceberg.schema().as_arrow()))
 
     with monkeypatch.context() as patch:
-        patch.setattr(IcebergTarget, "write", later)
+        patch.setattr(IcebergTarget, "adopt", later)
         with pytest.raises(LockedError, match="another program has committed to the table first"):
             each.run()
     assert len(each.commits()) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -61,6 +61,14 @@ class Change:
     def __post_init__(self) -> None:
         self.layout, self.pool = Layout(self.schema), Pool(self.secret)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a task on another machine gets: a pool of its own, without values."""
+        return {**self.__dict__, "pool": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.pool = Pool(self.secret)
+
     @property
     def columns(self) -> Schema:
         """The columns that the table has."""
@@ -73,12 +81,15 @@ class Change:
 
     def rows(self, file: FileEntry, schema: Schema, where: pl.Expr | bool = True) -> pl.DataFrame:
         """Return the updates of a file, whose records have these columns. Of rows that don't fulfil a condition only its columns are decoded."""
-        frame = pl.scan_parquet(io.BytesIO(read_checked(self.log / file.name, file)))
+        frame = self.typed(pl.scan_parquet(io.BytesIO(read_checked(self.log / file.name, file))), schema)
+        return (frame if where is True else frame.filter(where)).collect()
+
+    def typed(self, frame: pl.LazyFrame, schema: Schema) -> pl.LazyFrame:
+        """Return updates of a log, whose records have these columns, with the types of a table."""
         # The log has the zone of the pipeline, tables have instants of UTC.
         there = frame.collect_schema().names()
         kinds = {name: kind for name, kind in schema.items() if in_utc(kind) == kind or name not in there}
-        frame = in_columns(frame, kinds).select(*schema, *self.time, DIFF)
-        return (frame if where is True else frame.filter(where)).collect()
+        return in_columns(frame, kinds).select(*schema, *self.time, DIFF)
 
     def updates(self) -> Lanes:
         """Return the updates of all files without their times, as a consolidated matrix `[data | diff]`.

@@ -83,7 +83,7 @@ def _retracted(
     touched: dict[TableFile, FilePart] = {}
     for run in dict.fromkeys(piece.run for piece in pieces):
         files = [piece for piece in pieces if piece.run == run]
-        starts = [_start(gone, piece.first) for piece in files]
+        starts = [start_of(gone, piece.first) for piece in files]
         rest = [gone[: starts[0]]]
         for piece, start, end in zip(files, starts, [*starts[1:], len(gone)], strict=True):
             here = gone[start:end]
@@ -100,7 +100,7 @@ def _retracted(
     return touched, gone
 
 
-def _start(rows: Lanes, first: tuple[int, ...]) -> int:
+def start_of(rows: Lanes, first: tuple[int, ...]) -> int:
     """Return the place in sorted rows of the first with these lanes or greater ones."""
     return bisect_left(range(len(rows)), first, key=lambda at: tuple(rows[at, :-1].tolist()))
 

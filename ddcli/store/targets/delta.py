@@ -11,6 +11,7 @@ import io
 import json
 import time as clock
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -27,7 +28,7 @@ from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.store.files.gate import Files
+    from ddcli.store.targets.file_table import Write
     from ddcli.store.targets.mark import CommitRecord, TableFile
     from ddcli.store.targets.target import CommitKey
 
@@ -106,12 +108,11 @@ class DeltaTarget(FileTable):
     def read(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
 
-    def write(self, name: str, rows: pl.DataFrame) -> None:
-        path = self._directory / name
-        data = parquet_bytes(rows.height, lambda start, end: rows[start:end], group=CHUNK)
-        self._files.write(path, data)
-        self._files.sync(path)
-        self._sizes[name] = data.nbytes
+    def writer(self) -> Write:
+        return partial(_write, self._directory, self._files)
+
+    def adopt(self, name: str, facts: Any) -> None:
+        self._sizes[name] = facts
 
     def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
         self._files.sync_directory(self._directory)
@@ -133,6 +134,12 @@ class DeltaTarget(FileTable):
             )
         self._version, self._metadata = version, None
         self._tidy()
+
+    def sweep(self, number: int, names: Collection[str]) -> None:
+        ours = f"{self.prefix}{number:016x}-"
+        self._files.remove_all(
+            [path for path in self._directory.iterdir() if path.name.startswith(ours) and path.name not in names]
+        )
 
     def discard(self, pieces: Sequence[TableFile]) -> None:
         for piece in pieces:
@@ -201,6 +208,14 @@ def _metadata(table: DeltaTable, schema: DeltaSchema) -> dict[str, Any]:
         "configuration": dict(known.configuration),
         "createdTime": known.created_time,
     }
+
+
+def _write(directory: Path, files: Files, name: str, rows: pl.DataFrame) -> int:
+    """Write a file of rows; return its size."""
+    data = parquet_bytes(rows.height, lambda start, end: rows[start:end], group=CHUNK)
+    files.write(directory / name, data)
+    files.sync(directory / name)
+    return data.nbytes
 
 
 def _added(piece: TableFile, size: int, now: int) -> dict[str, Any]:

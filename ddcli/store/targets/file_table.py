@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ from ddcli.store.targets.mark import TableFile
 from ddcli.store.targets.target import CommitKey, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -26,11 +27,26 @@ if TYPE_CHECKING:
 
 ROWS = 1 << 20
 """Rows of a file of a log, at most."""
+Write = Callable[[str, pl.DataFrame], Any]
+"""A function that writes a file of rows, wherever it runs; it returns the facts of the file that a commit names."""
 Frames = list[tuple[TableFile, "Callable[[], pl.DataFrame]"]]
+
+
+class Loader(Protocol):
+    """A way to have the files of a change written elsewhere."""
+
+    def wants(self, change: Change) -> bool:
+        """Return whether a change is heavy enough."""
+
+    def load(self, change: Change, number: int, prefix: str, write: Write) -> list[tuple[TableFile, Any]]:
+        """Write the files of a change, of a whole log's contents if it is one's; return each with its facts."""
 
 
 class FileTable(ABC):
     """A table in files. Our files have names that begin with `prefix`, which has the state's identity."""
+
+    loader: Loader | None = None
+    """Has tasks write the files of a heavy change, if set."""
 
     def __init__(self, place: str, key: CommitKey, *, contents: bool) -> None:
         self.place, self.key, self.contents = place, key, contents
@@ -57,8 +73,12 @@ class FileTable(ABC):
         """Return the rows of a file."""
 
     @abstractmethod
-    def write(self, name: str, rows: pl.DataFrame) -> None:
-        """Write a file of rows."""
+    def writer(self) -> Write:
+        """Return the function that writes files; tasks get it, too."""
+
+    @abstractmethod
+    def adopt(self, name: str, facts: Any) -> None:
+        """Take the facts of a written file for the next commit."""
 
     @abstractmethod
     def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
@@ -67,6 +87,10 @@ class FileTable(ABC):
     @abstractmethod
     def discard(self, pieces: Sequence[TableFile]) -> None:
         """Remove files of a commit that was announced and not made."""
+
+    @abstractmethod
+    def sweep(self, number: int, names: Collection[str]) -> None:
+        """Remove other files than these that tasks have written for a commit, where the table's folder can be listed: second attempts leave some."""
 
     def check(self, known: CommitRecord | None) -> None:
         """Refuse files that others added (StateError), and, of a table of contents, that they removed ours."""
@@ -83,6 +107,17 @@ class FileTable(ABC):
         self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         """Commit a change under a number; see `Target`."""
+        if self.loader is not None and (change.whole or not self.contents) and self.loader.wants(change):
+            announce(())
+            if change.whole or change.former is not None:
+                self.make(change.columns, change.former)
+            made = self.loader.load(change, number, f"{self.prefix}{number:016x}-", self.writer())
+            announce([piece for piece, _ in made])
+            for piece, facts in made:
+                self.adopt(piece.name, facts)
+            self.commit(number, [piece for piece, _ in made], sorted(self.names()) if change.whole else [])
+            self.sweep(number, {piece.name for piece, _ in made})
+            return
         if self.contents:
             kept, new = self._contents(number, change, known)
         else:
@@ -92,8 +127,9 @@ class FileTable(ABC):
             self.make(change.columns, change.former)
         stay = {piece.name for piece in kept}
         gone = sorted(self.names() - stay) if self.contents or change.whole else []
+        write = self.writer()
         for piece, rows_of in new:
-            self.write(piece.name, rows_of())
+            self.adopt(piece.name, write(piece.name, rows_of()))
         self.commit(number, [piece for piece, _ in new], gone)
 
     def difference(self, change: Change) -> tuple[Lanes, int]:
@@ -130,7 +166,7 @@ class FileTable(ABC):
     def _log(self, number: int, change: Change) -> Frames:
         """Return the files of a log's updates."""
         new: Frames = []
-        for rows in _gathered(change.frames()):
+        for rows in gathered(change.frames()):
             piece = TableFile(self._name(number, len(new)), number, rows.height)
             new.append((piece, partial(pl.DataFrame.clone, rows)))
         return new
@@ -160,7 +196,7 @@ def _field(name: str, kind: Type) -> pa.Field:
     return pa.field(name, plain.type, nullable=kind.nullable)
 
 
-def _gathered(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+def gathered(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Yield the rows of some frames in frames of `ROWS` rows; the last may have fewer."""
     waiting: list[pl.DataFrame] = []
     for frame in frames:

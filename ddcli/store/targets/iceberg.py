@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -19,12 +20,16 @@ from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.target import CommitKey, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    import pyarrow as pa
+    from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
     from ddcli.expressions.types import Schema
+    from ddcli.store.targets.file_table import Write
     from ddcli.store.targets.mark import TableFile
 
 RETRIES = "commit.retry.num-retries"
@@ -105,19 +110,21 @@ class IcebergTarget(FileTable):
         with self._errors(), self._table.io.new_input(self._files()[name].file_path).open() as file:
             return pl.read_parquet(io.BytesIO(file.read()))
 
-    def write(self, name: str, rows: pl.DataFrame) -> None:
-        import pyarrow.parquet as pq
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+    def writer(self) -> Write:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        table, path = self._table, self._path(name)
-        assert table is not None, "it is made before its files"
+        assert self._table is not None, "it is made before its files"
         with self._errors():
-            schema = schema_to_pyarrow(table.schema())
-            data = io.BytesIO()
-            pq.write_table(rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema), data, compression="zstd")
-            with table.io.new_output(path).create(overwrite=True) as file:
-                file.write(data.getvalue())
-            self._written.append(parquet_file_to_data_file(table.io, table.metadata, path))
+            schema = schema_to_pyarrow(self._table.schema())
+        return partial(_write, self.place, self._table.io, self._path(""), schema)
+
+    def adopt(self, name: str, facts: Any) -> None:
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # which reads the facts in the file
+
+        assert self._table is not None, "it is made before its files"
+        with self._errors():
+            found = parquet_file_to_data_file(self._table.io, self._table.metadata, self._path(name))
+        self._written.append(found)
 
     def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
         from pyiceberg.exceptions import CommitFailedException
@@ -142,6 +149,9 @@ class IcebergTarget(FileTable):
                 place=self.place,
                 hint="run again to see the cause",
             ) from None
+
+    def sweep(self, number: int, names: Collection[str]) -> None:
+        """Do nothing: the folder is known by names alone."""
 
     def discard(self, pieces: Sequence[TableFile]) -> None:
         if self._table is None:
@@ -182,14 +192,29 @@ class IcebergTarget(FileTable):
             self._data = {task.file.file_path.rpartition("/")[2]: task.file for task in tasks}
         return self._data
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn errors of the package, which have no common kind, into errors of the output."""
-        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+    def _errors(self) -> AbstractContextManager[None]:
+        return _errors_of(self.place)
 
-        try:
-            yield
-        except (DdError, CommitFailedException, NoSuchTableError):
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
-            raise EngineError(f"the table of Iceberg can't be written: {first_line(error)}", place=self.place) from None
+
+def _write(place: str, io_of_table: FileIO, directory: str, schema: pa.Schema, name: str, rows: pl.DataFrame) -> None:
+    """Write a file of rows."""
+    import pyarrow.parquet as pq
+
+    with _errors_of(place):
+        data = io.BytesIO()
+        pq.write_table(rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema), data, compression="zstd")
+        with io_of_table.new_output(f"{directory}{name}").create(overwrite=True) as file:
+            file.write(data.getvalue())
+
+
+@contextmanager
+def _errors_of(place: str) -> Iterator[None]:
+    """Turn errors of the package, which have no common kind, into errors of the output."""
+    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+    try:
+        yield
+    except (DdError, CommitFailedException, NoSuchTableError):
+        raise
+    except Exception as error:  # noqa: BLE001 - as above
+        raise EngineError(f"the table of Iceberg can't be written: {first_line(error)}", place=place) from None

@@ -39,7 +39,8 @@ class Target(Protocol):
     ) -> None:
         """Commit a change under a number, all or nothing.
 
-        `announce` is called once before, with the files that the table then has: the table must not be changed before it returns.
+        `announce` is called before, with the files that the table then has: the table must not be changed before it returns. Where others write the
+        files, it is called with none first, and again before the commit.
         """
 
     def difference(self, change: Change) -> tuple[Lanes, int]:
