@@ -1,4 +1,4 @@
-"""`dd forget`: everything is computed anew without some rows of inputs, in one commit that removes all files which may have held them."""
+"""`dd forget`: one commit that removes all files which may have held some rows of inputs, and writes what they have without these."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def forget(
 ) -> ForgettingSummary:
     """Remove the rows of some inputs for which a condition holds from all files of the pipeline file at `path`; return the summary.
 
-    The input files that were taken in are read again as they are now; no time is closed. State, outputs and side logs are then as
-    if these rows had never been: every arrangement is built anew, and the files of a log that hold other rows now are replaced. The
+    No time is closed. State, outputs and side logs are then as if these rows had never been: by `erasure`, or from the input files that were
+    taken in, read again as they are now, by `migration`. The
     commit that names the new files also removes the old ones: a process that dies before it has changed nothing, and after it the next `State.open` finishes.
 
     Raises a DdError, after which state and outputs are as they were.

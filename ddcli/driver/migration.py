@@ -18,6 +18,7 @@ from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.dataflow_run import DataflowRun, StepInput
+from ddcli.driver.erasure import erase
 from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.rebuild_outputs import Rebuild, correct_side_logs, corrected_outputs, name_ending, retire_rewritten
 from ddcli.driver.rebuild_sources import readers_of, sources_of, with_corrections
@@ -31,10 +32,11 @@ from ddcli.driver.requested_changes import (
     with_new_columns,
 )
 from ddcli.driver.step import pools_for
+from ddcli.engine.counts import Counts
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, join
 from ddcli.job.clock import last_time, run_time
-from ddcli.job.corrections import reopenings
+from ddcli.job.corrections import OWN_TIMES, reopenings
 from ddcli.job.frontier import find_seen, refuse_beyond_imports
 from ddcli.job.inputs import find_inputs, refuse_changed
 from ddcli.job.sizes import rows_held, rows_read
@@ -43,6 +45,7 @@ from ddcli.sinks.archives import replace_archived
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import replace_side_logs
 from ddcli.sources.readers import (
+    FORGOTTEN_ROWS,
     UNCLEAN,
     find_forgotten,
     in_files,
@@ -59,7 +62,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.driver.run_plan import RunPlan
-    from ddcli.engine.counts import Counts
     from ddcli.engine.lanes import Layout
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
@@ -132,6 +134,8 @@ def rebuild(
         later = last + 1 if at is None else at
         found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
     begun = Rebuild(request, manifest, changes, found, time, at)
+    if request.decided.forgetting is not None and (erased := erase(begun, state)) is not None:
+        return erased, {}, Counts(), None, {}, {}
     return _Migration(request, manifest, state, planning, placement, time, begun).run()
 
 
@@ -160,7 +164,7 @@ class _Migration(DataflowRun):
         readers, self._known = readers_of(rebuild, graph)
         most = rows_read(rebuild.request.resources.memory)
         if forgetting is not None:
-            find_forgotten(forgetting, readers, most)
+            find_forgotten(forgetting, rebuild.manifest, readers, most)
         self._inputs, sources = sources_of(rebuild, graph, readers, self._known, most)
         rows = sum(source.rows for source in sources.values())
         cut, spread = self.placement.cut(graph, rebuild.nt, rows, self._kept())
@@ -230,7 +234,7 @@ class _Migration(DataflowRun):
             | {"plan": self.planning.outline()}
             | self._due(given.traces)
             | ({"reopenings": writer.reopenings} if rebuild.reopens else {})
-            | {"seen": None if seen is None else list(seen)}
+            | {"seen": None if seen is None else list(seen), OWN_TIMES: forgetting is not None}
             | self._built(transaction.number)
             | (self._forgotten(forgetting, transaction.number) if forgetting else {}),
         )
@@ -277,7 +281,12 @@ class _Migration(DataflowRun):
     def _forgotten(self, forgetting: ErasureRequest, number: int) -> dict[str, Any]:
         """Return the state's notes on forgotten rows: the files that still have them, and the times from which on inputs have their updates."""
         horizons = input_horizons(self.request, self._listings)
-        return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": horizons}
+        return {
+            UNCLEAN: forgetting.unclean,
+            FORGOTTEN_ROWS: forgetting.digests,
+            "forgot": number,
+            "horizons": horizons,
+        }
 
     def _built(self, number: int) -> dict[str, Any]:
         """Return the commits that have built exported arrangements anew: this one, for those in which something may have been taken back, or that a reader has not read to the end."""

@@ -27,7 +27,7 @@ from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.readers import in_files, open_logs, refuse_unclean
 from ddcli.store.log.reader import LogReader
-from ddcli.store.state.ledger import identity_of, known_files, next_ledger, restore
+from ddcli.store.state.ledger import identity_of, known_files, next_ledger, restore, without_others
 from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ddcli.driver.prepare import Prepared
     from ddcli.engine.times import Time
+    from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
@@ -226,6 +227,18 @@ def with_whole_ledgers(
         lacking = (file for file in files if identity_of(file) not in known and file.key not in unclean)
         copied = [(file, reader.listing) for file in lacking if not file.withdrawn]
         found[name] = replace(entry, ledger=next_ledger(transaction, ledger, files, copied))
+    return found
+
+
+def with_clean_ledgers(
+    transaction: Transaction, inputs: Mapping[str, InputEntry], forgetting: ErasureRequest
+) -> dict[str, InputEntry]:
+    """Return the inputs of the next manifest without the copies of files that hold forgotten rows, or that the inputs no longer have."""
+    found = dict(inputs)
+    for name in forgetting.conditions:
+        entry, unclean = inputs[name], forgetting.unclean.get(name, {})
+        clean = [file for file in entry.files if file.key not in unclean and not file.withdrawn]
+        found[name] = replace(entry, ledger=without_others(transaction, entry.ledger, clean))
     return found
 
 

@@ -21,7 +21,7 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.job.clock import time_text
 from ddcli.job.consumed_files import with_archive_paths
-from ddcli.job.corrections import notes_on_past, reopenings
+from ddcli.job.corrections import OWN_TIMES, notes_on_past, reopenings
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import rows_together
@@ -327,6 +327,7 @@ class SingleRun(DataflowRun):
                 "seen": self.seen and list(self.seen),
                 "plan": self._outline(),
                 **notes_on_past(self.manifest),
+                **({OWN_TIMES: False} if self.replacements or any(each.late for each in self._taken.values()) else {}),
                 **self._horizons(),
                 **self._clock(given.traces),
             },

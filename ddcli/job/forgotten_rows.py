@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from ddcli.job.summary import plural, size_of
 from ddcli.screen import near
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.log.condition import RowCondition
@@ -35,6 +36,11 @@ class RewrittenFile:
     bytes: int
 
 
+def digest_of(numbers: Sequence[int]) -> str:
+    """Return a digest of sorted numbers of rows."""
+    return hashlib.sha256(",".join(map(str, numbers)).encode()).hexdigest()[:20]
+
+
 @dataclass
 class ErasureRequest:
     """The conditions of a request to forget, by input, and its results: the inputs' rows, the files that were replaced and kept, and the places that still have such rows."""
@@ -47,12 +53,14 @@ class ErasureRequest:
     kept: list[FileEntry] = field(default_factory=list)
     still_in: list[str] = field(default_factory=list)
     unclean: dict[str, dict[str, str]] = field(default_factory=dict)
+    digests: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The digests of the numbers of these rows, by input and file, of the files that still have some."""
     archived: dict[str, list[tuple[InputFile, list[int]]]] = field(default_factory=dict)
     """The archived files, or files of a mirror, that hold such rows, by input, with the rows' numbers."""
 
     def begin(self) -> None:
         """Drop the findings of an earlier attempt."""
-        for each in (self.inputs, self.rewritten, self.kept, self.still_in, self.unclean, self.archived):
+        for each in (self.inputs, self.rewritten, self.kept, self.still_in, self.unclean, self.digests, self.archived):
             each.clear()
 
     def note(self, was: Path | None, before: int, file: Path | None, size: int) -> None:
@@ -102,9 +110,7 @@ class ForgettingSummary:
             lines.append(
                 f"  kept   {self.kept_files:,} {plural(self.kept_files, 'file')} without such rows, {size_of(self.kept_bytes)}"
             )
-            lines.append(
-                f"  state  built anew: {size_of(self.state_bytes_before)} before, {size_of(self.state_bytes)} now"
-            )
+            lines.append(f"  state  {size_of(self.state_bytes_before)} before, {size_of(self.state_bytes)} now")
         lines += [f"  still in {near(path)}: remove the rows there, and repeat this command" for path in self.still_in]
         lines += [
             f"  older versions of the table of {name} may be left: remove them there" for name in self.versions_in

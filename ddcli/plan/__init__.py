@@ -33,6 +33,7 @@
 * physical: the other nodes of the engine's work
 * physical_joins: the engine's joins
 * physical_graph: the physical graph, and estimates of its rows
+* partitions: the columns that keep the records of a graph apart
 * estimates: the rows of earlier runs, from which estimates are made
 * words: expressions and columns in the words of the file
 * lower: from the logical to the physical graph

@@ -17,12 +17,12 @@ from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
-from ddcli.engine.times import BEYOND
+from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped
-from ddcli.sinks.replacement import replaced, rows_between, spans, summed_up
+from ddcli.sinks.replacement import LogFile, replaced, rows_between, spans, summed_up
 from ddcli.sinks.violations import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
@@ -40,11 +40,11 @@ from ddcli.store.state.register import last_of, more
 from ddcli.store.tables.file_identity import mark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.times import Frontier
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
@@ -351,7 +351,10 @@ class OutputWriter:
             summary = read_summary(place) if parted and SUMMED.fullmatch(old.name) else None
             if summary is not None:
                 rows = summed_up(rows_between(place, time, 0, 0) if rows is None else rows, time, *summary.horizon)
-            if rows is None or not (rows.height or summary):
+            if not old.rows and not (rows is not None and rows.height) and is_there(place):
+                files.append(old)  # it has the columns of a log without updates
+                forgetting.kept.append(old)
+            elif rows is None or not (rows.height or summary):
                 if is_there(place):
                     self.transaction.retire(place)
                 forgetting.note(place, old.size, None, 0)
@@ -376,6 +379,54 @@ class OutputWriter:
         self.progress(directory, horizon, name, log)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
+
+    def correct(
+        self,
+        name: str,
+        known: OutputEntry,
+        updates: Matrix,
+        pool: Pool,
+        forgetting: ErasureRequest,
+        columns: Sequence[str] = (),
+    ) -> tuple[OutputEntry, list[tuple[Matrix, Matrix]], Frontier]:
+        """Add `updates` at closed times to the files of a log that have these times, and write only these files again.
+
+        Return the log's entry, what each file had and has of the records of the updates, and perhaps of others, and the frontier to which the
+        log's times have been advanced. `columns` are enough to find few records; default: all. Times have one coordinate.
+        """
+        assert self.transaction is not None, "a dry run writes nothing"
+        directory, layout, width = self.request.outputs[name], self.layouts[name], self.layouts[name].width
+        files: list[FileEntry] = []
+        found: list[tuple[Matrix, Matrix]] = []
+        horizon = Frontier()
+        records = output_frame(updates, layout, pool, self.time)
+        for old, (start, end) in zip(known.files, spans(known.files), strict=True):
+            place = directory / old.name
+            summary = read_summary(place) if SUMMED.fullmatch(old.name) else None
+            own = updates[(updates[:, width] >= start) & (updates[:, width] < end)]
+            if summary is not None:
+                horizon = Frontier([summary.horizon])
+                np.maximum(own[:, width], summary.horizon[0], out=own[:, width])
+            file = LogFile(place, layout, pool, self.time)
+            before = file.rows_of(records, columns or layout.names)
+            after = kernels.consolidate(np.concatenate([before, own]))
+            found.append((before, after))
+            if np.array_equal(before, after):
+                files.append(old)
+                forgetting.kept.append(old)
+                continue
+            rows = file.with_rows(after)
+            if rows.height or summary:
+                files.append(self._part(place, rows, old, summary and summary._replace(parts=()).metadata()))
+                forgetting.note(place, old.size, place, files[-1].size)
+            else:
+                self.transaction.retire(place)
+                forgetting.note(place, old.size, None, 0)
+        if files == [*known.files]:
+            return known, found, horizon
+        log = log_identity(name, self.transaction.number)
+        self.progress(directory, known.horizon, name, log)
+        return replace(known, files=files, log=log), found, horizon
 
     def _part(
         self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
+from ddcli.engine import kernels
+from ddcli.engine.lanes import encode
 from ddcli.engine.times import BEYOND, LEAST
 from ddcli.store.files.access import reading
-
-DIFF = "diff"
+from ddcli.store.log.writer import output_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.expressions.types import Schema
     from ddcli.store.state.entries import FileEntry
+
+DIFF = "diff"
+PLAIN = frozenset(
+    ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "string", "date", "datetime", "bool")
+)
+"""The kinds of columns that find rows: two values are equal in polars exactly if they are in lanes."""
 
 
 def spans(files: Sequence[FileEntry]) -> Iterator[tuple[int, int]]:
@@ -62,3 +74,52 @@ def replaced(path: Path, rows: pl.DataFrame) -> pl.DataFrame | None:
         return None
     added = rows.join(before, on=rows.columns, how="anti", nulls_equal=True, maintain_order="left")
     return pl.concat([left, added]) if left.height + added.height == rows.height else rows
+
+
+class OtherColumns(Exception):
+    """A file of a log lacks columns that the log has by now."""
+
+
+class LogFile:
+    """A file of an output's log, of data columns of a `layout` and one `time`."""
+
+    def __init__(self, path: Path, layout: Layout, pool: Pool, time: Schema) -> None:
+        self._path, self._layout, self._pool, self._time = path, layout, pool, time
+        self._found: tuple[pl.DataFrame, pl.Series] | None = None
+
+    def rows_of(self, records: pl.DataFrame, columns: Sequence[str]) -> Matrix:
+        """Return the updates of some records, and perhaps others, found by these of their columns; reads all columns of a file only if it has such. Raises OtherColumns."""
+        plain = [name for name in columns if self._layout.schema[name].kind in PLAIN]
+        with reading(self._path) as file:
+            scan = pl.scan_parquet(file, glob=False, hive_partitioning=False)
+            if not scan.collect_schema().keys() >= self._layout.schema.keys():
+                raise OtherColumns
+            found = pl.Series(dtype=pl.UInt32)
+            if plain:
+                numbered = scan.select(plain).with_row_index("\0row")
+                wanted = records.lazy().select(plain).unique()
+                found = (
+                    numbered.join(wanted, on=plain, how="semi", nulls_equal=True).select("\0row").collect().to_series()
+                )
+                if found.is_empty():
+                    return np.empty((0, self._layout.width + 2), np.int64)
+            frame = scan.collect()
+        self._found = frame, found if plain else pl.arange(frame.height, dtype=pl.UInt32, eager=True)
+        return self._matrix(frame[self._found[1]])
+
+    def with_rows(self, rows: Matrix) -> pl.DataFrame:
+        """Return the content of the file with these updates in the place of those that were found; the others stay in their order."""
+        added = output_frame(rows, self._layout, self._pool, self._time)
+        if self._found is None:
+            with reading(self._path) as file:
+                return pl.concat([pl.read_parquet(file, glob=False, hive_partitioning=False), added])
+        frame, found = self._found
+        kept = np.ones(frame.height, np.bool_)
+        kept[found.to_numpy()] = False
+        return pl.concat([frame.filter(pl.Series(kept)), added])
+
+    def _matrix(self, frame: pl.DataFrame) -> Matrix:
+        matrix = encode(frame, self._layout, self._pool, np.empty((frame.height, self._layout.width + 2), np.int64))
+        for at, column in enumerate((*self._time, DIFF), start=self._layout.width):
+            matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()
+        return kernels.consolidate(matrix)

@@ -22,7 +22,8 @@ from ddcli.store.parquet.footers import NDJSON, name_of_kind
 from ddcli.store.time_text import SECONDS, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec
-    from ddcli.store.state.entries import InputEntry
+    from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing
 
@@ -98,9 +99,16 @@ def in_files(readers: Mapping[str, Reader]) -> dict[str, LogReader]:
     return {name: reader for name, reader in readers.items() if isinstance(reader, LogReader)}
 
 
-def find_forgotten(forgetting: ErasureRequest, readers: Mapping[str, Reader], most: int) -> None:
-    """Have readers pass over the rows that are forgotten; note how many these are, and which files have them."""
-    from ddcli.job.forgotten_rows import ForgottenRows
+FORGOTTEN_ROWS = "forgotten_rows"
+"""The key of a manifest's cache under which it has, for each of those files, a digest of the numbers of the rows that were forgotten."""
+
+
+def find_forgotten(forgetting: ErasureRequest, manifest: Manifest, readers: Mapping[str, Reader], most: int) -> None:
+    """Have readers pass over the rows that are forgotten; note how many these are, and which files have them.
+
+    Raises StateError for a file that still has other rows which an earlier command has removed: they would come back.
+    """
+    from ddcli.job.forgotten_rows import ForgottenRows, digest_of
 
     forgetting.begin()
     for name, condition in forgetting.conditions.items():
@@ -122,25 +130,40 @@ def find_forgotten(forgetting: ErasureRequest, readers: Mapping[str, Reader], mo
                 forgetting.archived.setdefault(name, []).append((file, numbers))
             elif numbers:
                 unclean[file.key] = file.fingerprint
+                forgetting.digests.setdefault(name, {})[file.key] = digest_of(numbers)
                 forgetting.still_in.append(str(reader.listing.path(file)))
         undecided = sum(each.drop(condition)[1] for each in reader.unparsed.values())
         forgetting.inputs[name] = ForgottenRows(rows, undecided)
         if unclean:
             forgetting.unclean[name] = unclean
+    digests = manifest.cache.get(FORGOTTEN_ROWS, {})
+    for name, path, file in _unclean(manifest, {name: reader.listing for name, reader in readers.items()}):
+        before, now = (each.get(name, {}).get(file.key) for each in (digests, forgetting.digests))
+        if now is None or before not in (None, now):
+            raise StateError(
+                f"a file of the input '{name}' still holds other rows that an earlier `dd forget` has removed: they would come back",
+                place=str(path),
+                hint="remove those rows from the file first, and repeat `dd forget` with their condition",
+            )
 
 
 def refuse_unclean(manifest: Manifest | None, found: Mapping[str, InputFiles]) -> None:
     """Raise StateError where a file is about to be read that still holds rows which were forgotten."""
+    for name, path, _ in _unclean(manifest, {name: given.listing for name, given in found.items()}):
+        raise StateError(
+            f"a file of the input '{name}' still holds rows that `dd forget` has removed: they would come back",
+            place=str(path),
+            hint="remove the rows from the file, and repeat `dd forget` with the same condition",
+        )
+
+
+def _unclean(manifest: Manifest | None, listings: Mapping[str, Listing]) -> Iterator[tuple[str, Path, InputFile]]:
+    """Yield the files to read that still hold rows which were forgotten, each with its input and its path."""
     unclean = manifest.cache.get(UNCLEAN, {}) if manifest is not None else {}
     for name, files in unclean.items():
-        listing = found[name].listing if name in found else None
-        for file in listing.to_read if listing is not None else ():
-            if files.get(file.key) == file.fingerprint and listing is not None:
-                raise StateError(
-                    f"a file of the input '{name}' still holds rows that `dd forget` has removed: they would come back",
-                    place=str(listing.path(file)),
-                    hint="remove the rows from the file, and repeat `dd forget` with the same condition",
-                )
+        for file in listings[name].to_read if name in listings else ():
+            if files.get(file.key) == file.fingerprint:
+                yield name, listings[name].path(file), file
 
 
 def _refuse_gone(name: str, listing: Listing) -> None:

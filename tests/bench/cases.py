@@ -14,6 +14,7 @@ from tests.bench.corrections import corrections
 from tests.bench.differences import differences
 from tests.bench.explanations import bisect, effect, why
 from tests.bench.files import size
+from tests.bench.forgetting import forgetting
 from tests.bench.lookups import lookups
 from tests.bench.loop_cases import LOOPS
 from tests.bench.processes import measure, python
@@ -108,6 +109,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "lookups": in_batches,
     "commits": commits,
     "corrections": corrections,
+    "forgetting": forgetting,
     "rewrites": rewrites,
     "checks": tpch.checks,
     "tpch": tpch.each,

@@ -137,6 +137,21 @@ def test_rows_stay_away(marked):
     assert not with_marks(marked)
 
 
+def test_rows_that_were_forgotten_before_do_not_come_back(marked):
+    """A file that still has them is refused by a command that forgets others, of this input or of another one; once they are gone from it, all goes on."""
+    assert marked("forget", "shop.yaml", *WHERE, "--input", "sales").code == 0
+    assert marked("forget", "shop.yaml", *WHERE, "--input", "sales").code == 0
+    before = read_log(marked.folder / "out/named")
+    for arguments in (("--where", "amount = 3"), ("--where", "email = 'old-MARK'"), (*WHERE, "--input", "people")):
+        refused = marked("forget", "shop.yaml", *arguments)
+        assert refused.code == 4
+        assert "other rows that an earlier `dd forget` has removed" in refused.err
+    assert read_log(marked.folder / "out/named").equals(before)
+    clean(marked)
+    assert marked("forget", "shop.yaml", *WHERE, "--input", "sales").code == 0
+    assert marked("forget", "shop.yaml", "--where", "amount = 3").code == 0
+
+
 def test_rows_that_are_gone_already(marked):
     """Where the inputs have been cleaned before, one command does it all."""
     clean(marked)

@@ -5,6 +5,8 @@ where these rows never came, of all times that are closed; and so they stay in l
 from __future__ import annotations
 
 import datetime as dt
+import re
+import tarfile
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -18,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ddcli.store.state.directory
+from ddcli.driver import migration
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
@@ -27,6 +30,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.log import lineage
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.summary import read_summary
+from ddcli.store.state import bundles
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables import summed_logs
@@ -385,3 +389,136 @@ def test_a_state_that_has_no_time_of_what_was_summed_up_loses_nothing(tmp_path, 
     assert [file.at is None for file in files] == ["-summed" in file.path for file in files]
     shop.groups = [(shop.since, [1, 2, 3])]
     shop.forget(None)
+
+
+COLLECTIONS = {
+    "kept": "{from: sales, apply: [{project: [k, v, w]}]}",
+    "words": "{from: sales, apply: [{filter: n <> 2}, {map: {w: w}}]}",
+    "sums": "{from: sales, apply: [{reduce: {by: [k], n: count(*), s: sum(n), w: max(w)}}]}",
+    "pairs": "{from: sales, apply: [{reduce: {by: [v, k], n: count(*)}}]}",
+    "first": "{from: sales, apply: [{top_k: {by: [k], k: 1, order_by: [n desc]}}]}",
+    "alike": "{from: sales, apply: [{project: [k, v]}, distinct]}",
+    "named": "{from: sales, apply: [{join: {with: people, on: [k]}}, {project: [k, w, email]}]}",
+    "all": "{from: sales, apply: [{join: {with: people, on: [k], how: left}}, {map: {w: w, email: email}}]}",
+    "strange": "{from: sales, apply: [{antijoin: {with: people, on: [k]}}]}",
+    "rated": "{from: sales, apply: [{join: {with: rates, on: [v]}}, {reduce: {by: [k], r: sum(n * rate)}}]}",
+    "ranked": "{from: sales, apply: [{window: {by: [k], order_by: [n, w], columns: {at: row_number()}}}]}",
+    "while": "{from: sales, apply: [{temporal_filter: {from: day + n, until: day + 2 * n + 1}}]}",
+    "emails": "{from: people, apply: [{project: [email]}]}",
+}
+INPUTS = """\
+  sales: {path: in/sales/, format: append, columns: {k: "string?", v: int64, n: int64, w: string, day: int64}, time: day, changed: replace}
+  people: {path: in/people/, format: upsert, key: [k], columns: {k: "string?", email: "string?"}, time: day}
+  rates: {path: in/rates/, format: append, columns: {v: int64, rate: int64}, time: day}
+"""
+
+
+def given_files(draw, runs):
+    """Return the rows of each run's files: of sales, of people, and of rates, with a mark in each text of a person."""
+    found = []
+    for at in range(runs):
+        files = {}
+        for part in range(draw.randrange(1, 3)):
+            sales = [
+                (
+                    draw.choice(["ann", "bob", "eve", None]),
+                    draw.randrange(3),
+                    draw.randrange(4),
+                    draw.randrange(3 * at, 3 * at + 3),
+                )
+                for _ in range(draw.randrange(8))
+            ]
+            files[f"sales/{at}-{part}"] = [(k, v, n, f"{k}-MARK-{v}.", day) for k, v, n, day in sales]
+        people = {
+            (draw.choice(["ann", "bob", "eve"]), draw.randrange(3 * at, 3 * at + 3)) for _ in range(draw.randrange(4))
+        }
+        files[f"people/{at}"] = [(k, draw.choice([f"{k}-MARK@{day}.", None]), day) for k, day in sorted(people)]
+        files[f"rates/{at}"] = [(draw.randrange(3), draw.randrange(5), 3 * at) for _ in range(draw.randrange(3))]
+        found.append(files)
+    return found
+
+
+SCHEMAS = {
+    "sales": {"k": pl.String, "v": pl.Int64, "n": pl.Int64, "w": pl.String, "day": pl.Int64},
+    "people": {"k": pl.String, "email": pl.String, "day": pl.Int64},
+    "rates": {"v": pl.Int64, "rate": pl.Int64, "day": pl.Int64},
+}
+
+
+def bring_files(folder, files, gone, inputs):
+    for path, rows in files.items():
+        name, place = path.split("/")[0], folder / f"in/{path}.parquet"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        left = [row for row in rows if name not in inputs or not gone(dict(zip(SCHEMAS[name], row, strict=True)))]
+        pl.DataFrame(left, SCHEMAS[name], orient="row").write_parquet(place)
+
+
+def texts_in(folder):
+    """Return the marks in the bytes of state and outputs, as they are and decoded, and of the copies of files in them."""
+    found = set()
+    for path in (path for place in (".dd", "out") for path in (folder / place).rglob("*") if path.is_file()):
+        parts = [path.read_bytes()]
+        if path.suffix == ".tar":
+            with tarfile.open(path) as bundle:
+                parts += [bundle.extractfile(member).read() for member in bundle]
+        while parts:
+            part = parts.pop()
+            found.update(MARKED.findall(part))
+            if part[:4] == b"PAR1":
+                frame = pl.read_parquet(part)
+                parts += frame["content"].to_list() if "content" in frame.columns else []
+                found.update(MARKED.findall(frame.drop("content", strict=False).write_json().encode()))
+    return found
+
+
+MARKED = re.compile(rb"(?:ann|bob|eve|None)-MARK[-@][0-9]+[.]")
+WHERES = {
+    "k = 'ann'": (["sales", "people"], lambda row: row["k"] == "ann"),
+    "k in ('ann', 'eve')": (["sales"], lambda row: row["k"] in ("ann", "eve")),
+    "k = 'bob' ": (["people"], lambda row: row["k"] == "bob"),
+    "n = 1": (["sales"], lambda row: row["n"] == 1),
+    "k is null": (["sales"], lambda row: row["k"] is None),
+}
+
+
+@pytest.mark.parametrize("seed", range(many(10)))
+def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
+    """Where all operators keep the rows of a person apart nothing is computed anew, and the results are those of a pipeline that never had the rows."""
+    draw = chance("partitions", seed)
+    where = draw.choice(list(WHERES))
+    inputs, gone = WHERES[where]
+    runs = given_files(draw, draw.randrange(1, 5))
+    names = draw.sample(list(COLLECTIONS), draw.randrange(1, 6))
+    history = draw.choice(["", "history: all\n", "history: 2\n"])
+    text = f"dd: 1\nname: judged\n{history}inputs:\n{INPUTS}collections:\n"
+    text += "".join(f"  {name}: {COLLECTIONS[name]}\n" for name in names)
+    text += "outputs:\n" + "".join(f"  {name}: out/{name}/\n" for name in names)
+    untils = [str(3 * at + draw.choice([1, 3])) for at in range(len(runs) - 1)] + [str(3 * len(runs))]
+    monkeypatch.setattr(bundles, "FEW", draw.choice([0, 8]))
+    monkeypatch.setattr(lineage, "APART", draw.choice([0, lineage.APART]))
+    whole, clean = tmp_path / "whole", tmp_path / "clean"
+    for folder in (whole, clean):
+        folder.mkdir()
+        (folder / "p.yaml").write_text(text)
+        for files, until in zip(runs, untils, strict=True):
+            bring_files(folder, files, gone, inputs if folder == clean else ())
+            run(folder / "p.yaml", until=until)
+    if read_newest(whole / STATE) is None:
+        return
+    if draw.random() < 0.3:
+        compact(str(whole / "p.yaml"), whole)
+    horizons, ways, erase = horizons_of(whole), [], migration.erase
+    monkeypatch.setattr(migration, "erase", lambda *given: ways.append(erase(*given)) or ways[-1])
+    death = draw.choice([None, draw.randrange(30)])
+    forgotten(whole, where.strip(), inputs, death)
+    assert None not in ways or death is not None  # a command that is repeated after its commit reads all files
+    assert logs_of(whole) == logs_of(clean, horizons)
+    assert state_of(whole, history="all" in history) == state_of(clean, history="all" in history)
+    assert texts_in(whole) <= texts_in(clean)
+    for files in runs:
+        bring_files(whole, files, gone, inputs)
+    assert not forgotten(whole, where.strip(), inputs, None).still_in
+    for folder in (whole, clean):
+        bring_files(folder, {"sales/9-0": [("eve", 1, 3, "eve-MARK-9.", 40)]}, gone, ())
+        run(folder / "p.yaml", until="45")
+    assert logs_of(whole) == logs_of(clean, horizons)

@@ -1,6 +1,7 @@
 """Stored batches: the sorted updates of an arrangement over an interval of times.
 
 * compaction: the choice of batches to merge, and the merges; the writer of a file, by its columns' types
+* correction: updates added to batches of times that an arrangement has already
 * file: the bytes: Parquet, every byte checked before it is read
 * frame_file: a file of any columns, its pages made of frames by pyarrow
 * index_writer: the index of a file that is being written

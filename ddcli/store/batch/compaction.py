@@ -246,6 +246,26 @@ def compact_wholly(
     return Compaction(layout, stored, merges)
 
 
+def compact_together(
+    layout: BatchLayout, stored: Sequence[StoredBatch], fresh: Fresh | None, since: Frontier
+) -> Compaction:
+    """Return the compaction that makes one run of all batches of a shard and fresh updates, with times advanced to `since`."""
+    number = min((batch.entry.run for batch in stored), default=0)
+    return Compaction(layout, stored, [_Merge(tuple(stored), fresh, since, number)])
+
+
+def compact_alone(layout: BatchLayout, stored: Sequence[StoredBatch], fresh: Sequence[Fresh | None]) -> Compaction:
+    """Return the compaction that merges each batch with the fresh updates in its place alone, if there are any; further ones become runs of their own."""
+    merges = [
+        _Merge((batch,), each, batch.since or None, batch.entry.run)
+        for batch, each in zip(stored, fresh, strict=False)
+        if each is not None
+    ]
+    number = next_run(batch.entry for batch in stored)
+    merges += [_Merge((), each, None, number) for each in fresh[len(stored) :] if each is not None]
+    return Compaction(layout, stored, merges)
+
+
 def _spine(
     layout: BatchLayout,
     runs: list[list[StoredBatch]],

@@ -80,6 +80,23 @@ def next_ledger(
     return (*before[: len(before) - merged], *writer.finish())
 
 
+def without_others(
+    transaction: Transaction, before: Sequence[FileEntry], files: Iterable[InputFile]
+) -> tuple[FileEntry, ...]:
+    """Return an input's ledger without copies of other files than these; only its files with such copies are written anew."""
+    live, found = {identity_of(file) for file in files}, []
+    for entry in before:
+        if {row[:4] for row in _index(ledger_path(transaction.state.directory, entry), entry)} <= live:
+            found.append(entry)
+            continue
+        writer = _Writer(transaction)
+        for row in _read(transaction.state.directory, entry).iter_rows():
+            if row[:4] in live:
+                writer.add(row)
+        found += writer.finish()
+    return tuple(found)
+
+
 def merges(sizes: Sequence[int], added: int) -> int:
     """Return how many of the newest ledger files, of these sizes, are merged with `added` bytes.
 

@@ -234,7 +234,10 @@ def check_cache(cache: Mapping[str, Any]) -> None:
     count_of(cache.get("reopenings", 0)), count_of(cache.get("forgot", 0))
     for identity, number in mapping_of(cache.get("built", {})).items():
         named(ARRANGEMENT, identity), count_of(number)
-    for files in mapping_of(cache.get("unclean", {})).values():
+    for files in (
+        *mapping_of(cache.get("unclean", {})).values(),
+        *mapping_of(cache.get("forgotten_rows", {})).values(),
+    ):
         texts_of([text for pair in mapping_of(files).items() for text in pair])
     for name, horizon in mapping_of(cache.get("horizons", {})).items():
         text_of(name), integer_of(horizon)

@@ -20,7 +20,7 @@ from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one,
 from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
-from ddcli.store.state.bundles import BUNDLES, FULL, Bundle, alone, fits, footprint, inside, worn
+from ddcli.store.state.bundles import BUNDLES, END, FULL, Bundle, alone, fits, footprint, inside, worn
 from ddcli.store.state.contents import (
     LEDGER,
     batch_directory,
@@ -93,6 +93,8 @@ class Transaction:
         """The bytes of the batches that this process has added."""
         self._bundles: dict[str, int] = {}
         """The bundles of tasks, with their sizes."""
+        self.erases = False
+        """True: no bundle stays that has batches which are out of use."""
         self._indices: list[BatchList] = []
         self._opened = OpenBundles()
         self._adding = threading.Lock()
@@ -134,6 +136,8 @@ class Transaction:
             if file.bundle:
                 alive[file.bundle] += footprint(file.size)
         emptied = worn({name: (known[name], alive[name]) for name in alive}, self._bytes)
+        if self.erases:
+            emptied |= {name for name in alive if known[name] > alive[name] + len(END)}
         left = {name: size for name, size in known.items() if name in alive and name not in emptied}
         path = self.state.directory / BUNDLES / f"{self.number:09d}{self._mark}.tar"
         bundle = Bundle()

@@ -1,0 +1,409 @@
+"""Rows that are forgotten at the cost of what they touch: of state, outputs and ledgers only the files that hold something of them are written again.
+
+The graph is computed in memory over the partitions of these rows alone (see `plan.partitions`), with and without them. The difference, at all
+times, is added to the batches and to the files of outputs that have these times, so that nothing is left there that came from the rows alone. Each record of the
+difference is looked up in all files before, and what it then has there must be what the computation says; else, and where the conditions below don't
+hold, everything is computed anew by `migration`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.circuit.trial import Trial
+from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.rebuild_sources import readers_of
+from ddcli.driver.replacement import with_clean_ledgers
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.errors import DdError
+from ddcli.job.corrections import OWN_TIMES
+from ddcli.job.sizes import rows_held
+from ddcli.plan.partitions import Partitions
+from ddcli.plan.physical import WAITING
+from ddcli.sinks.archives import replace_archived
+from ddcli.sinks.outputs import OutputWriter
+from ddcli.sinks.replacement import OtherColumns, spans
+from ddcli.sources.input_format import facts_of
+from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files, open_logs
+from ddcli.store.batch.compaction import Fresh, compact_together
+from ddcli.store.batch.correction import Correction, advanced, records_of
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.state.contents import batch_path, ours
+from ddcli.store.state.names import OF_LOG
+from ddcli.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ddcli.driver.rebuild_outputs import Rebuild
+    from ddcli.engine.columns import Matrix
+    from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.store.log.reader import LogReader
+    from ddcli.store.log.rows import Rows
+    from ddcli.store.state.directory import State
+    from ddcli.store.state.entries import ArrangementEntry
+    from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.transaction import Transaction
+
+MOST = 1 << 20
+"""Rows of the partitions, above which computing everything anew is no slower."""
+
+
+class Unproved(Exception):
+    """The files of the state or of an output do not hold what was computed."""
+
+
+def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
+    """Forget the rows of a request, and commit that to `state`; in a dry run find them only. Return the manifest, or None where everything is to be computed anew."""
+    forgetting = rebuild.request.decided.forgetting
+    assert forgetting is not None, "the request forgets rows"
+    graph = rebuild.changes.plan.graph
+    if not _is_possible(rebuild, graph):
+        return None
+    names = frozenset(forgetting.conditions) & graph.scans().keys()
+    partitions = _partitions(graph, names)
+    if names and not partitions.columns:
+        return None
+    readers, _ = readers_of(rebuild, graph)
+    find_forgotten(forgetting, rebuild.manifest, readers, rows_held(rebuild.request.resources.memory))
+    if state is None:
+        return rebuild.manifest
+    erasure = _Erasure(rebuild, graph, partitions, in_files(readers), state)
+    try:
+        computed = erasure.computed()
+    except (DdError, Unproved):
+        return None  # if there is something wrong, the other way reports it
+    try:
+        return erasure.commit(*computed)
+    except (Unproved, OtherColumns):
+        return None
+
+
+def _partitions(graph: PhysicalGraph, names: frozenset[str]) -> Partitions:
+    """Return the partitions of a graph by columns of some inputs: of others, too, if they have these columns and nothing of their other rows is needed."""
+    found = Partitions(graph, names)
+    if not found.columns:
+        return found
+    others = {name for name, scan in graph.scans().items() if any(column in scan.schema for column in found.columns)}
+    wider = Partitions(graph, names | others)
+    return wider if wider.columns else found
+
+
+def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
+    """Return whether all updates of state and outputs are at the times of the rows that they come from, and these rows can be read as they were."""
+    request, manifest = rebuild.request, rebuild.manifest
+    unclean = manifest.cache.get(UNCLEAN, {})
+    return (
+        rebuild.nt == 1
+        and bool(manifest.upper)
+        and manifest.cache.get(OWN_TIMES, False)
+        and request.resources.engine != "spark"
+        and not request.resources.spark.ready
+        and not any(graph.engines.values())
+        and not request.spec.checks
+        and not request.spec.tables
+        and not any(ours(directory, OF_LOG) for directory in request.side_logs)
+        and all(start < end for entry in manifest.outputs.values() for start, end in spans(entry.files))
+        and all(
+            given.shared is None
+            and given.progress is None
+            and not given.listing.growing
+            and not given.listing.summed
+            and {file.key: file.fingerprint for file in given.listing.to_read}
+            == {file.key: file.fingerprint for file in manifest.inputs[name].files if not file.withdrawn}
+            and not any(file.since or file.forgotten for file in manifest.inputs[name].files)
+            and not any(unclean.get(name, {}).get(file.key) == file.fingerprint for file in given.listing.to_read)
+            for name, given in rebuild.found.items()
+        )
+    )
+
+
+@frozen
+class _Computed:
+    """The updates of all outputs, and of all arrangements, of some rows."""
+
+    outputs: Mapping[str, Matrix]
+    arrangements: Mapping[str, Matrix]
+
+
+@dataclass
+class _Erasure:
+    """The way to forget rows of the partitions of a graph."""
+
+    rebuild: Rebuild
+    graph: PhysicalGraph
+    partitions: Partitions
+    readers: Mapping[str, LogReader]
+    state: State
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The pool of all values, of the state's lanes."""
+        return Pool(self.rebuild.secret)
+
+    def commit(self, old: _Computed, new: _Computed, layouts: dict[str, Layout]) -> Manifest:
+        """Commit what is left without the rows; return the manifest. Raises Unproved."""
+        rebuild, manifest = self.rebuild, self.rebuild.manifest
+        with self.state.begin(
+            batches=sum(len(entry.shards) for entry in manifest.arrangements.values())
+        ) as transaction:
+            transaction.erases = True
+            arrangements = {
+                identity: self._arrangement(identity, entry, old, new, transaction)
+                for identity, entry in manifest.arrangements.items()
+            }
+            if not old.arrangements.keys() <= arrangements.keys():
+                raise Unproved
+            forgetting = self._forgetting
+            called = f"-forgotten{transaction.number}"
+            writer = OutputWriter(
+                rebuild.request,
+                rebuild.time,
+                None,
+                manifest.upper,
+                layouts,
+                transaction,
+                called=called,
+                reopenings=int(manifest.cache.get("reopenings", 0)),
+                orders=self.graph.orders,
+            )
+            outputs = {}
+            for name, entry in manifest.outputs.items():
+                outputs[name] = entry
+                updates = _difference(old.outputs[name], new.outputs[name])
+                if len(updates):
+                    outputs[name], found, horizon = writer.correct(
+                        name, entry, updates, self.pool, forgetting, self._placed(self.graph.outputs[name].fingerprint)
+                    )
+                    self._prove_log(name, updates, found, horizon, (old.outputs[name], new.outputs[name]))
+                else:
+                    forgetting.kept.extend(entry.files)
+            inputs = dict(manifest.inputs) | replace_archived(forgetting, transaction, self.readers, manifest.inputs)
+            inputs = with_clean_ledgers(transaction, inputs, forgetting)
+            built = dict(manifest.cache.get("built", {})) | dict.fromkeys(
+                self.graph.exports.values(), transaction.number
+            )
+            noted: dict[str, Any] = {
+                UNCLEAN: forgetting.unclean,
+                FORGOTTEN_ROWS: forgetting.digests,
+                "forgot": transaction.number,
+            }
+            noted |= {"built": built} if built else {}
+            return transaction.commit(
+                replace(
+                    manifest,
+                    engine=__version__,
+                    inputs=inputs,
+                    arrangements=arrangements,
+                    outputs=outputs,
+                    cache=manifest.cache | noted,
+                )
+            )
+
+    @property
+    def _forgetting(self) -> ErasureRequest:
+        forgetting = self.rebuild.request.decided.forgetting
+        assert forgetting is not None
+        return forgetting
+
+    # --- the difference -------------------------------------------------------------------------------------------
+
+    def computed(self) -> tuple[_Computed, _Computed, dict[str, Layout]]:
+        """Return what the graph computes of the partitions with the rows, and without them, and the layouts of outputs."""
+        fed: tuple[dict[str, Matrix], dict[str, Matrix]] = ({}, {})
+        values = self._values()
+        total = 0
+        for name, scan in self.graph.scans().items():
+            parts: tuple[list[Matrix], list[Matrix]] = ([], [])
+            layout = Layout(scan.schema)
+            for rows, gone in self._rows(name, values):
+                rows = rows._replace(frame=rows.frame.select(list(scan.schema)))
+                matrix = rows.matrix(layout, self.pool)
+                total += len(matrix)
+                if total > MOST:
+                    raise Unproved
+                parts[0].append(matrix)
+                parts[1].append(matrix[~gone] if gone is not None else matrix)
+            nothing = np.empty((0, layout.width + 2), np.int64)
+            for each, some in zip(fed, parts, strict=True):
+                each[name] = np.ascontiguousarray(np.concatenate([nothing, *some]))
+        upper = Frontier(self.rebuild.manifest.upper)
+        facts = facts_of(self.rebuild.request.spec, self.readers, None, upper.elements)
+        found = []
+        layouts: dict[str, Layout] = {}
+        for each in fed:
+            trial = Trial(self.graph, self.rebuild.kinds, self.pool, facts=facts)
+            outputs = trial.close(upper, each)
+            contents = {
+                kept.identity: kernels.consolidate(np.concatenate(matrices))
+                if (matrices := kept.trace.matrices())
+                else np.empty((0, kept.key.width + kept.value.width + 2), np.int64)
+                for kept in trial.kept
+            }
+            found.append(_Computed(outputs, contents))
+            layouts = dict(trial.outputs)
+        return found[0], found[1], layouts
+
+    def _values(self) -> pl.DataFrame | None:
+        """Return the values of the partitions' columns in the rows that are forgotten; None where the condition alone decides which these are."""
+        columns = self.partitions.columns
+        if not columns or self._decided:
+            return None
+        found = [
+            rows.frame.filter(pl.Series(gone)).select(columns).unique()
+            for name in self._forgetting.conditions
+            if name in self.graph.scans()
+            for rows, gone in self._read(self._unclean(name), name, columns)
+            if gone is not None
+        ]
+        return pl.concat(found).unique() if found else None
+
+    @property
+    def _decided(self) -> bool:
+        """Return whether all rows of a partition are forgotten, or none, and only inputs with such rows have partitions."""
+        wide = {name for name in self.graph.scans() if self._is_parted(name)}
+        conditions = self._forgetting.conditions
+        return wide <= conditions.keys() and all(
+            set(condition.columns) <= {*self.partitions.columns} for condition in conditions.values()
+        )
+
+    def _is_parted(self, name: str) -> bool:
+        """Return whether an input has the partitions."""
+        return self.graph.scans()[name].fingerprint in self.partitions.places
+
+    def _rows(self, name: str, values: pl.DataFrame | None) -> Iterator[tuple[Rows, np.ndarray[Any, Any] | None]]:
+        """Yield the rows of an input that matter, and which of them are forgotten, of an input that has such rows."""
+        scan = self.graph.scans()[name]
+        if not self._is_parted(name):
+            yield from self._read(self.readers[name], name, tuple(scan.schema))
+            return
+        reader = self._unclean(name) if self._decided else self.readers[name]
+        for rows, gone in self._read(reader, name, tuple(scan.schema)):
+            if self._decided:
+                assert gone is not None
+                inside = gone
+            elif values is None:
+                continue
+            else:
+                columns = [*self.partitions.columns]
+                numbers = rows.frame.select(columns).with_row_index("\0row")
+                found = numbers.join(values, on=columns, how="semi", nulls_equal=True)["\0row"]
+                inside = np.zeros(rows.frame.height, np.bool_)
+                inside[found.to_numpy()] = True
+            if inside.any():
+                yield rows.chosen(pl.Series(inside)), None if gone is None else gone[inside]
+
+    def _read(
+        self, reader: LogReader, name: str, columns: Sequence[str]
+    ) -> Iterator[tuple[Rows, np.ndarray[Any, Any] | None]]:
+        """Yield the rows of an input's files before the frontier, and which of them are forgotten."""
+        condition = self._forgetting.conditions.get(name)
+        wanted = columns if condition is None else tuple(dict.fromkeys((*columns, *condition.columns)))
+        reader.without = None
+        most = rows_held(self.rebuild.request.resources.memory)
+        for part in reader.take(wanted, None, self.rebuild.manifest.upper, most).slices:
+            rows = part.read()
+            yield rows, None if condition is None else (~condition.keeps(rows.frame)).to_numpy()
+
+    def _unclean(self, name: str) -> LogReader:
+        """Return a reader of the files of an input that have rows that are forgotten."""
+        forgetting, given = self._forgetting, self.rebuild.found[name]
+        keys = {*forgetting.unclean.get(name, ()), *(file.key for file, _ in forgetting.archived.get(name, ()))}
+        listing = given.listing
+        some = replace(
+            given,
+            listing=replace(
+                listing,
+                new=tuple(file for file in listing.new if file.key in keys),
+                waiting=tuple(file for file in listing.waiting if file.key in keys),
+            ),
+        )
+        before = self.rebuild.manifest.read_anew()
+        most = rows_held(self.rebuild.request.resources.memory)
+        (reader,) = in_files(open_logs(self.rebuild.request, before, {name: some}, most)).values()
+        return reader
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def _arrangement(
+        self, identity: str, entry: ArrangementEntry, old: _Computed, new: _Computed, transaction: Transaction
+    ) -> ArrangementEntry:
+        """Return the entry of an arrangement without what came from the rows alone."""
+        if identity not in old.arrangements:
+            raise Unproved
+        before, after = old.arrangements[identity], new.arrangements[identity]
+        updates, waiting = _difference(before, after), identity.endswith(WAITING)
+        left = waiting and identity.removesuffix(WAITING) in self.partitions.places
+        if not len(updates) and not left:
+            return entry
+        layout, shards = BatchLayout.of(entry, 1), list(entry.shards)
+        lanes = [*layout.shard_lanes(waiting=waiting)]
+        parts = [
+            kernels.shard_of(kernels.take(rows, lanes), len(lanes), len(shards))
+            if len(shards) > 1
+            else np.zeros(len(rows), np.int64)
+            for rows in (updates, before, after)
+        ]
+        since, upper = Frontier(entry.since or ()), Frontier(entry.upper)
+        for at, files in enumerate(shards):
+            own, there, remaining = (
+                np.ascontiguousarray(rows[part == at])
+                for rows, part in zip((updates, before, after), parts, strict=True)
+            )
+            if not len(own) and not (left and len(files) > 1):
+                continue
+            stored = [
+                StoredBatch(batch_path(self.rebuild.request.state, identity, at, file), file, layout, self.pool)
+                for file in files
+            ]
+            if waiting:
+                # What waited once is in one batch, and was taken back in another one when its time came.
+                fresh = Fresh(own, Frontier([(LEAST,)]), upper, self.pool) if len(own) else None
+                compaction = compact_together(layout, stored, fresh, since)
+            else:
+                correction = Correction(layout, stored, own, self.pool, since, upper)
+                if self._placed(identity) and not correction.is_proved(there, remaining):
+                    raise Unproved
+                compaction = correction.compaction
+            shards[at] = compaction.write(transaction, identity, at)
+        return replace(entry, shards=tuple(shards))
+
+    def _placed(self, fingerprint: str) -> tuple[str, ...]:
+        """Return the columns of a node's records that have the values of the partitions' columns: then no other records can be in the same ones; () if one is gone."""
+        places = self.partitions.places.get(fingerprint, {})
+        found = [sorted(places.get(name, ())) for name in self.partitions.columns]
+        return tuple(some[0] for some in found) if all(found) else ()
+
+    def _prove_log(
+        self,
+        name: str,
+        updates: Matrix,
+        found: Sequence[tuple[Matrix, Matrix]],
+        horizon: Frontier,
+        computed: tuple[Matrix, Matrix],
+    ) -> None:
+        """Raise Unproved if the files of a log had, or have, other updates of the corrected records than were computed."""
+        if not self._placed(self.graph.outputs[name].fingerprint):
+            return
+        width = updates.shape[1] - 2
+        records = kernels.distinct_keys(updates, width)
+        for at, wanted in enumerate(computed):
+            there = np.concatenate([wanted[:0], *(records_of(pair[at], records) for pair in found)])
+            if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon)):
+                raise Unproved
+
+
+def _difference(old: Matrix, new: Matrix) -> Matrix:
+    taken = old.copy()
+    taken[:, -1] *= -1
+    return kernels.consolidate(np.concatenate([new, taken]))

@@ -1,0 +1,126 @@
+"""The correction of an arrangement at times that it has already: updates are added to the batches of their times, and these alone are written again.
+
+That leaves no trace of records that the correction takes back: in each batch their rows cancel, as far as it has them. Rows that find no batch of
+their time become one of their own. Times have one coordinate.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.times import BEYOND, LEAST, Frontier
+from ddcli.store.batch.compaction import Compaction, Fresh, compact_alone
+from ddcli.store.batch.file import in_byte_order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.engine.columns import Matrix
+    from ddcli.engine.pool import Pool
+    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.stored_batch import StoredBatch
+
+
+class Correction:
+    """The correction of the batches of a shard by consolidated `updates`, whose values are in `pool`; `since` and `upper` are the arrangement's.
+
+    `before` and `after` have the rows of the corrected records in all batches, of each batch by itself: found by their keys.
+    """
+
+    def __init__(
+        self,
+        layout: BatchLayout,
+        stored: Sequence[StoredBatch],
+        updates: Matrix,
+        pool: Pool,
+        since: Frontier,
+        upper: Frontier,
+    ) -> None:
+        self.layout, self.stored = layout, stored
+        self._pool, self._since, self._upper = pool, since, upper
+        width = layout.record.width
+        self.records = kernels.distinct_keys(updates, width)
+        keys = kernels.distinct_keys(updates, layout.key.width)
+        self.before = [records_of(batch.for_keys(keys), self.records) for batch in stored]
+        places = self._places(updates)
+        self._own = [
+            advanced(updates[places == at], stored[at].since if at < len(stored) else since)
+            for at in range(len(stored) + 1)
+        ]
+        found = [*self.before, np.empty((0, layout.width), np.int64)]
+        self.after = [kernels.consolidate(np.concatenate(pair)) for pair in zip(found, self._own, strict=True)]
+
+    def _places(self, updates: Matrix) -> Matrix:
+        """Return the number of the batch of each update: the one of its time whose keys are around it, or any of its time; the number of batches for none."""
+        width, lane = self.layout.record.width, self.layout.record.width
+        times = updates[:, lane]
+        rows = in_byte_order(updates[:, :width]) if width else None
+        none = len(self.stored)
+        places = np.full(len(updates), none, np.int64)
+        inside = [(times >= first_of(batch)) & (times < end_of(batch)) for batch in self.stored]
+        for at, batch in enumerate(self.stored):
+            within = inside[at] & (places == none)
+            if rows is not None:
+                first, last = batch.starts(width)[[0, -1]]
+                within &= (rows >= first) & (rows <= last)
+            places[within] = at
+        for at, mask in enumerate(inside):
+            places[mask & (places == none)] = at
+        return places
+
+    @cached_property
+    def compaction(self) -> Compaction:
+        """The compaction that writes the batches with other rows again."""
+        fresh: list[Fresh | None] = [
+            Fresh(own, batch.lower, batch.upper, self._pool) if len(own) else None
+            for own, batch in zip(self._own, self.stored, strict=False)
+        ]
+        rest = self._own[-1]
+        if len(rest):
+            lower = Frontier([(int(rest[:, self.layout.record.width].min()),)])
+            fresh.append(Fresh(rest, lower, self._upper, self._pool))
+        return compact_alone(self.layout, self.stored, fresh)
+
+    def is_proved(self, old: Matrix, new: Matrix) -> bool:
+        """Return whether the batches had just the rows `old` of the corrected records, have the rows `new` now, and none of records that are only in `old`."""
+        there = records_of(new, self.records)
+        pairs = ((self.before, records_of(old, self.records)), (self.after, there))
+        if not all(
+            np.array_equal(advanced(np.concatenate([wanted[:0], *found]), self._since), advanced(wanted, self._since))
+            for found, wanted in pairs
+        ):
+            return False
+        left = kernels.distinct_keys(kernels.consolidate(there), self.layout.record.width)
+        return all(len(records_of(rows, left)) == len(rows) for rows in self.after)
+
+
+def first_of(batch: StoredBatch) -> int:
+    """Return the first time of a batch."""
+    return batch.lower.elements[0][0] if batch.lower else LEAST
+
+
+def end_of(batch: StoredBatch) -> int:
+    """Return the end of the times of a batch."""
+    return batch.upper.elements[0][0] if batch.upper else BEYOND
+
+
+def advanced(updates: Matrix, since: Frontier) -> Matrix:
+    """Return updates with their times advanced to a frontier, consolidated."""
+    found = updates.copy()
+    if since:
+        np.maximum(found[:, -2], since.as_time()[0], out=found[:, -2])
+    return kernels.consolidate(found)
+
+
+def records_of(updates: Matrix, records: Matrix) -> Matrix:
+    """Return the updates of some sorted, distinct records."""
+    width = records.shape[1]
+    if not width or not len(records):
+        return updates if len(records) else updates[:0]
+    wanted, rows = in_byte_order(records), in_byte_order(updates[:, :width])
+    at = np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)
+    return np.ascontiguousarray(updates[wanted[at] == rows])
