@@ -1,6 +1,5 @@
-"""Outputs that are tables of Postgres."""
+"""Outputs that are tables of Postgres: what it alone can; tests/tables/test_database_outputs.py has what all databases can."""
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
@@ -29,25 +28,6 @@ def make(request, tmp_path, database, execute):
     return made
 
 
-def test_random_histories(make):
-    judges.judge_histories(make, many(1))
-
-
-def test_deaths(make, tmp_path, execute):
-    tables = ("t", "dd_commits")
-
-    def clear(first, rows):
-        shutil.rmtree(tmp_path / "dead", ignore_errors=True)
-        if not execute("select 1 from pg_namespace where nspname = 'saved'"):
-            execute("create schema saved", *(f"create table saved.{one} as table marts.{one}" for one in tables))
-        execute(*(f"truncate marts.{one}" for one in tables))
-        execute(*(f"insert into marts.{one} select * from saved.{one}" for one in tables))
-        assert len(execute("select * from marts.t")) == len(rows)
-        return first.copy(tmp_path / "dead")
-
-    judges.judge_deaths(make, clear)
-
-
 def test_tables_that_others_declared(tmp_path, database, execute):
     """What a client reads is what was written, or the run is refused and the table is as it was."""
     written = set()
@@ -66,14 +46,6 @@ def test_declarations_that_change_rows(tmp_path, database, execute, declared, ke
         pytest.skip("a row without a key is no other one's")
     execute("drop schema if exists marts cascade", *foreign_tables.PREPARED)
     foreign_tables.judge_changed(tmp_path, database, declared, execute, key=key)
-
-
-def test_racing_runs(make):
-    judges.judge_races(make(0))
-
-
-def test_a_copy_of_the_state(make, tmp_path):
-    judges.judge_copies(make(0), tmp_path / "behind")
 
 
 def test_two_copies_of_a_state_at_once(make, tmp_path):
@@ -95,40 +67,15 @@ def test_two_copies_of_a_state_at_once(make, tmp_path):
         each.check()
 
 
-def test_rows_of_others(make):
-    judges.judge_others(make(0))
-
-
-def test_a_table_that_another_state_writes(make):
-    judges.judge_another_writer(make(0))
-
-
-def test_two_names_of_one_table(tmp_path, database, execute, monkeypatch):
-    execute("create schema marts")
-    monkeypatch.setenv("PGOPTIONS", "-c search_path=marts")
-    judges.judge_names_of_one_table(DatabaseFollower(tmp_path / "shop", database, keyed=False), ["t", "marts.t"])
-
-
-def test_an_output_with_another_name(make):
-    judges.judge_a_former_name(make(0))
-
-
-def test_a_table_that_was_altered(make, execute):
+def test_a_column_that_becomes_another_type(make, execute):
     each = make(0)
-    judges.judge_an_altered_table(each)
+    each.supply(chance("before"))
+    each.run()
     execute("alter table marts.t alter column city type uuid using gen_random_uuid()")
     each.supply(chance("of identities"), rows=30)
     with pytest.raises(EngineError) as refused:
         each.run()
     assert "the table's columns or rules are others than the output's" in refused.value.hint
-
-
-def test_verification_finds_what_others_have_changed(make):
-    judges.judge_verified(make(0))
-
-
-def test_a_table_that_was_dropped(make):
-    judges.judge_removal(make(0))
 
 
 def test_a_change_is_found_by_an_index(make, execute):
@@ -140,16 +87,6 @@ def test_a_change_is_found_by_an_index(make, execute):
         row[0] for row in execute("select indexdef from pg_indexes where schemaname = 'marts' and tablename = 't'")
     ]
     assert ("(city)" if each.keyed else "hash_record_extended(ROW(city, amount), (0)::bigint)") in definition
-
-
-def test_rows_that_swap_the_values_of_another_unique_index(tmp_path, database, execute):
-    execute("drop schema if exists marts cascade", "create schema marts")
-    judges.judge_swaps(DatabaseFollower(tmp_path / "shop", database, keyed=True))
-
-
-def test_keys_that_are_none(tmp_path, database, execute):
-    execute("create schema marts")
-    judges.judge_keys(DatabaseFollower(tmp_path / "shop", database, keyed=True))
 
 
 def test_types_come_back(tmp_path, database, execute):

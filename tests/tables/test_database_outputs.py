@@ -1,4 +1,4 @@
-"""Outputs that are tables of SQLite and DuckDB."""
+"""Outputs that are tables of databases: what all kinds have in common, and SQLite and DuckDB; tests/postgres has what Postgres alone can."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from itertools import product
 
 import duckdb
 import polars as pl
@@ -25,13 +26,27 @@ from tests.tables.test_output_types import HELD, ONLY_PARQUET, judge_refusal, wr
 KINDS = ["sqlite", "duckdb"]
 
 
+def keyed(*kinds):
+    """Have a test make tables with a key, in databases of these kinds."""
+    return pytest.mark.parametrize("make", [(kind, True) for kind in kinds], indirect=True, ids=kinds)
+
+
 @pytest.fixture(
-    params=[*some((kind, keyed) for kind in KINDS for keyed in (False, True))], ids=lambda each: f"{each[0]}-{each[1]}"
+    params=[*some(product([*KINDS, "postgres"], [False, True]))],
+    ids=lambda each: f"{each[0]}-{'keyed' if each[1] else 'rows'}",
 )
 def make(request, tmp_path):
-    """Return what makes a pipeline in a folder of its own."""
+    """Return what makes a pipeline in a folder of its own, over an empty database."""
     kind, keyed = request.param
-    return lambda at: DatabaseFollower(tmp_path / f"shop{at}", f"{kind}:///lake/t.db", keyed=keyed)
+    uri = request.getfixturevalue("postgres_database") if kind == "postgres" else f"{kind}:///lake/t.db"
+
+    def made(at):
+        follower = DatabaseFollower(tmp_path / f"shop{at}", uri, keyed=keyed)
+        if kind == "postgres":
+            follower.execute("drop schema if exists marts cascade", "create schema marts")
+        return follower
+
+    return made
 
 
 def test_random_histories(make):
@@ -39,8 +54,13 @@ def test_random_histories(make):
 
 
 def test_deaths(make, tmp_path):
-    def clear(first, _rows):
+    def clear(first, rows):
         shutil.rmtree(tmp_path / "dead", ignore_errors=True)
+        if first.uri.startswith("postgres"):  # its tables are in no folder that could be copied
+            for one in ("t", "dd_commits"):
+                first.execute(f"create table if not exists saved_{one} as table marts.{one}", f"truncate marts.{one}")
+                first.execute(f"insert into marts.{one} select * from saved_{one}")
+            assert len(first.execute("select * from marts.t")) == len(rows)
         return first.copy(tmp_path / "dead")
 
     judges.judge_deaths(make, clear)
@@ -90,9 +110,11 @@ def test_a_table_that_another_state_writes(make):
     judges.judge_another_writer(make(0))
 
 
-def test_two_names_of_one_table(make):
+def test_two_names_of_one_table(make, monkeypatch):
+    monkeypatch.setenv("PGOPTIONS", "-c search_path=marts")
     each = make(0)
-    judges.judge_names_of_one_table(each, ["T"] if each.uri.startswith("sqlite") else ["t", "main.T"])
+    names = {"sqlite": ["T"], "duckdb": ["t", "main.T"]}.get(each.uri.partition(":")[0], ["t", "marts.t"])
+    judges.judge_names_of_one_table(each, names)
 
 
 def test_an_output_with_another_name(make):
@@ -111,13 +133,14 @@ def test_a_table_that_was_dropped(make):
     judges.judge_removal(make(0))
 
 
-def test_rows_that_swap_the_values_of_another_unique_index(tmp_path):
-    judges.judge_swaps(DatabaseFollower(tmp_path / "sqlite", "sqlite:///lake/t.db", keyed=True))
+@keyed("sqlite", "postgres")
+def test_rows_that_swap_the_values_of_another_unique_index(make):
+    judges.judge_swaps(make(0))
 
 
-def test_keys_that_are_none(tmp_path):
-    for kind in KINDS:
-        judges.judge_keys(DatabaseFollower(tmp_path / kind, f"{kind}:///lake/t.db", keyed=True))
+@keyed(*KINDS, "postgres")
+def test_keys_that_are_none(make):
+    judges.judge_keys(make(0))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -39,7 +39,7 @@ def has_lists_of_structs(kind):
     return isinstance(kind.value_type, pa.StructType) or has_lists_of_structs(kind.value_type)
 
 
-def journey_to(kind, folder, draw):
+def journey_to(kind, folder, draw, server=None):
     """Return a journey to a kind of table, and what reads that otherwise, if anything does."""
     declares = draw.random() < 0.5
     if kind == "parquet":
@@ -52,16 +52,21 @@ def journey_to(kind, folder, draw):
         listed = ", ".join(f"{key}: '{value}'" for key, value in properties_of(folder).items())
         place = f"iceberg: {{catalog: {{{listed}}}, table: shop.t}}"
         return Journey(folder, draw, place, place, declares=declares), partial(read_iceberg, folder)
+    if kind == "postgres":
+        named = f"table: public.{folder.name}"
+        given = f"database: '{server}', {named}"
+        return Journey(folder, draw, f"to: '{server}', {named}", given, declares=declares), None
     given = f"database: '{kind}:///t.db', table: t"
     if kind == "sqlite":
         return Journey(folder, draw, f"to: '{kind}:///t.db'", given, usable=no_nan), None
     return Journey(folder, draw, f"to: '{kind}:///t.db'", given, declares=declares), None
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg", "sqlite", "duckdb"])
-def test_random_columns(shop, kind):
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg", "sqlite", "duckdb", "postgres"])
+def test_random_columns(shop, kind, request):
+    server = request.getfixturevalue("postgres_database") if kind == "postgres" else None
     for at in range(many(15)):
-        journey, read = journey_to(kind, shop.folder / f"{kind}{at}", chance("types", kind, at))
+        journey, read = journey_to(kind, shop.folder / f"{kind}{at}", chance("types", kind, at), server)
         journey.fit(shop)
         journey.travel(read=read)
 
