@@ -44,6 +44,13 @@ def _of_lambda(name: str, args: Sequence[Expression]) -> Resolved:
     return list(args), Type("list", values.type.nullable, inner=made.or_null()), name
 
 
+def _sort_key(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `sort_key`, of one list or struct."""
+    if len(args) != 1 or args[0].type.kind not in ("list", "struct"):
+        raise Mismatch(f"{name} takes a list or a struct", args[0] if args else None)
+    return list(args), nullable_if_any(STRING, args), name
+
+
 AGGREGATED = {
     "sum": "list_sum",
     "avg": "list_avg",
@@ -110,8 +117,10 @@ LISTS = table(
 STRUCTS = table(
     """
     named_struct [named_struct]: {'a': x, ...}, struct_pack(a := x, ...), named_struct('a', x, ...) -- A struct of named values. -- {'a': 1, 'b': 'x'} => named_struct('a', 1, 'b', 'x')
+    sort_key [sort_key]: sort_key(x) -- The text by which a list or a struct is compared and ordered: from its first part on, nulls last. -- sort_key([1]) < sort_key([1, null]) => true
     struct_extract [struct_extract]: s.a, s['a'], struct_extract(s, 'a') -- A field of a struct; null if the struct is null. -- ({'a': 1, 'b': 'x'}).b => 'x'
     """,
     named_struct=rules.named_struct,
     struct_extract=rules.struct_extract,
+    sort_key=_sort_key,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions.lower_struct import compared_structs
+from ddcli.expressions.lower_struct import compared_structs, sort_key
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def _error(low: Checks, call: Call, _: list[pl.Expr]) -> pl.Expr:
 
 
 def _nullif(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return pl.when(compared("=", *args, constant=not call.args[0].columns())).then(None).otherwise(args[0])
+    kind = call.args[0].type
+    sides = [sort_key(arg, kind) if kind.kind in ("list", "struct") else arg for arg in args]
+    return pl.when(compared("=", *sides, constant=not call.args[0].columns())).then(None).otherwise(args[0])
 
 
 LOWER: dict[str, Lower] = {

@@ -53,16 +53,21 @@ def comparison(name: str, args: Sequence[Expression]) -> Resolved:
         args = [day for day in days if day is not None] if None not in days else args
     sides, common = unify(args, f"`{name}`")
     distinct = name.endswith("distinct from")
-    if common.kind == "struct" and name not in ("=", "<>") and not distinct:
-        raise Mismatch("structs are compared by `=` and `<>` alone", args[0], "compare their fields, `s.a < t.a`")
-    if not has_equality(common):
+    if common.kind == "months":
         raise Mismatch(f"values of type {common.required()} have no order or equality here", args[0])
+    if has_list(common) or (common.kind == "struct" and name not in ("=", "<>") and not distinct):
+        sides = [sort_key(side) for side in sides]
     return sides, BOOL if distinct else replace(BOOL, nullable=common.nullable), name
 
 
-def has_equality(kind: Type) -> bool:
-    """Return whether `=` compares values of a type: not lists, nor structs that hold one."""
-    return kind.kind not in ("list", "months") and all(has_equality(inner) for _, inner in kind.fields)
+def has_list(kind: Type) -> bool:
+    """Return whether values of a type are lists, or structs that hold one."""
+    return kind.kind == "list" or any(has_list(inner) for _, inner in kind.fields)
+
+
+def sort_key(value: Expression) -> Expression:
+    """Return the text by which a list or a struct is compared."""
+    return Call("sort_key", (value,), replace(STRING, nullable=value.type.nullable), span=value.span)
 
 
 def logic(name: str, args: Sequence[Expression]) -> Resolved:
@@ -81,8 +86,6 @@ def is_null(name: str, args: Sequence[Expression]) -> Resolved:
 
 def membership(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `x in (a, b, ...)`."""
-    if args[0].type.kind == "struct":
-        raise Mismatch(f"`{name}` takes no structs", args[0], "compare each with `=`, connected by `or`")
     return comparison(name, args)
 
 
@@ -99,8 +102,6 @@ def nullif(name: str, args: Sequence[Expression]) -> Resolved:
     if len(args) != 2:
         raise Mismatch(f"{name} takes 2 arguments, got {len(args)}")
     sides, common = unify(args, name)
-    if common.kind in ("list", "struct"):
-        raise Mismatch(f"nullif takes no {common.kind}s", args[0])
     return sides, common.or_null(), name
 
 

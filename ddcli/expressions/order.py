@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.coerce import BOOL, STRING, Mismatch
+from ddcli.expressions.operators import has_list, sort_key
 from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import ORDERLESS, Type
 
@@ -30,6 +31,8 @@ def stored(key: Expression) -> Expression:
 
 def keys_of(key: Expression, descending: bool, nulls_first: bool | None = None) -> list[Key]:
     """Return the sort keys of a written key: if nulls are not at the large end, first the condition that it is null. Raises Mismatch."""
+    if has_list(key.type):
+        key = sort_key(key)
     if key.type.kind != "struct":
         if key.type.kind in ORDERLESS:
             raise Mismatch(f"can't order by {key.type.required()}", key)

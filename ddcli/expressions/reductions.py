@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from ddcli.expressions.scope import ColumnScope
     from ddcli.expressions.syntax_tree import Tree
 
+COMPOSITE = ("list", "struct")
+"""The kinds of values that have parts."""
+
 
 def parse_reduction(text: Text, scope: ColumnScope) -> Reduction:
     """Return the reduction that a text describes; raises SpecError at the place of the mistake."""
@@ -100,10 +103,10 @@ class ReductionReader(ExpressionReader):
         if written in BY_PAIR and len(args) == 2 and not order:
             order, value = self.by_pair(nodes[1], aggregate.name, *args)
             args = [value]
-        if aggregate.name in ("min", "max") and len(args) == 1 and args[0].type.kind == "struct" and not order:
-            return self.extreme_struct(node, aggregate.name, args[0])
+        if aggregate.name in ("min", "max") and len(args) == 1 and args[0].type.kind in COMPOSITE and not order:
+            return self.extreme_nested(node, aggregate.name, args[0])
         self.check_form(node, aggregate, written, args, order, distinct=distinct)
-        if args[0].type.kind == "struct" and order:  # ties are broken by its fields
+        if args[0].type.kind in COMPOSITE and order:  # ties are broken by its parts
             order = (*order, *self.ordering(node, args[0], descending=False, nulls_first=None))
         try:
             args = _checked(aggregate, args)
@@ -150,8 +153,8 @@ class ReductionReader(ExpressionReader):
         ):
             self.fail(node, "different values are ordered by themselves", f"{written}(distinct x order by x)")
 
-    def extreme_struct(self, node: exp.Expr, name: str, value: Expression) -> AggregateCall:
-        """Return the smallest or the largest struct: the first or the last by its fields, among those that are not null."""
+    def extreme_nested(self, node: exp.Expr, name: str, value: Expression) -> AggregateCall:
+        """Return the smallest or the largest list or struct: the first or the last by its parts, among those that are not null."""
         order = tuple(self.ordering(node, value, descending=False, nulls_first=name == "max"))
         return AggregateCall("first" if name == "min" else "last", (value,), False, order, value.type)
 
@@ -236,9 +239,9 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
         if kind.kind != aggregate.accepts:
             raise Mismatch(f"{aggregate.name} expects {aggregate.accepts}, got {kind.required()}", arg)
     elif (
-        aggregate.accepts == "ordered" and kind.kind in ORDERLESS and not (aggregate.ordered and kind.kind == "struct")
+        aggregate.accepts == "ordered" and kind.kind in ORDERLESS and not (aggregate.ordered and kind.kind in COMPOSITE)
     ):
-        hint = "take its fields one by one" if kind.kind == "struct" else None
+        hint = "take its parts one by one" if kind.kind in COMPOSITE else None
         raise Mismatch(f"{aggregate.name} does not take {kind.required()}", arg, hint)
     for each in rest:
         if not isinstance(each, Literal):

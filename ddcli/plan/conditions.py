@@ -68,7 +68,16 @@ STRICT_AND_CERTAIN = {"=", "<>", "<", "<=", ">", ">=", "not", "like", "ilike", "
 STRICT_AND_CERTAIN |= {"upper", "lower", "length", "year", "quarter", "month", "day"}
 """Functions that fail on no record, and return null for a null argument."""
 CERTAIN = STRICT_AND_CERTAIN | {"is distinct from", "is not distinct from", "is null", "in", "and", "or", "coalesce"}
-CERTAIN |= {"struct_extract", "named_struct", "array_contains", "cardinality", "list_min", "list_max", "list_count"}
+CERTAIN |= {
+    "sort_key",
+    "struct_extract",
+    "named_struct",
+    "array_contains",
+    "cardinality",
+    "list_min",
+    "list_max",
+    "list_count",
+}
 
 
 CERTAIN_AGGREGATES = frozenset({"count", "min", "max", "bool_and", "bool_or"})

@@ -110,8 +110,11 @@ def compare(a: Any, b: Any) -> int:
         return math.isnan(a) - math.isnan(b)
     if isinstance(a, str):
         a, b = a.encode(), b.encode()
-    if isinstance(a, dict):  # which have no order, but equality: of fields, null is like null
-        return int(not all(same(a[name], b[name]) for name in a))
+    if isinstance(a, dict):
+        return compare([*a.values()], [*b.values()])
+    if isinstance(a, list):  # by the first parts that differ, null being like null and the last
+        parts = ((x is None) - (y is None) or (0 if x is None else compare(x, y)) for x, y in zip(a, b, strict=False))
+        return next(filter(None, parts), len(a) - len(b))
     return (a > b) - (a < b)
 
 
@@ -796,6 +799,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "make_date": make_date,
     "add_months": add_months,
     "try_add_months": add_months,
+    "sort_key": lambda _, args: args[0],
     "struct_extract": lambda _, args: args[0][args[1]],
     "cardinality": lambda _, args: len(args[0]),
     "list_count": lambda _, args: sum(each is not None for each in args[0]),

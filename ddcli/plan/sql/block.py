@@ -18,8 +18,8 @@ from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import BOOL, INT64, STRING
 from ddcli.expressions.forms import BINARY
+from ddcli.expressions.order import keys_of
 from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
-from ddcli.expressions.types import ORDERLESS
 from ddcli.plan import groupings, joins, logical
 from ddcli.plan.conditions import all_of, call, is_certain_step
 from ddcli.plan.node import Graph
@@ -150,14 +150,14 @@ class Block:
             self._join(found, pairs)
             return column(self.node, name)
         kind = found.schema[name]
-        if kind.kind in ORDERLESS:
+        if kind.kind in ("null", "months"):
             problem = f"a subquery used as a value returns a {kind.required()} here, and may return several"
             raise SpecError(problem, span=self.statement.tree.place(query), hint="add `limit 1`")
         count, value = renamed(("#rows", name), self.schema.keys() | found.schema.keys() - {name}).values()
         by = nodes.every(found, [pair.right.name for pair in pairs if isinstance(pair.right, Column)])
         calls = [
             AggregateCall("count", (), False, (), INT64),
-            AggregateCall("max", (column(found, name),), False, (), kind),
+            _largest(column(found, name)),
         ]
         self._join(nodes.reduced(found, by, calls, [count, value]), pairs)
         several = call(">", column(self.node, count), Literal(1, INT64))
@@ -359,6 +359,15 @@ def _replaced(expression: Expression, by_text: Mapping[str, Expression]) -> Expr
     if found is not None:
         return found
     return expression.with_children(tuple(_replaced(child, by_text) for child in expression.children))
+
+
+def _largest(value: Column) -> AggregateCall:
+    """Return the call for the largest value of a column."""
+    if value.type.kind in ("list", "struct"):
+        return AggregateCall(
+            "last", (value,), False, tuple(keys_of(value, descending=False, nulls_first=True)), value.type
+        )
+    return AggregateCall("max", (value,), False, (), value.type)
 
 
 def is_semijoin(condition: exp.Expr) -> bool:

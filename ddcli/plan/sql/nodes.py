@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import BOOL, INT64, Mismatch, meet, unify
-from ddcli.expressions.operators import has_equality
+from ddcli.expressions.operators import has_list
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 from ddcli.expressions.types import Type
@@ -32,7 +32,7 @@ ONE = Literal(1, INT64)
 
 def tie(one: Column, other: Column) -> Expression:
     """Return the condition that two columns are equal, null being equal to null; for types with lists it can only be the key of a join."""
-    if not has_equality(one.type):
+    if has_list(one.type):
         return Call("is not distinct from", (one, other), BOOL)
     return call("is not distinct from", one, other)
 
