@@ -11,7 +11,18 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
-from ddcli.expressions.coerce import BOOL, INT64, NULL, STRING, Mismatch, check_lengths, convert, has_nanoseconds, unify
+from ddcli.expressions.coerce import (
+    BOOL,
+    INT64,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    Mismatch,
+    check_lengths,
+    convert,
+    has_nanoseconds,
+    unify,
+)
 from ddcli.expressions.literals import TEMPORAL, interval, interval_of, number, temporal
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Case, Cast, Expression, Literal
@@ -141,8 +152,14 @@ class FormReader(ABC):
         return self.resolve(node, "negate", [self.read(inner)])
 
     def typed_literal(self, node: exp.Cast) -> Expression:
-        """Read `date '2013-01-01'` and its like."""
+        """Read `date '2013-01-01'` and its like; sqlglot reads a cast behind it as one of the text alone."""
         text, named = self.take(node, "this", "to")
+        if isinstance(text, exp.Cast):
+            first = text
+            while isinstance(first.this, exp.Cast):
+                first = first.this
+            first.set("this", exp.Cast(this=first.this, to=named))
+            return self.read(text)
         kind = str(self.take(named, "this")[0].name).lower()
         if kind not in TEMPORAL:
             self.unknown_form(node)
@@ -185,13 +202,15 @@ class FormReader(ABC):
         """Read `cast(x as type)`, `try_cast(x as type)` and `x::type`."""
         argument, written = self.read(value), str(self.literal(named).value)
         span = self.place(node)
-        target = parse_sql_type(written)
+        if written.lower() == "json":
+            return self.json(node, argument, tried=tried)
+        target = TIMESTAMP if written.lower() == "timestamp_s" else parse_sql_type(written)
         if target is None or target.kind == "null":
             meant = did_you_mean(written.lower(), casts.TARGETS)
             at = self.place(named)
             where = replace(at, length=len(written)) if at.length == 1 or at.length != len(written) else at
             hint = f"did you mean `{meant}`?" if meant else None
-            if written.lower() in ("json", "jsonb", "variant"):
+            if written.lower() in ("jsonb", "variant"):
                 hint = "JSON stays a text, which `x ->> '$.a'` takes apart"
             elif written.lower() == "uuid":
                 hint = "a UUID is a text here"
@@ -201,8 +220,16 @@ class FormReader(ABC):
         if target.kind == "duration" and isinstance(argument, Literal) and isinstance(argument.value, str):
             return interval_of(argument.value, span)
         found = casts.cast(argument, localized(target.required(), current_zone()), span, tried=tried)
+        if written.lower() == "timestamp_s":
+            return self.resolve(node, "whole_seconds", [found])
         # An `integer` has 32 bits: its values are the int64 values that these hold.
         return convert(found, INT64) if SQL_NAMES.get(written.lower()) == "int32" else found
+
+    def json(self, node: exp.Expr, value: Expression, *, tried: bool) -> Expression:
+        """Read a cast to JSON: a text must be JSON, and stays as it is; another value is written as JSON."""
+        if value.type.kind != "string":
+            return self.resolve(node, "to_json", [value])
+        return self.resolve(node, "try_parse_json" if tried else "parse_json", [value])
 
     def case(self, node: exp.Case) -> Expression:
         """Read both forms of case."""

@@ -104,6 +104,7 @@ OTHER_NAMES = {
     "json_extract_string": "json_extract_path_text json_extract_scalar",
     "json_extract": "json_extract_path",
     "from_json": "json_transform",
+    "to_json": "json_quote array_to_json row_to_json",
 }
 """The names of the same functions in other databases."""
 SYNONYMS = PART_SYNONYMS | {other: name for name, others in OTHER_NAMES.items() for other in others.split()}

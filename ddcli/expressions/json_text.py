@@ -117,6 +117,74 @@ def as_text(value: Any) -> str | None:
     return value if isinstance(value, str) else written(value)
 
 
+def kind_of(value: Any) -> str:
+    """Return the name of the kind of a value, as DuckDB has them.
+
+    >>> [kind_of(read_json(text)) for text in ("1", "-1", "1.0", '"1"', "[]", "{}", "null", "true")]
+    ['UBIGINT', 'BIGINT', 'DOUBLE', 'VARCHAR', 'ARRAY', 'OBJECT', 'NULL', 'BOOLEAN']
+    """
+    if isinstance(value, Digits):
+        whole = re.fullmatch(r"-?\d+", value) and -(2**63) <= int(value) < 2**64
+        return "DOUBLE" if not whole else "BIGINT" if value.startswith("-") else "UBIGINT"
+    if isinstance(value, bool) or value is None:
+        return "NULL" if value is None else "BOOLEAN"
+    return "OBJECT" if isinstance(value, Members) else "ARRAY" if isinstance(value, list) else "VARCHAR"
+
+
+def contains(whole: Any, part: Any) -> bool:
+    """Return whether a value, or one in it, has all parts of another."""
+    if _has_parts(whole, part):
+        return True
+    inner = [each for _, each in whole] if isinstance(whole, Members) else whole if isinstance(whole, list) else []
+    return any(contains(each, part) for each in inner)
+
+
+def _has_parts(whole: Any, part: Any) -> bool:
+    if isinstance(whole, Members) and isinstance(part, Members):
+        first = dict(reversed(whole))
+        return all(name in first and _has_parts(first[name], each) for name, each in part)
+    if is_array(whole) and is_array(part):
+        return all(any(_has_parts(one, each) for one in whole) for each in part)
+    if isinstance(whole, Digits) and isinstance(part, Digits):
+        same = (kind_of(whole) == "DOUBLE") == (kind_of(part) == "DOUBLE")
+        return same and (float(whole) == float(part) if kind_of(whole) == "DOUBLE" else int(whole) == int(part))
+    return type(whole) is type(part) and not isinstance(whole, list) and bool(whole == part)
+
+
+def merged(value: Any, patch: Any) -> Any:
+    """Return an object with the members of a patch (RFC 7396), which follow its others; the patch, if one of them is no object."""
+    return _merged(value, patch) if isinstance(value, Members) else patch
+
+
+def _merged(value: Any, patch: Any) -> Any:
+    if not isinstance(patch, Members):
+        return patch
+    members, changed = value if isinstance(value, Members) else [], {name for name, _ in patch}
+    first = dict(reversed(members))
+    found = Members(member for member in members if member[0] not in changed)
+    found += [(name, _merged(first.get(name), each)) for name, each in patch if each is not None]
+    return found
+
+
+def float_text(value: float) -> str:
+    """Return a float as a number of JSON, as DuckDB writes it; words that are no JSON for what is no number.
+
+    >>> [float_text(each) for each in (0.5, 1e20, 1e21, 1e-7, 2e-6)]
+    ['0.5', '100000000000000000000.0', '1e21', '1e-7', '0.000002']
+    """
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    point, text = len(digits) + exponent, "".join(map(str, digits))
+    if -6 < point <= 21:
+        whole = text[: max(point, 0)].ljust(point, "0") or "0"
+        text = f"{whole}.{'0' * -point}{text[max(point, 0) :] or '0'}"
+    else:
+        text = f"{text[0]}{'.' if text[1:] else ''}{text[1:]}e{point - 1}"
+    return "-" * sign + text
+
+
 def type_of_structure(text: str) -> Type | None:
     """Return the type that a structure of JSON describes, all of it nullable; None if it describes none.
 

@@ -46,7 +46,7 @@ def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     if source.kind == "string":
         return _from_text(low, cast, value.str.strip_chars(SPACES))
     if target.kind == "string":
-        return _to_text(source, value)
+        return to_text(source, value)
     if source.kind == "decimal" or target.kind == "decimal":
         return _decimal(low, cast, value)
     if source.is_numeric and target.is_numeric:
@@ -220,9 +220,10 @@ def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
     return scaled(pl.when(fits).then(signed), target), fits
 
 
-def _to_text(source: Type, value: pl.Expr) -> pl.Expr:
+def to_text(source: Type, value: pl.Expr) -> pl.Expr:
+    """Return values as texts."""
     if source.zone:
-        return _to_text(replace(source, zone=None), clocks(value, source)) + value.dt.to_string("%::z").str.replace(
+        return to_text(replace(source, zone=None), clocks(value, source)) + value.dt.to_string("%::z").str.replace(
             r"(:00){1,2}$", ""
         )
     if source.kind in ("datetime", "time"):

@@ -62,7 +62,7 @@ def comparison(name: str, args: Sequence[Expression]) -> Resolved:
 
 def has_list(kind: Type) -> bool:
     """Return whether values of a type are lists, or structs that hold one."""
-    return kind.kind == "list" or any(has_list(inner) for _, inner in kind.fields)
+    return has_kind(kind, ("list",))
 
 
 def sort_key(value: Expression) -> Expression:
@@ -225,9 +225,55 @@ def concat_ws(name: str, args: Sequence[Expression]) -> Resolved:
     return [args[0], *values], Type("string"), name
 
 
+OF_WHOLE = {"json_array_length": INT64, "json_type": STRING, "json_keys": Type("list", inner=STRING.or_null())}
+"""The functions of JSON that need no path, with the types of their values."""
+JSON_MADE = (
+    "json_extract",
+    "to_json",
+    "json_object",
+    "json_array",
+    "json",
+    "json_merge_patch",
+    "parse_json",
+    "try_parse_json",
+)
+"""The functions whose value is JSON: in other JSON it is a part, and no text in quotes."""
+
+
+def to_json(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `to_json`, `json_object` and `json_array`."""
+    if name == "to_json" and len(args) != 1:
+        raise Mismatch(f"{name} takes 1 argument, got {len(args)}")
+    names = args[::2] if name == "json_object" else ()
+    if name == "json_object" and len(args) % 2:
+        raise Mismatch(f"{name} takes names and values in turn", hint="json_object('a', 1, 'b', 'x')")
+    for each in names:
+        if not isinstance(each, Literal) or not isinstance(each.value, str):
+            raise Mismatch(f"{name}: a name is a constant text", each)
+    for each in args:
+        if has_kind(each.type, ("binary", "duration", "months")):
+            raise Mismatch(f"{name} takes no {each.type.required()}", each, "cast it to a text or a number before")
+    if name == "to_json" and isinstance(args[0], Call) and args[0].function in JSON_MADE:
+        return [args[0]], args[0].type, "json"
+    return list(args), replace(STRING, nullable=name == "to_json" and args[0].type.nullable), name
+
+
+def has_kind(kind: Type, kinds: Sequence[str]) -> bool:
+    """Return whether a type, or a part of it, is of one of the kinds."""
+    return kind.kind in kinds or any(
+        has_kind(each, kinds) for each in (*([kind.inner] if kind.inner else ()), *(each for _, each in kind.fields))
+    )
+
+
+def merge_patch(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `json_merge_patch`: of a null text the patch is left."""
+    given = check_arguments(parse_signature("json_merge_patch(x: string, patch: string) -> string"), args)
+    return [or_else(given[0], Literal("null", STRING)), given[1]], given[1].type, name
+
+
 def json_part(name: str, args: Sequence[Expression]) -> Resolved:
     """Type a function of a JSON text and a path, which is a constant."""
-    least = 1 if name == "json_array_length" else 2
+    least = 1 if name in OF_WHOLE else 2
     if not least <= len(args) <= 2 or args[0].type.kind not in ("string", "null"):
         raise Mismatch(f"{name} takes a JSON text and a path", args[0] if args else None, "x ->> '$.a.b'")
     path = args[1] if len(args) > 1 else Literal("$", STRING)
@@ -238,8 +284,10 @@ def json_part(name: str, args: Sequence[Expression]) -> Resolved:
     if steps_of(text.removesuffix(EACH) if each else text) is None:
         hint = "names and positions from 0, as in '$.a[0].\"b c\"', `[*]` at the end for each element, or one name"
         raise Mismatch(f"{name} can't read the path '{path.value}'", path, hint)
-    kind = Type("list", inner=STRING.or_null()) if each else INT64 if name == "json_array_length" else STRING
-    kind = kind.or_null(not each or args[0].type.nullable)
+    kind = (
+        Type("list", inner=STRING.or_null()) if each else OF_WHOLE.get(name, BOOL if name == "json_exists" else STRING)
+    )
+    kind = kind.or_null(not (each or name == "json_exists") or args[0].type.nullable)
     return [convert(args[0], STRING), replace(path, value=text, type=STRING)], kind, name
 
 

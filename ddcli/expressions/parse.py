@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from ddcli.errors import Span, SpecError, Text, UnknownColumn, did_you_mean
 from ddcli.expressions import casts
-from ddcli.expressions.coerce import BOOL, INT64, NULL, Mismatch, check_lengths, convert
+from ddcli.expressions.coerce import BOOL, INT64, NULL, ZONED, Mismatch, check_lengths, convert
 from ddcli.expressions.dialect import LAMBDAS
 from ddcli.expressions.forms import BINARY, FormReader
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
@@ -24,7 +24,7 @@ from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.sql import keyword_hint, read
 from ddcli.expressions.syntax_checks import too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, deep_calls, depths
-from ddcli.expressions.zones import current_zone
+from ddcli.expressions.zones import current_zone, localized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,9 +49,10 @@ INSTEAD: dict[str, str] = {
     "columns": "name the columns; `* exclude (a)` leaves some out, `* replace (f(a) as a)` computes one",
     **dict.fromkeys(["from_unixtime", "unix_timestamp", "to_unixtime", "timestamp_seconds"], COUNTED),
     **dict.fromkeys(["list_reduce", "array_reduce", "reduce", "aggregate"], EACH),
-    **dict.fromkeys(["json_value", "json_query", "parse_json", "json_table", "json_tuple"], JSON),
+    **dict.fromkeys(["json_value", "json_query", "json_table", "json_tuple"], JSON),
     **dict.fromkeys(["approx_quantile", "approx_percentile", "percentile_approx", "approx_top_k"], EXACT),
     **dict.fromkeys(["collect_list", "array_collect"], "write array_agg(x order by y)"),
+    "row": "name the fields, {'a': 1, 'b': 'x'}; compared, rows are written (a, b) = (c, d)",
     "collect_set": "write array_agg(distinct x order by x)",
     **dict.fromkeys(["unicode", "ord"], "write ascii(text), which is 0 of an empty text"),
     "to_hex": "write hex(x), or lower(hex(x)) for small letters",
@@ -250,7 +251,7 @@ class ExpressionReader(FormReader):
         if (
             isinstance(node, exp.Cast)
             and isinstance(node.args["to"], exp.DataType)
-            and isinstance(node.this, exp.Literal)
+            and isinstance(node.this, exp.Literal | exp.Cast)
         ):
             return self.typed_literal(node)
         if isinstance(node, exp.Cast) and isinstance(node.args["to"], exp.Literal):
@@ -321,7 +322,7 @@ class ExpressionReader(FormReader):
             return struct_of(self, node, args or ())
         if name in LAMBDAS:
             return of_lambda(self, node, LAMBDAS[name], args or ())
-        if name not in FUNCTIONS or not name[0].isalpha() or " " in name:
+        if (name not in FUNCTIONS or not name[0].isalpha() or " " in name) and name != "make_timestamptz":
             self.unknown_function(node, name)
         for arg in args or ():
             if isinstance(arg, exp.Distinct | exp.Order):
@@ -329,6 +330,11 @@ class ExpressionReader(FormReader):
         values = [self.read(arg) for arg in args or ()]
         if name == "length" and len(values) == 1 and values[0].type.kind == "list":
             name = "cardinality"
+        if name == "make_timestamptz":
+            local = self.resolve(node, "make_timestamp", values[:6])
+            if len(values) < 7:
+                return casts.cast(local, localized(ZONED, current_zone()), self.place(node), tried=False)
+            return self.resolve(node, "timezone", [values[6], local])
         return self.resolve(node, name, values)
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:

@@ -64,9 +64,22 @@ JSON = table(
     json_extract [json_part]: x -> path, json_extract(x, path: constant) -- The same value as JSON in a text: with its quotes, and with `null` as a text. Of both functions a path with `[*]` at its end, `'$.a[*]'`, is the list of the elements, empty where there is no list. -- json_extract('{"a": ["x", 1.50]}', '$.a') => '["x",1.50]'
     get_json_object [json_part]: get_json_object(x, path: constant) -- The same as `json_extract_string`; null for a text that is no JSON. -- get_json_object('{', '$.a') => null
     json_array_length [json_part]: json_array_length(x, path: constant = '$') -- The number of elements of the list at the path: 0 of any other value, null if there is none. -- json_array_length('[1, 2]') => 2
+    json_type [json_part]: json_type(x, path: constant = '$') -- The kind of the value at the path: `OBJECT`, `ARRAY`, `VARCHAR`, `BOOLEAN`, `NULL`, `UBIGINT` of a whole number, `BIGINT` of one below zero, `DOUBLE` of another number; null if there is none. -- json_type('[1, 2]', '$[0]') => 'UBIGINT'
+    json_keys [json_part]: json_keys(x, path: constant = '$') -- The names of an object's members, in their order: none of another value, null if there is none. -- json_keys('{"a": 1, "b": 2}') => ['a', 'b']
+    json_exists [json_part]: json_exists(x, path: constant) -- True if the path leads to a value, also to a `null`. -- json_exists('{"a": null}', '$.a') => true
+    json_contains(x: string, part: string) -> bool -- True if a JSON text has another one in it: equal to it or a value in it, of objects with at least its members, of lists with all its elements. -- json_contains('{"a": [1, 2]}', '2') => true
+    json_merge_patch [merge_patch]: json_merge_patch(x, patch) -- An object with the members of a second one, which replace its own; a `null` there removes one. -- json_merge_patch('{"a": 1}', '{"a": null, "b": 2}') => '{"b":2}'
+    to_json [to_json]: to_json(x) -- A value as JSON in a text: a text in quotes, a struct as an object, JSON that `->` or another such function made as it is. -- to_json({'a': [1, null], 'b': 'x'}) => '{"a":[1,null],"b":"x"}'
+    json_object [to_json]: json_object('a', x, ...) -- The JSON object of names and values in turn. -- json_object('a', 1, 'b', null) => '{"a":1,"b":null}'
+    json_array [to_json]: json_array(a, ...) -- The JSON list of values. -- json_array(1, 'x') => '[1,"x"]'
+    json(x: string) -> string -- A JSON text without white space between its parts. -- json('[1, 2]') => '[1,2]'
+    parse_json(x: string) -> string -- A text that is JSON, as it is, `x::json`; an error for another one, null from `try_parse_json`. -- parse_json('[1, 2]') => '[1, 2]'
+    try_parse_json(x: string) -> string? -- The same; null for a text that is no JSON. -- try_parse_json('{') => null
     json_valid(x: string) -> bool -- True if a text is JSON. -- json_valid('{') => false
     from_json [from_json]: from_json(x, structure: constant) -- The JSON in a text as a struct or a list: the structure is JSON with types for values, `'{"a": "INT", "b": ["VARCHAR"]}'`. What is missing or has another type is null. -- from_json('{"a": 1.6, "b": ["x", null]}', '{"a": "INT", "b": ["VARCHAR"]}').b => ['x', null]
     """,
     json_part=rules.json_part,
     from_json=rules.from_json,
+    to_json=rules.to_json,
+    merge_patch=rules.merge_patch,
 )

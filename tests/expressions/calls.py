@@ -403,6 +403,15 @@ class Calls:
         else:
             args = [self.any() for _ in range(self.rng.randint(1, 3))]
             args[1:] = [self.like(args[0]) if "json" not in name else self.argument("string", "path") for _ in args[1:]]
+            if meant == "to_json":
+                args = [self.any()]
+            if meant in ("json_object", "json_array"):
+                args = [self.rng.choice([self.any(), "a7 -> '$.a'"]) for _ in range(self.rng.randint(0, 3))]
+                args = [
+                    each for at, one in enumerate(args) for each in ([f"'{at}'"] * (meant == "json_object") + [one])
+                ]
+            if meant == "json_merge_patch":
+                args = [self.column("string"), self.column("string")]
             if meant == "from_json":
                 args = [self.argument("string"), f"'{self.rng.choice(STRUCTURES)}'"]
             if function in LISTS and meant != "array":

@@ -192,6 +192,10 @@ DIFFERENT: dict[str, Differs] = {
     ),
     **dict.fromkeys(["json_extract", "json_extract_string", "json_extract_path", "json_extract_path_text"], _json),
     **dict.fromkeys(["json_array_length", "json_valid", "from_json", "json_transform"], _json),
+    **dict.fromkeys(["json_type", "json_keys", "json_exists", "json_contains", "json_merge_patch"], _json),
+    **dict.fromkeys(
+        ["json_object", "json_array", "to_json", "json_quote", "array_to_json", "row_to_json", "json"], _json
+    ),
     **dict.fromkeys(
         ["array_to_string", "list_aggregate", "list_aggr", "array_aggregate", "array_aggr"],
         lambda _, value, other: (value, other) == ("", None),

@@ -621,6 +621,160 @@ def json_part(call: Call, args: list[Any]) -> Any:
     return json_shown(call, found)
 
 
+Parts = list[Any]
+"""A value of JSON with a mark of its kind before it: names and values of an object in turn, a number as it is written."""
+
+
+def parts(text: str) -> Parts:
+    try:
+        found = json.loads(
+            text,
+            parse_int=lambda digits: ["number", digits],
+            parse_float=lambda digits: ["number", digits],
+            parse_constant=int,
+            object_pairs_hook=lambda pairs: ["object", *pairs],
+        )
+    except ValueError:
+        raise Fails from None
+    return marked(found)
+
+
+def marked(found: Any) -> Parts:
+    if isinstance(found, list) and found[:1] == ["number"]:
+        return found
+    if isinstance(found, list) and found[:1] == ["object"]:
+        return ["object", *((name, marked(each)) for name, each in found[1:])]
+    return ["list", *map(marked, found)] if isinstance(found, list) else ["value", found]
+
+
+def unmarked(found: Parts) -> str:
+    kind, *rest = found
+    if kind == "object":
+        return "{" + ",".join(f"{dumped(name)}:{unmarked(each)}" for name, each in rest) + "}"
+    return (
+        rest[0] if kind == "number" else "[" + ",".join(map(unmarked, rest)) + "]" if kind == "list" else dumped(*rest)
+    )
+
+
+def at_path(found: Parts, path: str) -> Parts | None:
+    for step in re.findall(r"\w+", path) if path.startswith("$") else [path]:
+        inside = [each for name, each in found[1:] if name == step] if found[0] == "object" else []
+        listed = found[1:] if found[0] == "list" and step.isdigit() else []
+        inside += [*listed[int(step) : int(step) + 1]] if listed else []
+        if not inside:
+            return None
+        found = inside[0]
+    return found
+
+
+def json_at(call: Call, args: list[Any]) -> Any:
+    found = at_path(parts(args[0]), args[1])
+    if call.function == "json_exists" or found is None:
+        return found is not None if call.function == "json_exists" else None
+    if call.function == "json_keys":
+        return [name for name, _ in found[1:]] if found[0] == "object" else []
+    return json_kind(found)
+
+
+def json_kind(found: Parts) -> str:
+    kind, value = found[0], found[-1]
+    if kind == "number":
+        whole = value.lstrip("-").isdigit() and -(2**63) <= int(value) < 2**64
+        return "DOUBLE" if not whole else "BIGINT" if value[0] == "-" else "UBIGINT"
+    of_value = {bool: "BOOLEAN", str: "VARCHAR", type(None): "NULL"}
+    return {"object": "OBJECT", "list": "ARRAY"}.get(kind) or of_value[type(value)]
+
+
+def json_contains(_: Call, args: list[Any]) -> bool:
+    def has(whole: Parts, part: Parts) -> bool:
+        if whole[0] != part[0]:
+            return False
+        if part[0] == "object":
+            return all((inner := at_path(whole, name)) is not None and has(inner, each) for name, each in part[1:])
+        if part[0] == "list":
+            return all(any(has(one, each) for one in whole[1:]) for each in part[1:])
+        if part[0] == "number":
+            floats = {json_kind(each) == "DOUBLE" for each in (whole, part)}
+            return len(floats) == 1 and (float if floats.pop() else int)(whole[1]) == (
+                float if json_kind(part) == "DOUBLE" else int
+            )(part[1])
+        return type(whole[1]) is type(part[1]) and whole[1] == part[1]
+
+    def found(whole: Parts, part: Parts) -> bool:
+        inner = whole[1:] if whole[0] == "list" else [each for _, each in whole[1:]] if whole[0] == "object" else []
+        return has(whole, part) or any(found(each, part) for each in inner)
+
+    whole, part = map(parts, args)
+    return found(whole, part)
+
+
+def json_merge_patch(_: Call, args: list[Any]) -> str:
+    def merged(value: Parts | None, patch: Parts) -> Parts:
+        if patch[0] != "object":
+            return patch
+        own = value[1:] if value and value[0] == "object" else []
+        names = [name for name, _ in patch[1:]]
+        changed = [
+            (name, merged(next((x for other, x in own if other == name), None), each))
+            for name, each in patch[1:]
+            if each != ["value", None]
+        ]
+        return ["object", *(each for each in own if each[0] not in names), *changed]
+
+    value, patch = map(parts, args)
+    return unmarked(merged(value, patch) if value[0] == "object" else patch)
+
+
+def as_json(value: Any, kind: Type) -> str:
+    if value is None:
+        return "null"
+    if kind.kind == "list":
+        return "[" + ",".join(as_json(each, kind.inner) for each in value) + "]"
+    if kind.kind == "struct":
+        return "{" + ",".join(f"{dumped(name)}:{as_json(value[name], inner)}" for name, inner in kind.fields) + "}"
+    if kind.is_float and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if kind.is_float:
+        exact = (
+            f"{Decimal(repr(value or 0.0)):f}".rstrip("0").rstrip(".")
+            if "." in f"{Decimal(repr(value)):f}"
+            else f"{Decimal(repr(value)):f}"
+        )
+        size = abs(value)
+        if size == 0 or 1e-6 <= size < 1e21:
+            return exact if "." in exact else exact + ".0"
+        return re.sub(r"(\.0)?e([+-]?)0*(\d+)", lambda m: f"e{m[2].strip('+')}{m[3]}", f"{value!r}")
+    if kind.kind == "decimal":
+        return re.sub(r"(\.\d+?)0*$", r"\1", f"{value:f}")
+    text = to_text(value)
+    return text if kind.is_numeric or kind.kind == "bool" else dumped(text)
+
+
+def to_json(call: Call, args: list[Any]) -> str:
+    made = {
+        "json_extract",
+        "to_json",
+        "json_object",
+        "json_array",
+        "json",
+        "json_merge_patch",
+        "parse_json",
+        "try_parse_json",
+    }
+    shown = [
+        unmarked(parts(value))
+        if value is not None and isinstance(arg, Call) and arg.function in made
+        else as_json(value, arg.type)
+        for arg, value in zip(call.args, args, strict=True)
+    ]
+    if call.function == "json_object":
+        return "{" + ",".join(f"{name}:{value}" for name, value in zip(shown[::2], shown[1::2], strict=True)) + "}"
+    return "[" + ",".join(shown) + "]" if call.function == "json_array" else shown[0]
+
+
+NULL_TAKING |= {"json_object": to_json, "json_array": to_json}
+
+
 def json_shown(call: Call, found: Any) -> str | None:
     """Return a value as text, or as JSON."""
     if found is None and call.function != "json_extract":
@@ -830,6 +984,12 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "get_json_object": json_part,
     "from_json": from_json,
     "json_array_length": json_part,
+    **dict.fromkeys(["json_type", "json_keys", "json_exists"], json_at),
+    "json_contains": json_contains,
+    "json_merge_patch": json_merge_patch,
+    "to_json": to_json,
+    "json": lambda _, args: unmarked(parts(args[0])),
+    **dict.fromkeys(["parse_json", "try_parse_json"], lambda _, args: args[0] if parts(args[0]) else None),
     "json_valid": lambda _, args: read_json(args[0])[0],
     "cbrt": lambda _, args: math.cbrt(args[0]),
     "sin": lambda _, args: math.nan if math.isinf(args[0]) else math.sin(args[0]),
