@@ -126,7 +126,9 @@ def check_words(tree: Tree, tokens: Sequence[Token]) -> None:
     for node in tree.nodes:
         if "start" in node.meta:
             placed.update(range(node.meta["start"], node.meta["end"] + 1))
-        elif isinstance(node, exp.Identifier | exp.Literal | exp.Var | exp.Placeholder):  # sqlglot made it of one with a place
+        elif isinstance(
+            node, exp.Identifier | exp.Literal | exp.Var | exp.Placeholder
+        ):  # sqlglot made it of one with a place
             loose.update(str(node.this).lower().split())
     for token in tokens:
         if token.token_type not in WORDS or token.start in placed or token.text.lower() in GRAMMAR:
