@@ -125,6 +125,9 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
         like_pattern(str(constants[1]), str(constants.get(2, "")), args)
     if function.startswith("regexp_"):
         groups = _check_regex(str(constants[1]), args[1])
+        if function == "regexp_extract_all" and _finds_nothing(str(constants[1])):
+            problem = "all matches need a pattern that matches no empty text"
+            raise Mismatch(problem, args[1], "write `+` instead of `*`")
         if function in ("regexp_extract", "regexp_extract_all") and len(args) > 2:
             group = constants[2]
             if not isinstance(group, int) or not 0 <= group <= groups:
@@ -169,6 +172,13 @@ def _check_regex(pattern: str, arg: Expression) -> int:
         raise Mismatch(f"the pattern is wrong: {why}", arg) from None
     fields = pl.select(pl.lit("").str.extract_groups(pattern)).to_series().dtype
     return len(getattr(fields, "fields", ()))
+
+
+def _finds_nothing(pattern: str) -> bool:
+    """Return whether a pattern matches an empty text, of which engines find more or fewer beside other matches."""
+    import polars as pl
+
+    return bool(pl.Series(["", "ab  1."]).str.extract_all(pattern).list.contains("").any())
 
 
 def like_pattern(pattern: str, escape: str, args: Sequence[Expression] = ()) -> list[str | None]:
