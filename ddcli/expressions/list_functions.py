@@ -117,7 +117,7 @@ LISTS = table(
 STRUCTS = table(
     """
     named_struct [named_struct]: {'a': x, ...}, struct_pack(a := x, ...), named_struct('a', x, ...) -- A struct of named values. -- {'a': 1, 'b': 'x'} => named_struct('a', 1, 'b', 'x')
-    sort_key [sort_key]: sort_key(x) -- The text by which a list or a struct is compared and ordered: from its first part on, nulls last. -- sort_key([1]) => '-09223372036854775809 '
+    sort_key [sort_key]: sort_key(x) -- The text that stands for a list or a struct in comparisons and orders: part by part, nulls last. -- sort_key([1]) => '-09223372036854775809 '
     struct_extract [struct_extract]: s.a, s['a'], struct_extract(s, 'a') -- A field of a struct; null if the struct is null. -- ({'a': 1, 'b': 'x'}).b => 'x'
     """,
     named_struct=rules.named_struct,

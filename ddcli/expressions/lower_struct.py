@@ -1,4 +1,4 @@
-"""Structs in polars, and the keys by which lists and structs are ordered."""
+"""Structs in polars, and the sort keys of lists and structs."""
 
 from __future__ import annotations
 

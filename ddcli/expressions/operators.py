@@ -66,7 +66,7 @@ def has_list(kind: Type) -> bool:
 
 
 def sort_key(value: Expression) -> Expression:
-    """Return the text by which a list or a struct is compared."""
+    """Return the text that stands for a list or a struct in comparisons."""
     return Call("sort_key", (value,), replace(STRING, nullable=value.type.nullable), span=value.span)
 
 
