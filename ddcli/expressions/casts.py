@@ -175,7 +175,7 @@ def _check_regex(pattern: str, arg: Expression) -> int:
 
 
 def _finds_nothing(pattern: str) -> bool:
-    """Return whether a pattern matches an empty text, of which engines find more or fewer beside other matches."""
+    """Return whether a pattern matches an empty text: DuckDB finds other numbers of such matches."""
     import polars as pl
 
     return bool(pl.Series(["", "ab  1."]).str.extract_all(pattern).list.contains("").any())

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.forms import FormReader
     from ddcli.expressions.tree import Expression
 
+DEEPEST = 2
+"""The number of lambdas that may be around each other: polars evaluates no more levels of lists."""
 SHALLOW = 8
 """The depth to which operators in a lambda may be nested: they are computed together."""
 
@@ -71,6 +73,8 @@ def of_lambda(reader: FormReader, node: exp.Expr, name: str, args: Sequence[exp.
     if values.type.inner is None or not values.type.inner.is_known:
         reader.fail(args[0], f"{name} expects a list, got {values.type.required()}")
     word, around = reader.identifier(names[0])[0], reader.parameters
+    if len(around) == DEEPEST:
+        reader.fail(node, "lambdas are nested more than two deep", "compute the inner list as a column before")
     element = Column(f"\0element{len(around)}", values.type.inner.or_null())
     reader.parameters = around | {word.lower(): element}
     try:

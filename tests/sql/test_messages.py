@@ -94,8 +94,9 @@ select a from t where exists (select 1 from u where t.z.n.x = u.a) → 1:53 → 
 select a from t where exists (with recursive r(n) as (select t.a union select n + 1 from r where n < 4) select n from r) → 1:62 → can't read `t.a` of the outer query
 select {'a': a} < {'b': 1} as x from t → → `<` needs arguments of one type, got struct[a: int64?] and struct[b: int64?]
 select {'a': null} as x from t → → column `x` has no type
-select regexp_extract_all('baac', 'a*') as x from t → 1:35 → all matches need a pattern that matches no empty text
-select sort_key(a) as x from t → 1:17 → sort_key takes a list or a struct
+select list_transform([a], lambda x: list_transform([b], lambda y: list_transform([a], lambda z: x + y + z))) as x from t → → lambdas are nested more than two deep
+select regexp_extract_all('baac', 'a*') as x from t → → all matches need a pattern that matches no empty text
+select sort_key(a) as x from t → → sort_key takes a list or a struct
 select {'': a} as x from t → 1:13 → the name of a field is a constant text
 select {'a\0b': a} as x from t → → the name of a field is a constant text
 select array_to_string([a], ',') as x from t → 1:25 → array_to_string joins texts, got list[int64?]
