@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ddcli.driver.prepare import Prepared
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline
@@ -116,7 +117,8 @@ class Preview:
                 lines.append(f"  read    {name}: {files}, {given.rows:,} {plural(given.rows, 'update')}")
             if given.again_files:
                 files = f"{given.again_files} {plural(given.again_files, 'file')}"
-                lines.append(f"  again   {name}: {files}, {size_of(given.again_bytes)}, to build what is new")
+                why = "to build what is new" if self.outputs else "for the rows that differ"
+                lines.append(f"  again   {name}: {files}, {size_of(given.again_bytes)}, {why}")
         lines += [f"  columns {name}: {remark}" for name, remark in self.inferred.items()]
         if self.kept:
             rows = sum(each.rows for each in self.kept)
@@ -198,6 +200,7 @@ def _preview_now(request: Request) -> Preview:
 
 def _preview(request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None) -> Preview:
     from ddcli.driver.prepare import prepare, with_amended_files
+    from ddcli.driver.replacement import CopyDirectory, with_copies
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
     from ddcli.job.inputs import with_replaced_files
@@ -213,6 +216,11 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
         request = amended
         ready = prepare(request, manifest)
     wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)
+    if manifest is not None and request.decided.withdrawn:
+        with CopyDirectory() as copies:
+            by_copies = with_copies(request, manifest, ready, wanted.graph, copies.path)
+        if by_copies is not request:
+            request, ready = by_copies, prepare(by_copies, manifest)
     before = Frontier(manifest.upper) if manifest else None
     upper = find_upper(request, ready.bound.time, ready.found, manifest, largest_seen(manifest, ready.readers))
     refuse_ahead(request, ready.found, ready.readers)
@@ -223,7 +231,7 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
         if manifest and is_changed(request, manifest, wanted.fingerprint)
         else None
     )
-    again = _read_again(changes, ready.found)
+    again = _read_again(changes, ready.found) | _read_anew(ready)
     inputs = {}
     for name, reader in ready.readers.items():
         known = manifest is not None and name in manifest.inputs
@@ -236,7 +244,7 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
         request.spec.name.value,
         format_frontier(before, kinds) if before else None,
         format_frontier(upper, kinds) if upper else None,
-        work=upper != before or changes is not None,
+        work=upper != before or changes is not None or bool(request.decided.copies),
         needs_apply=bool(
             manifest and changes and not request.decided.withdrawn and needs_apply(request, manifest, changes)
         ),
@@ -268,6 +276,21 @@ def _read_again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> di
     read = [name for name in changes.cut().scans() if name in changes.known.inputs]
     files = {name: found[name].listing.past().to_read for name in read}
     return {name: (len(each), sum(file.size for file in each)) for name, each in files.items() if each}
+
+
+def _read_anew(ready: Prepared) -> dict[str, tuple[int, int]]:
+    """Return the number of files and bytes that replaced files make a run read, by input: of upserts all files, if their keys differ."""
+    from ddcli.store.log.reader import LogReader
+
+    found = {}
+    for name, given in ready.found.items():
+        if given.replacing is not None:
+            files = given.replacing.to_read
+            reader = ready.readers[name]
+            if isinstance(reader, LogReader) and not reader.log.adds_up:
+                files = (*given.listing.past().to_read, *files)
+            found[name] = len(files), sum(file.size for file in files)
+    return found
 
 
 def _output_work(changes: PlanChanges, name: str) -> OutputWork:

@@ -34,7 +34,7 @@ from ddcli.sources.slices import InputSlice
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
-from ddcli.store.state.entries import InputEntry, OutputEntry, Size
+from ddcli.store.state.entries import InputEntry, OutputEntry
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.pipeline_file import relative_file
@@ -122,8 +122,7 @@ class WatchedSlice:
 
 def state_size(manifest: Manifest | None) -> tuple[int, int]:
     """Return the number of rows and bytes in a state."""
-    size = Size.of(manifest.files if manifest else ())
-    return size.rows, size.bytes
+    return (manifest.size.rows, manifest.size.bytes) if manifest else (0, 0)
 
 
 @dataclass

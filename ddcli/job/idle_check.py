@@ -17,7 +17,6 @@ from ddcli.job.frontier import find_seen, find_time, find_upper
 from ddcli.job.inputs import find_inputs
 from ddcli.job.summary import RunSummary
 from ddcli.store.state.contents import unpublished
-from ddcli.store.state.entries import Size
 from ddcli.store.state.holds import is_reading, reader_name
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
@@ -48,7 +47,7 @@ def idle_summary(request: Request, manifest: Manifest) -> RunSummary:
     """Return the summary of a run that has nothing to do. Raises CheckError where rows that must be fresh have become too old."""
     upper = Frontier(manifest.upper)
     closed = format_frontier(upper, list(find_time(manifest).values()))
-    size = Size.of(manifest.files)
+    size = manifest.size
     time = time_text(request.clock, upper)
     summary = RunSummary(
         request.spec.name.value, None, closed, changed=False, time=time, state_bytes=size.bytes, state_rows=size.rows

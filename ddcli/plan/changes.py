@@ -37,11 +37,7 @@ LOOP = re.compile("[0-9a-f]{20}, ")
 CONTENTS = "="
 """The prefix of scans of an arrangement's contents, instead of an input."""
 
-OF_INPUTS = (
-    f"{INPUT}:",
-    *(f"{INPUT} is {kind} now" for kind in ("upserts", "snapshots")),
-    *(f"{kind} is" for kind in ("upserts", "snapshots")),
-)
+OF_INPUTS = re.compile(rf"{INPUT}:|{INPUT} `[^`]*` is (upserts|snapshots) now|(upserts|snapshots) is")
 """The beginnings of reasons that are changes of inputs: of their columns, and of their formats."""
 RECORDS = logical.Table | logical.Watched
 """The nodes that keep the records of an input as they are."""
@@ -173,7 +169,7 @@ class PlanChanges:
         reasons = self._compare(self.plan.logical.outputs[name], before) if before else []
         edits = [edit.words for edit in self.edits_of(name)]
         # An edited collection explains all changes but changes of inputs.
-        return edits + [reason for reason in reasons if not edits or reason.startswith(OF_INPUTS)]
+        return edits + [reason for reason in reasons if not edits or OF_INPUTS.match(reason)]
 
     def edits_of(self, name: str) -> list[Edit]:
         """Return the edits behind the change of an output."""
@@ -233,7 +229,11 @@ def _scans(node: Node) -> list[physical.Scan | physical.Pick]:
 
 def _differ(kind: str, words: str, now_kind: str, now: str) -> str:
     if kind != now_kind:
-        return f"{kind} is {now_kind} now"
+        was, now_is = (
+            f"{each} `{text.partition(' (')[0]}`" if each == INPUT else each
+            for each, text in ((kind, words), (now_kind, now))
+        )
+        return f"{was} is {now_is} now"
     if INTERNAL.search(words + now) or LOOP.match(now):
         return f"{kind} changed"
     return f"{kind}: {_short(words)} is {_short(now)} now"

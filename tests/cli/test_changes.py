@@ -569,7 +569,7 @@ LOOPS = """\
     ("old", "new", "reason"),
     [
         ("amount: int64", "amount: int32", "input: `orders (region string, amount int64)` is `orders (region string, amount int32)` now"),
-        ("format: append", "format: upsert, key: [region]", "input is upserts now"),
+        ("format: append", "format: upsert, key: [region]", "input `orders` is upserts now"),
         ("{all: orders}", "{all: {from: orders, apply: [{filter: amount > 0}]}}", "collection `reach`: changed"),
     ],
 )  # fmt: skip

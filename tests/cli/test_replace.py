@@ -50,7 +50,9 @@ def csv(rows, header="k,v"):
 
 
 def ran(shop, command, *arguments, code=0):
-    result = shop(command, "p.yaml", *arguments)
+    if command == "state":
+        arguments = (arguments[0], "p.yaml", *arguments[1:])
+    result = shop(command, *(arguments if command == "state" else ("p.yaml", *arguments)))
     assert result.code == code, result.err
     return result
 
@@ -121,7 +123,7 @@ def test_a_dry_run_and_a_plan_change_nothing(days):
     days.write("in/1.csv", csv([(1, "b")]))
     before = files(days.folder)
     assert "replaced 1.csv" in ran(days, "run", "--dry-run").err
-    assert "again   a: 2 files" in ran(days, "plan").out
+    assert "again   a: 3 files, 46 B, for the rows that differ" in ran(days, "plan").out
     listed = json.loads(ran(days, "inputs", "-o", "json").out)
     assert "the next run replaces its rows" in str(listed)
     assert files(days.folder) == before
@@ -172,7 +174,11 @@ def read(shop, *arguments):
 def test_a_file_that_comes_again_costs_its_rows_alone(sums):
     sums.write("in/1.csv", csv([(1, at) for at in range(11)]))
     sums.write("in/3.csv", csv([(3, 7)]))
+    planned = ran(sums, "plan").out
+    assert "again   a: 1 file, 49 B, for the rows that differ" in planned
     summary, rows = read(sums, "run")
+    ledger = sum(path.stat().st_size for path in (sums.folder / ".dd/p/ledger").iterdir())
+    assert summary["state_bytes"] == json.loads(ran(sums, "state", "ls", "-o", "json").out)["bytes"] > ledger
     assert rows == 10 + 11 + 1
     assert (summary["replaced"], summary["withdrawn"]) == ({"a": ["1.csv"]}, {})
     assert contents(sums.folder / "out") == {(0, 45): 1, (1, 55): 1, (2, 45): 1, (3, 7): 1}

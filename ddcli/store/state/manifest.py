@@ -27,6 +27,7 @@ from ddcli.store.state.entries import (
     InputEntry,
     InputFile,
     OutputEntry,
+    Size,
     Times,
     mandatory,
     register_of,
@@ -115,6 +116,12 @@ class Manifest:
     def files(self) -> list[FileEntry]:
         """The batch files of all arrangements."""
         return [file for entry in self.arrangements.values() for file in entry.files]
+
+    @property
+    def size(self) -> Size:
+        """The size of the state: of its batches, and in bytes also of its inputs' ledgers."""
+        batches, ledgers = Size.of(self.files), [file for entry in self.inputs.values() for file in entry.ledger]
+        return replace(batches, bytes=batches.bytes + Size.of(ledgers).bytes)
 
     @property
     def secret_bytes(self) -> bytes:

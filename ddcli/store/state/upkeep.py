@@ -63,7 +63,7 @@ def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> d
         | {"rows": sum(file.rows for file in entry.files), "bytes": sum(file.size for file in entry.files)}
         for name, entry in manifest.outputs.items()
     ]
-    size = Size.of(manifest.files)
+    size = manifest.size
     firsts = {each.log: next(iter(each.files), None) for each in manifest.outputs.values()}
     return {
         "name": manifest.name,
