@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
@@ -249,11 +250,11 @@ def properties_of(folder):
 # Commits that the packages don't write.
 
 
-class PositionDeletes(_FastAppendFiles):
-    """A snapshot that adds files with positions of rows that are deleted, which pyiceberg reads and doesn't write."""
+class DeletesAdded(_FastAppendFiles):
+    """A snapshot that adds files of rows that are deleted, partitioned by the spec with a number; pyiceberg writes none."""
 
     def new_manifest_writer(self, spec):
-        writer = super().new_manifest_writer(spec)
+        writer = super().new_manifest_writer(self.spec(self.number))
         writer.__class__ = DeleteManifest
         return writer
 
@@ -271,15 +272,33 @@ class DeleteManifest(ManifestWriterV2):
 
 def delete_positions(table, path, rows):
     """Delete rows of a data file by a file with their positions."""
-    name = f"{table.location()}/data/{uuid4()}-deletes.parquet"
     positions = {"file_path": [path] * len(rows), "pos": pa.array(sorted(rows), pa.int64())}
-    pq.write_table(pa.table(positions), name.removeprefix("file://"))
-    facts = {"file_format": FileFormat.PARQUET, "partition": Record(), "record_count": len(rows)}
+    _delete(
+        table, pa.table(positions), table.spec().spec_id, content=DataFileContent.POSITION_DELETES, partition=Record()
+    )
+
+
+def delete_equal(table, names, rows, partition=None):
+    """Delete the rows that have some values in the columns of these names, of one partition or, by the spec that the table was made with, of all."""
+    schema = schema_to_pyarrow(table.schema().select(*names))
+    frame = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
+    numbers = [table.schema().find_field(name).field_id for name in names]
+    where, number = (Record(), 0) if partition is None else (Record(partition), table.spec().spec_id)
+    _delete(table, frame, number, content=DataFileContent.EQUALITY_DELETES, partition=where, equality_ids=numbers)
+
+
+def _delete(table, frame, number, **facts):
+    """Add a snapshot with a file that deletes rows."""
+    name = f"{table.location()}/data/{uuid4()}-deletes.parquet"
+    pq.write_table(frame, name.removeprefix("file://"))
+    facts |= {"file_format": FileFormat.PARQUET, "record_count": len(frame)}
     facts["file_size_in_bytes"] = Path(name.removeprefix("file://")).stat().st_size
-    deletes = DataFile.from_args(content=DataFileContent.POSITION_DELETES, file_path=name, **facts)
-    deletes.spec_id = table.spec().spec_id
+    deletes = DataFile.from_args(file_path=name, **facts)
+    deletes.spec_id = number
     with table.transaction() as transaction:
-        PositionDeletes(Operation.DELETE, transaction, table.io).append_data_file(deletes).commit()
+        snapshot = DeletesAdded(Operation.DELETE, transaction, table.io)
+        snapshot.number = number
+        snapshot.append_data_file(deletes).commit()
 
 
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"

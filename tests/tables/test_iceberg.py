@@ -3,6 +3,7 @@
 import importlib.util
 import random
 from collections import Counter
+from dataclasses import replace
 
 import polars as pl
 import pyarrow as pa
@@ -10,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import FileScanTask
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 
@@ -22,7 +22,7 @@ from ddcli.store.mirrors.iceberg import IcebergSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
 from tests.harness import contents, imported_by
-from tests.tables.histories import IcebergHistory, delete_positions, properties_of
+from tests.tables.histories import IcebergHistory, delete_equal, delete_positions, properties_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
 
@@ -217,11 +217,81 @@ def test_position_deletes(tmp_path, table, monkeypatch):
         pq.write_table(pa.table({"file_path": [task.file.file_path], "pos": pa.array([1], pa.int64())}), name)
         facts = {"file_format": FileFormat.PARQUET, "partition": Record(), "record_count": 1}
         deletes = DataFile.from_args(content=DataFileContent.POSITION_DELETES, file_path=name, **facts)
-        return {**{k: v for k, v in found.items() if k != key}, (*key, name): [FileScanTask(task.file, {deletes})]}
+        return {**{k: v for k, v in found.items() if k != key}, (*key, name): [replace(task, delete_files=[deletes])]}
 
     monkeypatch.setattr(IcebergSource, "_tasks", tasks)
     run(file)
     assert held(tmp_path) == Counter([(1, "a"), (3, "c"), (4, "d")])
+
+
+class EqualityHistory:
+    """A table whose rows are deleted by equality, as Flink does it, by position and by pyiceberg; beside it its rows by the specification."""
+
+    def __init__(self, folder, draw):
+        self.draw = draw
+        self.catalog = load_catalog("default", **properties_of(folder))
+        self.catalog.create_namespace("shop")
+        schema = pa.schema([("k", pa.int64()), ("v", pa.string()), ("p", pa.int64())])
+        self.by = draw.random() < 0.5
+        table = self.catalog.create_table("shop.orders", schema, properties={"format-version": "2"})
+        if self.by:
+            with table.update_spec() as update:
+                update.add_identity("p")
+        self.rows = []
+        self.append()
+
+    @property
+    def table(self):
+        return self.catalog.load_table("shop.orders")
+
+    def row(self):
+        draw = self.draw
+        return draw.choice([1, 2, 3, None]), draw.choice(["a", "b", None]), draw.choice([0, 1])
+
+    def append(self):
+        rows = [self.row() for _ in range(self.draw.randrange(1, 6))]
+        self.table.append(pl.DataFrame(rows, {"k": pl.Int64, "v": pl.String, "p": pl.Int64}, orient="row").to_arrow())
+        self.rows += rows
+
+    def delete(self):
+        """Delete the rows that have the values of some."""
+        names = self.draw.choice([["k"], ["v"], ["k", "v"]])
+        values = [dict(zip("kvp", self.row(), strict=True)) for _ in range(self.draw.randrange(1, 3))]
+        partition = self.draw.choice([0, 1, None]) if self.by else None
+        delete_equal(self.table, names, [[each[name] for name in names] for each in values], partition)
+        gone = {tuple(each[name] for name in names) for each in values}
+        at = ["kvp".index(name) for name in names]
+        self.rows = [
+            row for row in self.rows if tuple(row[i] for i in at) not in gone or partition not in (None, row[2])
+        ]
+
+
+@pytest.mark.parametrize("seed", range(many(6)))
+def test_equality_deletes(tmp_path, seed):
+    """A file of values deletes the rows of older files of its partition that have them, nulls too, and no newer ones."""
+    draw = random.Random(f"{SEED}-{seed}")
+    history = EqualityHistory(tmp_path, draw)
+    file = pipeline(tmp_path, draw.choice(["", ", time: version"]))
+    run(file)
+    for _ in range(draw.randrange(2, 5)):
+        for _ in range(draw.randrange(1, 4)):
+            draw.choice([history.append, history.delete])()
+        run(file)
+        assert held(tmp_path) == Counter(history.rows)
+    assert not run(file).changed
+
+
+def test_equality_deletes_by_a_column_that_is_gone(tmp_path, table):
+    file = pipeline(tmp_path)
+    delete_equal(table, ["k"], [[2]])
+    run(file)
+    assert held(tmp_path) == Counter([(1, "a"), (3, "c")])
+    with table.refresh().update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("k")
+    file = pipeline(tmp_path, ", columns: {v: string?}")
+    file.write_text(file.read_text().replace("name: p", "name: q").replace("out/", "out2/"))
+    with pytest.raises(InputError, match="deletes rows by a column"):
+        run(file)
 
 
 @pytest.mark.parametrize("time", ["", ", time: version"])

@@ -1,6 +1,8 @@
 """The changes of each snapshot of a table of Iceberg, as updates: from the difference of their data files, without the rows that are deleted in these.
 
 pyiceberg's incremental scans are not used: for a snapshot that deletes rows they return the appended ones, without an error.
+Its reader applies deletes by position; deletes by equality, which it refuses (0.12), are applied here: such a file deletes the rows of older data files
+of its partition, or of all if it has none, that have the values of one of its rows (Iceberg's specification, "Scan Planning").
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.cancellation import remainder
@@ -24,10 +27,10 @@ from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.tables.table_folder import below, check_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pyiceberg.table import FileScanTask
+    from pyiceberg.manifest import DataFile, ManifestEntry
     from pyiceberg.table.snapshots import Snapshot
 
     from ddcli.store.mirrors.mirror import MirrorCursor
@@ -54,6 +57,15 @@ def keep_null_lists() -> None:
         return compute.if_else(lists.is_null(), pa.scalar(None, found.type), found)
 
     ArrowProjectionVisitor.list = list_with_nulls  # type: ignore[method-assign, assignment]  # there is no other way in
+
+
+@frozen
+class _DataFile:
+    """A data file with the files that delete rows of it by position, and those by equality."""
+
+    file: DataFile
+    delete_files: Collection[DataFile] = ()
+    equality: Collection[DataFile] = ()
 
 
 REPLACE = "replace"
@@ -146,19 +158,19 @@ class IcebergSource(TableSource):
 
     def _changed(self, gone: Mapping[Any, Sequence[Any]], new: Mapping[Any, Sequence[Any]]) -> Iterator[pl.DataFrame]:
         """Yield the rows of data files that are read more often, or less, than before, less those that others have, too."""
-        sides: list[list[FileScanTask]] = [[], []]
+        sides: list[list[_DataFile]] = [[], []]
         for key in {**gone, **new}:
             count = len(new.get(key, ())) - len(gone.get(key, ()))
             task = (*new.get(key, ()), *gone.get(key, ()))[0]
             sides[count > 0] += [task] * abs(count)
         yield from remainder(*([self._piece(task, compared=all(sides)) for task in side] for side in sides))
 
-    def _piece(self, task: FileScanTask, *, compared: bool) -> FileRows:
+    def _piece(self, task: _DataFile, *, compared: bool) -> FileRows:
         least, largest = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
         columns = self._columns(task) if compared else None
         return FileRows(lambda: self._file(task), least, largest, columns, task.file.record_count)
 
-    def _columns(self, task: FileScanTask) -> PieceColumns | None:
+    def _columns(self, task: _DataFile) -> PieceColumns | None:
         """Return the columns of a data file that can be compared by their bytes: it is on this machine and has the table's columns by their names."""
         from pyarrow import ArrowException, parquet
 
@@ -196,24 +208,55 @@ class IcebergSource(TableSource):
         return bounds
 
     def _rows(self) -> Iterator[pl.DataFrame]:
-        return self._read([task for tasks in self._tasks(self.tip).values() for task in tasks])
+        tasks = [task for tasks in self._tasks(self.tip).values() for task in tasks]
+        yield from self._read([task for task in tasks if not task.equality])
+        for task in tasks:
+            if task.equality:
+                yield from self._read([task])
 
-    def _read(self, tasks: Sequence[FileScanTask]) -> Iterator[pl.DataFrame]:
-        """Yield the rows of data files, less those that their delete files name."""
+    def _read(self, tasks: Sequence[_DataFile]) -> Iterator[pl.DataFrame]:
+        """Yield the rows of data files, or of one that has deletes by equality, less those that their delete files name."""
+        with self._errors():
+            rows = self._framed(self._scanned(tasks, list(self.columns)))
+            gone = [self._deleted(each) for each in (tasks[0].equality if tasks else ())]
+            for frame in rows:
+                for each in gone:
+                    frame = frame.join(each, on=each.columns, how="anti", nulls_equal=True, maintain_order="left")
+                yield frame
+
+    def _scanned(self, tasks: Sequence[_DataFile], names: Sequence[str]) -> Iterator[Any]:
+        """Return columns of files as the package reads them."""
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
+        from pyiceberg.table import FileScanTask
 
         keep_null_lists()
-        with self._errors():
-            schema = self._table.schema().select(*self.columns)
-            scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())
-            yield from self._framed(scan.to_record_batches(tasks))
+        schema = self._table.schema().select(*names)
+        scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())
+        return scan.to_record_batches([FileScanTask(each.file, {*each.delete_files}) for each in tasks])
 
-    def _file(self, task: FileScanTask) -> Iterable[pl.DataFrame]:
+    def _deleted(self, file: DataFile) -> pl.DataFrame:
+        """Return the distinct values of a file that deletes by equality, in the columns that it compares."""
+        known = {number: name for name, number in self.numbers.items() if name in self.columns}
+        numbers = file.equality_ids or ()
+        if not numbers or any(number not in known for number in numbers):
+            problem = "the table deletes rows by a column that it has no more, or that the input leaves out"
+            raise InputError(
+                problem, place=self.place, hint="compact the table, so that its files have no such deletes"
+            )
+        names = [known[number] for number in numbers]
+        kinds = {name: self._dtypes[name] for name in names}
+        found = [
+            pl.DataFrame(batch).select(names).cast(pl.Schema(kinds))
+            for batch in self._scanned([_DataFile(file)], names)
+        ]
+        return pl.concat([pl.DataFrame(schema=kinds), *found]).unique()
+
+    def _file(self, task: _DataFile) -> Iterable[pl.DataFrame]:
         """Return the rows of a data file."""
         return self._plainly(task) or self._read([task])
 
-    def _plainly(self, task: FileScanTask, columns: Sequence[str] | None = None) -> list[pl.DataFrame] | None:
+    def _plainly(self, task: _DataFile, columns: Sequence[str] | None = None) -> list[pl.DataFrame] | None:
         """Return the rows of a data file of Parquet that has the table's columns as they are, and all of whose rows count; None if pyiceberg has to read it.
 
         That takes half of the package's time.
@@ -235,7 +278,7 @@ class IcebergSource(TableSource):
             kinds = {name: self._dtypes[name] for name in wanted}
             return [frame.collect()] if frame.collect_schema() == kinds else None
 
-    def _fetched(self, task: FileScanTask) -> io.BytesIO:
+    def _fetched(self, task: _DataFile) -> io.BytesIO:
         with self._table.io.new_input(task.file.file_path).open() as opened:
             return io.BytesIO(opened.read())
 
@@ -257,16 +300,52 @@ class IcebergSource(TableSource):
         self._known_names = physical, names
         return names
 
-    def _tasks(self, tip: str) -> dict[tuple[str, ...], list[FileScanTask]]:
+    def _tasks(self, tip: str) -> dict[tuple[str, ...], list[_DataFile]]:
         """Return the data files of a snapshot, by the paths that identify their rows: their own and their delete files' paths."""
-        found: dict[tuple[str, ...], list[FileScanTask]] = {}
+        found: dict[tuple[str, ...], list[_DataFile]] = {}
         with self._errors():
-            for task in self._table.scan(snapshot_id=int(tip)).plan_files() if tip else ():
-                deletes = sorted(each.file_path for each in task.delete_files)
+            for task in self._planned(int(tip)) if tip else ():
+                deletes = sorted(each.file_path for each in (*task.delete_files, *task.equality))
                 for location in (task.file.file_path, *deletes):
                     self._check(location)
                 found.setdefault((task.file.file_path, *deletes), []).append(task)
         return found
+
+    def _planned(self, snapshot: int) -> Iterator[_DataFile]:
+        """Yield the data files of a snapshot, each with the files that delete rows of it."""
+        from pyiceberg.manifest import DataFileContent
+        from pyiceberg.table import ManifestGroupPlanner
+
+        metadata, files = self._table.metadata, self._table.io
+        numbers: dict[str, int] = {}
+        deleting: list[ManifestEntry] = []
+
+        def is_known(entry: ManifestEntry) -> bool:
+            """Note an entry; return whether the package knows its kind."""
+            if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
+                deleting.append(entry)
+                return False
+            if entry.data_file.content == DataFileContent.DATA:
+                numbers[entry.data_file.file_path] = entry.sequence_number or 0
+            return True
+
+        found = metadata.snapshot_by_id(snapshot)
+        if found is None:
+            raise UnknownChange
+        tasks = ManifestGroupPlanner(metadata, files).plan_files(found.manifests(files), is_known)
+        everywhere = {number for number, spec in metadata.specs().items() if spec.is_unpartitioned()}
+        for task in tasks:
+            file = task.file
+            equality = [
+                each.data_file
+                for each in deleting
+                if (each.sequence_number or 0) > numbers[file.file_path]
+                and (
+                    each.data_file.spec_id in everywhere
+                    or (each.data_file.spec_id, each.data_file.partition) == (file.spec_id, file.partition)
+                )
+            ]
+            yield _DataFile(file, task.delete_files, equality)
 
     def _check(self, location: str) -> None:
         """Raise InputError for a file that isn't a plain one of the table's folder."""
@@ -295,11 +374,11 @@ class IcebergSource(TableSource):
             raise InputError(f"the table of Iceberg can't be read: {first_line(error)}", place=self.place) from None
 
 
-def _is_plain(task: FileScanTask) -> bool:
+def _is_plain(task: _DataFile) -> bool:
     """Return whether a data file is one of Parquet whose rows all count."""
     from pyiceberg.manifest import FileFormat
 
-    return not task.delete_files and task.file.file_format == FileFormat.PARQUET
+    return not task.delete_files and not task.equality and task.file.file_format == FileFormat.PARQUET
 
 
 def _id(snapshot: Snapshot | None) -> str:
