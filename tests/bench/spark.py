@@ -4,6 +4,8 @@
   consolidation, and keeps nothing; ours keeps and commits the state from which the next change is cheap.
 * cluster: the same by tasks on a standalone master with two workers on this machine, and the largest peak of memory of each kind of process.
 * loop: ten rounds of label propagation over a million edges, with ten to a node and followed one way, or two and both ways.
+* skew: a load where all rows have one key, or each key has ten, on four executors that do a task each: the tasks run here one after the
+  other, and their processor time counts. Spark's own work is not in it.
 * small: a change of a thousand rows to a state that Spark loaded, in a process of its own: `--engine auto` starts no JVM.
 
 One session, warm: each way once before it is measured.
@@ -19,7 +21,7 @@ import threading
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -32,6 +34,7 @@ from tests.bench import data
 from tests.bench.processes import ROOT, dd, measure
 from tests.bench.workspace import BOTH_WAYS, LABELS, SKIP_LEVEL, Workspace
 from tests.spark.servers import children, standalone
+from tests.spark.support import Calm, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,6 +165,68 @@ def watched(driver: subprocess.Popen, workers: list[int]) -> dict[str, int]:
     return peaks
 
 
+SKEWED = {
+    "a join, and the sum of its rows": "[{join: {with: b, on: [k]}}, {reduce: {by: [name], n: count(*), t: sum(v)}}]",
+    "a join": "[{join: {with: b, on: [k]}}]",
+    "the sum of a key": "[{reduce: {by: [k], n: count(*), t: sum(v)}}]",
+    "the least of a key": "[{reduce: {by: [k], t: min(v)}}]",
+    "the distinct values of a key": "[{reduce: {by: [k], t: count(distinct v)}}]",
+}
+
+
+class Timed(Calm):
+    """Notes the processor time of each task, by stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slots = 4
+        self.stages: dict[int, list[float]] = defaultdict(list)
+
+    def run(self, function: Any, common: bytes, tasks: Any, about: str, progress: Any) -> list[bytes]:
+        stage = len(self.stages)
+        return [self._timed(stage, lambda task=task: function(common, task, str(next(self.names)))) for task in tasks]
+
+    def stepped(self, step: Any, part: Any) -> Any:
+        return self._timed(-id(step), lambda: super(Timed, self).stepped(step, part))
+
+    def _timed(self, stage: int, do: Callable[[], Any]) -> Any:
+        began = time.process_time()
+        found = do()
+        self.stages[stage].append(time.process_time() - began)
+        return found
+
+    @property
+    def seconds(self) -> float:
+        """The time of all stages, each of which begins when the one before has ended."""
+        found = 0.0
+        for tasks in self.stages.values():
+            free = [0.0] * self.slots
+            for each in tasks:
+                free[free.index(min(free))] += each
+            found += max(free)
+        return found
+
+
+def skew(folder: Path, given: argparse.Namespace) -> None:
+    """Measure loads of one key, and of many."""
+    rows = given.people
+    for what, applied in SKEWED.items():
+        collection = f"j: {{from: a, apply: {applied}}}"
+        text = f"name: skew\ninputs: {{a: in/a/, b: in/b/}}\ncollections: {{{collection}}}\noutputs: {{j: out/j/}}\n"
+        place, found = Workspace(folder / "work" / "skew", text), []
+        keys = np.arange(rows // 10)
+        for key in (np.random.default_rng(1).integers(0, len(keys), rows), np.zeros(rows, np.int64)):
+            place.clear()
+            for name, columns in (("a", {"k": key, "v": np.arange(rows)}), ("b", {"k": keys, "name": keys % 1000})):
+                (place.input / name).mkdir(exist_ok=True)
+                frame = pl.DataFrame(columns).with_columns(time=0, diff=1)
+                frame.write_parquet(place.input / name / "0.parquet", row_group_size=100_000)
+            with started(Timed()) as cluster:
+                run(place.folder / PATH, engine="spark", memory=8 << 30)
+            found.append(cluster.seconds)
+        print(f"skew: {what}: {found[0]:.1f} s with {len(keys):,} keys, {found[1]:.1f} s with one", flush=True)
+
+
 def memory(process: int) -> tuple[str, int]:
     """Return of what kind a process is, and the bytes that it had resident at its peak."""
     try:
@@ -183,10 +248,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--executor", default="4g", help="memory of an executor of the cluster")
-    parser.add_argument("cases", nargs="*", help="changes, loop, small, cluster; all without any")
+    parser.add_argument("cases", nargs="*", help="changes, loop, small, cluster, skew; all without any")
     given = parser.parse_args()
     folder = ROOT / ".bench"
-    wanted = given.cases or ["changes", "loop", "small", "cluster"]
+    wanted = given.cases or ["changes", "loop", "small", "cluster", "skew"]
     if set(wanted) & {"changes", "loop", "small"}:
         started = time.perf_counter()
         spark: Classic = start(SparkOptions(given.master, CONF), "bench", cache_dir())  # type: ignore[assignment] # no remote
@@ -195,8 +260,9 @@ def main() -> None:
             if case.__name__ in wanted:
                 case(spark, folder, given)
         spark.close()
-    if "cluster" in wanted:
-        cluster(folder, given)
+    for case in (cluster, skew):
+        if case.__name__ in wanted:
+            case(folder, given)
 
 
 if __name__ == "__main__":
