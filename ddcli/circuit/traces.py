@@ -26,6 +26,7 @@ from ddcli.store.state.bundles import footprint, is_of_task, worn
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.holds import Claims
+from ddcli.store.state.names import home_of
 from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
@@ -429,7 +430,8 @@ class StateTraces:
         for identity, arrangement in self._arrangements.items():
             for shard, files in enumerate(arrangement.files if self._is_kept(identity) else ()):
                 for file in files:
-                    if is_of_task(file.bundle) and file.bundle in sizes:
+                    own = home_of(self.directory, file.name) == self.directory  # not one that a branch has of main
+                    if own and is_of_task(file.bundle) and file.bundle in sizes:
                         left[file.bundle].append((identity, shard, file))
         alive = {name: sum(footprint(file.size) for _, _, file in files) for name, files in left.items()}
         emptied = worn({name: (sizes[name], alive[name]) for name in left}, sum(sizes.values()))

@@ -3,6 +3,7 @@
 * annotations: errors as GitHub workflow commands
 * arguments: pipeline files and names as arguments, with shell completion
 * bisect: `dd bisect`
+* branch: `dd branch`
 * check: `dd check`
 * checks: `dd checks`
 * columns: columns and types in options

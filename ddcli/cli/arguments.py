@@ -232,6 +232,9 @@ STATE = click.option(
     type=click.Path(path_type=str, file_okay=False),
     help="The state's directory, or a path in an object store (s3://BUCKET/PREFIX, gs://, az://). [default: the file's `state`, else .dd/NAME/ beside it]",
 )
+BRANCH = click.option(
+    "--branch", metavar="NAME", help="The branch of the pipeline; sales.yaml with `--branch q4` is sales@q4.yaml."
+)
 DRY_RUN = click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 NOW = click.option(
@@ -283,6 +286,24 @@ REMOTE = click.option("--remote", metavar="URL", help="Address of Spark Connect,
 CONF = click.option(
     "--conf", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of Spark; repeatable."
 )
+
+
+def added_files(given: Iterable[str]) -> list[tuple[str, Path]]:
+    """Return the inputs and files of options `--with INPUT+=FILE`.
+
+    >>> added_files(["orders+=fix.csv"])
+    [('orders', PosixPath('fix.csv'))]
+    """
+    from ddcli.errors import UsageError
+    from ddcli.store.files.objects import locate
+
+    found = []
+    for text in given:
+        name, sign, file = text.partition("+=")
+        if not (name and sign and file):
+            raise UsageError(f"--with {text}: this names no input and file", hint="write it as orders+=fix.csv")
+        found.append((name, locate(Path(), file)))
+    return found
 
 
 def only_pipeline() -> Path:

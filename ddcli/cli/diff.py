@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, VAR, MemorySize, formats
+from ddcli.cli.arguments import NO_CODE, VAR, MemorySize, added_files, formats
 from ddcli.cli.columns import CSV_OPTION, log_options, parse_csv
 from ddcli.cli.startup.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 from ddcli.screen import say
-from ddcli.spec.file import ENDINGS
+from ddcli.spec.file import AT, ENDINGS, branch_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,6 +153,8 @@ def command(
     rows that the state has read. Only what lies above the edit is computed, and the state, of a pipeline that runs elsewhere
     for example, is only read.
 
+    Branches (`dd branch`) are compared by what they have committed, which costs no run: `sales.yaml@main sales.yaml@q4`, or `out@q4/` with `out/`.
+
     A different type is a difference, and so is a column on one side only. Text (CSV, NDJSON) is read in the types of
     the other side, else in types that fit its values.
 
@@ -177,6 +179,7 @@ def command(
         if b is not None or not a.endswith(ENDINGS):
             raise UsageError("--base is for one pipeline file", hint="for example `dd diff --base main orders.yaml`")
         b = a
+    a, b = _of_branch(a), b and _of_branch(b)
     pipelines = _are_pipelines(a, b, against)
     timed = from_time is not None or to_time is not None
     if output == "parquet" and sys.stdout.isatty():
@@ -184,10 +187,7 @@ def command(
     if as_of is not None and (timed or against is not None):
         other = "--from and --to" if timed else "--against, which compares what the state has committed last"
         raise UsageError("--as-of is one time for both sides", hint=f"leave it out, or {other}")
-    if (without or added) and against is None:
-        raise UsageError("--with and --without are for --against", hint="name the state: --against .dd/orders")
-    if without and added:
-        raise UsageError("--with and --without are two comparisons", hint="make one after the other")
+    _refuse_files(added, without, against)
     if b is None and against is None and not timed:
         raise UsageError("there is nothing to compare A with", hint="name B; or, of a log, two times: --from T --to T")
     if select and not pipelines:
@@ -220,13 +220,17 @@ def command(
             Path(a),
             locate(Path.cwd(), against),
             settings,
-            added=[_added(text) for text in added],
+            added=added_files(added),
             without=without,
             select=select,
             memory=memory,
             no_code=no_code,
             say=partial(say, err=True),
         )
+    elif b is not None and base is None and _is_of_branches(a, b):
+        from ddcli.compare.pipelines import compare_branches
+
+        found = compare_branches(Path(a), Path(b), settings, select=select, as_of=as_of, memory=memory)
     elif b is not None and pipelines:
         import tempfile
 
@@ -257,16 +261,29 @@ def command(
         raise click.exceptions.Exit(DIFFERENT)
 
 
-def _added(text: str) -> tuple[str, Path]:
-    """Return the input and the file of `INPUT+=FILE`.
+def _of_branch(side: str) -> str:
+    """Return the pipeline file that `sales.yaml@q4` stands for; any other side as it is.
 
-    >>> _added("orders+=fix.csv")
-    ('orders', PosixPath('fix.csv'))
+    >>> [_of_branch(side) for side in ("sales.yaml@q4", "sales.yaml@main", "out@q4/")]
+    ['sales@q4.yaml', 'sales.yaml', 'out@q4/']
     """
-    name, sign, file = text.partition("+=")
-    if not (name and sign and file):
-        raise UsageError(f"--with {text}: this names no input and file", hint="write it as orders+=fix.csv")
-    return name, Path(file)
+    path, _, name = side.rpartition(AT)
+    if not path.endswith(ENDINGS):
+        return side
+    return path if name == "main" else str(branch_file(Path(path), name))
+
+
+def _refuse_files(added: Sequence[str], without: Sequence[Path], against: str | None) -> None:
+    """Raise UsageError for files that fit no comparison."""
+    if (without or added) and against is None:
+        raise UsageError("--with and --without are for --against", hint="name the state: --against .dd/orders")
+    if without and added:
+        raise UsageError("--with and --without are two comparisons", hint="make one after the other")
+
+
+def _is_of_branches(a: str, b: str) -> bool:
+    """Return whether the sides are pipeline files, and one is that of a branch."""
+    return all(side.endswith(ENDINGS) for side in (a, b)) and any(AT in Path(side).stem for side in (a, b))
 
 
 def _are_pipelines(a: str, b: str | None, against: str | None) -> bool:

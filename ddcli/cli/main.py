@@ -15,7 +15,7 @@ from ddcli.screen import prepare, say
 from ddcli.version import __version__
 
 COMMANDS = (
-    "bisect", "check", "checks", "completion", "convert", "diff", "doctor", "explain", "feed", "forget", "functions", "import", "init", "inputs",
+    "bisect", "branch", "check", "checks", "completion", "convert", "diff", "doctor", "explain", "feed", "forget", "functions", "import", "init", "inputs",
     "lineage", "log", "plan", "query", "reset", "retract", "run", "schema", "sql", "state", "test", "verify", "wait", "why",
 )  # fmt: skip
 """The commands, each in a module of its name; that of `import` ends with an underscore, as it is a keyword."""

@@ -45,6 +45,7 @@ def command(
     from ddcli.job.request import imports, read_request
     from ddcli.job.summary import plural, size_of
     from ddcli.store.files.objects import locate
+    from ddcli.store.state.holds import read_holds
     from ddcli.store.state.manifest import read_newest
     from ddcli.store.state.pipeline_file import check_pipeline
     from ddcli.store.state.removal import find_removal, remove
@@ -63,6 +64,12 @@ def command(
             check_pipeline(request.state, manifest, pipeline)
         return find_removal(request.state, manifest, request.outputs if outputs else {})
 
+    kept = [hold.branch for hold in read_holds(request.state) if hold.branch]
+    if kept:
+        hint = f"drop them first: `dd branch drop {kept[0]} {near(str(pipeline))}`"
+        raise StateError(
+            f"the state has branches that read its files: {', '.join(kept)}", place=str(request.state), hint=hint
+        )
     found = find()
     if output == "text":
         for line in _lines(found):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ddcli.cli.arguments import (
+    BRANCH,
     CHECK,
     CONF,
     DRY_RUN,
@@ -25,12 +26,14 @@ from ddcli.cli.arguments import (
     STATE,
     VAR,
     MemorySize,
+    added_files,
     budget,
 )
 from ddcli.screen import columns, json_text, near, say
+from ddcli.spec.file import AT, branch_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.engine.progress import Progress
@@ -63,6 +66,20 @@ LEAST_MEMORY = 256 << 20
     "before X in the first and before Y in the second coordinate. [default: all complete times]",
 )
 @NOW
+@BRANCH
+@click.option(
+    "--with",
+    "added",
+    metavar="INPUT+=FILE",
+    multiple=True,
+    help="In a branch: read this file as a part of the input, from where it is, in this run and those after it; repeatable.",
+)
+@click.option(
+    "--without",
+    metavar="FILE",
+    multiple=True,
+    help="In a branch: withdraw this file of an input, as `dd retract` does; repeatable.",
+)
 @STATE
 @DRY_RUN
 @click.option(
@@ -184,6 +201,9 @@ def command(
     select: tuple[str, ...],
     until: str | None,
     now: str | None,
+    branch: str | None,
+    added: tuple[str, ...],
+    without: tuple[str, ...],
     state: str | None,
     dry_run: bool,
     apply: bool,
@@ -217,6 +237,8 @@ def command(
 
     Reads only new rows, does work in proportion to them, and commits inputs, state and outputs together: a run that
     dies changes nothing, and a run with nothing new changes no file.
+
+    A branch (`dd branch new`) runs by its own file, sales@q4.yaml, or by --branch. With --with and --without all that the run changes is one commit.
 
     --watch starts a run after each change of the inputs. It waits for a file that is still being written, reports a
     rejected input or a broken pipeline file and keeps running. An error that needs a decision ends it with that error's exit code.
@@ -259,6 +281,7 @@ def command(
             hint="leave out one of them: --watch runs again and again, and each run commits",
         )
     _refuse_missing_folders(summary=summary_file, metrics=metrics_file)
+    pipelines, changes = _of_branch(pipelines, branch, added, without, watch=watch)
     several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
     refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
     if several and (watch or state is not None or refreshed or rewrite or profile or accept):
@@ -293,6 +316,7 @@ def command(
         reason=reason,
         no_code=no_code,
         cache_dir=cache_dir,
+        **changes,
         say=speaker.say,
         progress=live or SILENT,
         now=now,
@@ -314,11 +338,7 @@ def command(
     (pipeline,) = pipelines
     records = Records(pipeline, put)
 
-    standby = None
-    if watch:
-        from ddcli.job.standby import WatchCache
-
-        standby = WatchCache()
+    standby = _watch_cache() if watch else None
 
     def once(ready: Callable[[Path], bool] | None = None) -> RunSummary:
         nonlocal refreshed, rewritten
@@ -343,6 +363,30 @@ def command(
             stand(pipeline, state_directory, standby, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
+
+
+def _of_branch(
+    pipelines: tuple[Path, ...], branch: str | None, added: Sequence[str], without: Sequence[str], *, watch: bool
+) -> tuple[tuple[Path, ...], dict[str, Any]]:
+    """Return the pipeline files of a branch, and the options of a run that changes its inputs. Raises UsageError for such a run elsewhere."""
+    from ddcli.errors import UsageError
+    from ddcli.store.files.objects import locate
+
+    pipelines = pipelines if branch in (None, "main") else tuple(branch_file(each, str(branch)) for each in pipelines)
+    if not (added or without):
+        return pipelines, {}
+    if watch or len(pipelines) > 1 or AT not in pipelines[0].stem:
+        hint = "name it: `--branch q4`, or its file: `dd run sales@q4.yaml`; `dd branch new` begins one"
+        raise UsageError("--with and --without are for a run of a branch", hint=hint)
+    withdraw = [locate(Path.cwd(), text) for text in without]
+    return pipelines, {"added": added_files(added), "withdraw": withdraw, "strict": True, "joint": True}
+
+
+def _watch_cache() -> WatchCache:
+    """Return the empty memory of a watch."""
+    from ddcli.job.standby import WatchCache
+
+    return WatchCache()
 
 
 def _naming_rows(run: Callable[..., RunSummary], state: Path | None) -> Callable[..., RunSummary]:

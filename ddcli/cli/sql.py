@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE, ROWS, STATE, VAR
+from ddcli.cli.arguments import BRANCH, NO_CODE, PIPELINE, ROWS, STATE, VAR
 from ddcli.cli.columns import CSV_OPTION, parse_csv
 from ddcli.screen import say
+from ddcli.spec.file import branch_file
 
 if TYPE_CHECKING:
     from ddcli.render.rows import RowFormat
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Print at most N rows.")
 @CSV_OPTION
+@BRANCH
 @STATE
 @NO_CODE
 @ROWS
@@ -42,6 +44,7 @@ def command(
     as_of: str | None,
     limit: int | None,
     csv: str | None,
+    branch: str | None,
     state: str | None,
     no_code: bool,
     output: RowFormat,
@@ -73,7 +76,7 @@ def command(
         raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > rows.parquet`")
     text = sys.stdin.read() if query == "-" else query
     if pipeline is None:
-        for option, value in (("--as-of", as_of), ("--state", state)):
+        for option, value in (("--as-of", as_of), ("--state", state), ("--branch", branch)):
             if value is not None:
                 raise UsageError(f"`{option}` needs a pipeline", hint="name its file: `--from PIPELINE`")
         found = answer_of_files(text, None if csv is None else parse_csv(csv))
@@ -83,7 +86,13 @@ def command(
                 "`--csv` is for files that the query names", hint="the pipeline states how its files are written"
             )
         where = None if state is None else locate(Path.cwd(), state)
-        found = answer(pipeline, text, state=where, as_of=as_of, no_code=no_code)
+        found = answer(
+            pipeline if branch in (None, "main") else branch_file(pipeline, branch),
+            text,
+            state=where,
+            as_of=as_of,
+            no_code=no_code,
+        )
     for span, note in found.notes:
         say(f"{span}: note: {note}", err=True)
     _, cut = write_rows([found.rows], output, sys.stdout.buffer, limit)

@@ -15,7 +15,7 @@ from ddcli.job.output_tables import place_of
 from ddcli.job.paths import logs_aside, state_of, takes
 from ddcli.plan.pipeline_file import read_spec
 from ddcli.spec.document import included_files
-from ddcli.spec.file import ENDINGS, read_text
+from ddcli.spec.file import AT, ENDINGS, read_text
 from ddcli.spec.model import DATABASE, SPARK, catalog_of, database_file
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping
@@ -131,6 +131,7 @@ def find_pipelines(paths: Iterable[Path]) -> tuple[list[Pipeline], list[Path]]:
             found.setdefault(real(path), _open(path))
             continue
         files = sorted(file for file in path.iterdir() if file.suffix in ENDINGS and not file.name.startswith("."))
+        files = [file for file in files if not _is_of_branch(file)]
         pipelines = [file for file in files if _is_pipeline(file)]
         if not pipelines:
             raise UsageError("the directory has no pipeline file", place=str(path), hint="name a file: dd run PIPELINE")
@@ -177,6 +178,12 @@ def _open(path: Path) -> Pipeline:
         return Pipeline(path, read_spec(path)[0])
     except DdError:
         return Pipeline(path, None)
+
+
+def _is_of_branch(file: Path) -> bool:
+    """Return whether a file belongs to a branch of the pipeline in the file beside it: a branch is run by its own name only."""
+    main, at, _ = file.stem.partition(AT)
+    return bool(at) and file.with_stem(main).exists()
 
 
 def _is_pipeline(path: Path) -> bool:

@@ -7,7 +7,6 @@ the outputs are the difference. Inputs are as the state has read them, so rows t
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 from dataclasses import field, replace
@@ -20,10 +19,10 @@ from ddcli.compare.diff import compare
 from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.dataclass import dataclass
-from ddcli.errors import BudgetError, DdError, StateError, UsageError, did_you_mean
+from ddcli.errors import BudgetError, DdError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.budget import run_budget
-from ddcli.job.corrections import with_withdrawn_files
+from ddcli.job.corrections import with_added_files, with_withdrawn_files
 from ddcli.job.functions import refuse_code
 from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
@@ -31,12 +30,10 @@ from ddcli.job.verdict import KEPT
 from ddcli.screen import near
 from ddcli.sinks.violations import DIFF
 from ddcli.store.files.access import is_there
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.scan import scan_entries
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths, same_outputs
 from ddcli.store.state.pipeline_file import file_of
-from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -166,7 +163,7 @@ def _request(path: Path, state: Path, manifest: Manifest, memory: int | None, sa
     """Return the request of the file over the state, with the inputs and the outputs where the state has them."""
     own = file_of(state, manifest)
     base = own.parent if own is not None and is_there(own.parent) else None
-    request = read_request(path, state, say=say, base=base)
+    request = read_request(path, state, say=say, base=base, branches=False)
     if request.spec.name.value != manifest.name:
         raise StateError(
             f"the state is of the pipeline '{manifest.name}', and the file is '{request.spec.name.value}'",
@@ -187,26 +184,13 @@ def _with_files(request: Request, manifest: Manifest, added: Sequence[tuple[str,
             place=str(request.spec.path),
             hint="compare the edit alone, or the files by the file that made the state",
         )
-    found = {
-        name: replace(
-            given, progress=None, listing=replace(given.listing, new=(), waiting=(), changed=frozenset(), grown={})
+    request = with_added_files(request, manifest, added)
+    found = {}
+    for name, given in find_inputs(request, manifest).items():
+        new = tuple(file for file in given.listing.new if file in request.decided.added.get(name, ()))
+        found[name] = replace(
+            given, progress=None, listing=replace(given.listing, new=new, waiting=(), changed=frozenset(), grown={})
         )
-        for name, given in find_inputs(request, manifest).items()
-    }
-    for name, path in added:
-        if name not in found or name in request.spec.tables or found[name].shared is not None:
-            near_name = did_you_mean(name, found)
-            hint = f"did you mean '{near_name}'?" if near_name else f"inputs: {', '.join(found)}"
-            raise UsageError(f"there is no input '{name}' of files", place=str(request.spec.path), hint=hint)
-        listing, root = list_input(str(path), Path.cwd()), found[name].listing.root
-        if isinstance(root, ObjectPath):
-            raise UsageError(
-                f"the input '{name}' is in an object store, and the file is not",
-                place=str(path),
-                hint="copy the input to this machine, and compare with a state of it",
-            )
-        new = [replace(file, path=os.path.relpath(listing.path(file), root)) for file in listing.new]
-        found[name] = replace(found[name], listing=replace(found[name].listing, new=(*found[name].listing.new, *new)))
     return found
 
 

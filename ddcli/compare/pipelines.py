@@ -11,10 +11,10 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddcli.compare.diff import compare
+from ddcli.compare.diff import compare, compare_named
 from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.dataclass import dataclass
-from ddcli.errors import DdError, InputError, UsageError, did_you_mean
+from ddcli.errors import DdError, InputError, StateError, UsageError, did_you_mean
 from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
@@ -124,6 +124,38 @@ def compare_pipelines(
                 for side, version in zip(open_sides(given[0], given[1]), (a, b), strict=True)
             ]
             found.outputs[name] = compare(sides[0], sides[1], wanted[name], memory)
+    return found
+
+
+def compare_branches(
+    a: Path,
+    b: Path,
+    settings: Callable[[str], Settings],
+    *,
+    select: Sequence[str] = (),
+    as_of: Any = None,
+    memory: int | None = None,
+) -> Differences:
+    """Compare the outputs of two branches, or of a branch and main, as their states have committed them; nothing is computed. Raises StateError where there is no state."""
+    requests = [read_request(path) for path in (a, b)]
+    for request in requests:
+        if read_newest(request.state) is None:
+            raise StateError(
+                "there is no state to compare",
+                place=str(request.spec.path),
+                hint="run it, or name a branch of `dd branch ls`",
+            )
+    left, right = (request.outputs for request in requests)
+    chosen = chosen_outputs([*dict.fromkeys([*left, *right])], select)
+    found = Differences(
+        only_a=tuple(name for name in chosen if name not in right),
+        only_b=tuple(name for name in chosen if name not in left),
+    )
+    reader = SideReader(as_of=as_of)
+    for name in chosen:
+        if name in left and name in right:
+            sides = [(str(outputs[name]), reader) for outputs in (left, right)]
+            found.outputs[name] = compare_named(sides[0], sides[1], settings(name), memory)
     return found
 
 

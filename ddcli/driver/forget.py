@@ -114,6 +114,12 @@ def forget(
 def _refuse_readers(directory: Path) -> None:
     """Raise StateError while another pipeline reads the state: the files that it reads stay until it has ended."""
     for hold in read_holds(directory):
+        if hold.branch:
+            raise StateError(
+                f"the branch '{hold.branch}' has files of the state that may hold the rows",
+                place=str(directory),
+                hint=f"merge it first, or drop it: `dd branch drop {hold.branch} PIPELINE`",
+            )
         if hold.manifest is not None:
             raise StateError(
                 f"another pipeline, '{hold.reader}', reads the state right now: files that it reads stay",

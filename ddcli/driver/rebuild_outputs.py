@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,16 @@ from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.files.access import is_there
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.plan.changes import PlanChanges
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.readers import Reader
-    from ddcli.store.state.entries import OutputEntry
+    from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
 
@@ -119,6 +122,16 @@ class Rebuild:
     time: Schema
     at: int | None = None
     """The time of a run at which files are withdrawn, or all is taken in anew: under the clock of arrivals."""
+
+    waiting: Mapping[Path, Path] = field(default_factory=dict)
+    """The places of files of outputs that commits of this run have written, and that have no names yet."""
+
+    def written(self, name: str, file: FileEntry) -> Path:
+        """Return the place of a file of an output's log."""
+        path = self.request.outputs[name] / file.name
+        if path.parent in self.waiting:  # the folder of a large commit
+            return self.waiting[path.parent] / path.name
+        return self.waiting.get(path, path)
 
     @cached_property
     def secret(self) -> bytes:

@@ -76,7 +76,7 @@ def _check_files(rebuild: Rebuild, name: str) -> None:
     """Refuse an output whose files aren't as they were written: the difference to lost updates would be wrong."""
     entry = rebuild.known(name)
     for file in entry.files if entry else ():
-        check_bytes(rebuild.request.outputs[name] / file.name, file)
+        check_bytes(rebuild.written(name, file), file)
 
 
 def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader], frozenset[str]]:
@@ -150,7 +150,7 @@ def _written(rebuild: Rebuild, name: str, most: int) -> InputSlice:
     assert entry is not None, "an output that changed has a log"
     slices = []
     for file in entry.files:
-        path = rebuild.request.outputs[name] / file.name
+        path = rebuild.written(name, file)
         slices += [LoggedRows(path, at, most, tuple(rebuild.time)) for at in range(0, file.rows, most)]
     return InputSlice(tuple(slices), sum(file.rows for file in entry.files))
 

@@ -7,7 +7,7 @@ all of them, and commits inputs taken, arrangements and output updates as one ma
 from __future__ import annotations
 
 import time as clock
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -119,6 +119,8 @@ def _run(request: Request, pipeline: Path, options: RunOptions, started: float, 
         # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
         with open_state(request, options.if_locked, manifest) as opened:
             found = checked.found
+            if options.check is not None:
+                options.check(opened.manifest)
             if opened.manifest is not None:
                 if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
                     request, found = _with_corrections(request, opened.manifest, options), None
@@ -184,6 +186,12 @@ def _with_corrections(request: Request, manifest: Manifest | None, options: RunO
         request = with_withdrawn_files(
             request, manifest, options.withdraw, missing=options.withdraw_missing, strict=options.strict
         )
+    if options.added:
+        from ddcli.job.corrections import with_added_files
+
+        request = with_added_files(request, manifest, options.added)
+    if options.joint:
+        request = request.deciding(joint=True, closes=True)
     if options.reopen is not None:
         from ddcli.job.corrections import with_reopened_times
 
@@ -195,7 +203,7 @@ def _look_for_work(request: Request, manifest: Manifest, reopen: str | None, *, 
     """Return whether a run has nothing to do, even while another run joins files of mirrors."""
     if reopen is not None:
         return InputCheck(request.decided.reopened is None and not (locks and unpublished(request.state, manifest)))
-    if request.decided.withdrawn:
+    if request.decided.withdrawn or request.decided.added:
         return InputCheck(idle=False)
 
     def look() -> InputCheck:
@@ -234,8 +242,6 @@ def _commit(
 
     `record` gets the summary, also if a step after the commit fails, and returns it with the run's seconds.
     """
-    from ddcli.driver.execute import execute
-
     name, wanted = request.spec.name.value, imports(request)
     request = update_mirrors(request, state)
     summary = None
@@ -244,7 +250,7 @@ def _commit(
             try:
                 request = _with_refresh(request.deciding(shared=shared), state.manifest)
                 with errors_at_tables(request), update_followers(request, state) as tables:
-                    summary = execute(request, state.manifest, state, found)
+                    summary = _execute(request, state, found)
             finally:
                 request.progress.end()
         done = replace(_compact(request, state, summary), tables=tables)
@@ -258,6 +264,24 @@ def _commit(
             say_committed(error, committed=summary.changed)
         raise
     return record(done)
+
+
+def _execute(request: Request, state: State, found: dict[str, InputFiles] | None) -> RunSummary:
+    """Do what a request asks for: in one commit if it is `joint` and puts no rows aside, as their logs are read between commits.
+
+    An edit comes before withdrawals: files are withdrawn from what the edited file has made.
+    """
+    from ddcli.driver.execute import execute
+
+    decided = request.decided
+    if not decided.joint or state.manifest is None:
+        return execute(request, state.manifest, state, found)
+    with nullcontext() if request.side_logs else state.joined():
+        if not (decided.apply and decided.withdrawn):
+            return execute(request, state.manifest, state, found)
+        edited = execute(request.deciding(withdrawn={}, added={}, closes=False), state.manifest, state)
+        summary = execute(request, state.manifest, state)
+        return replace(summary, rebuilt={**edited.rebuilt, **summary.rebuilt}) if summary.changed else edited
 
 
 def say_committed(error: DdError, *, committed: bool) -> None:

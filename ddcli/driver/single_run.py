@@ -224,6 +224,7 @@ class SingleRun(DataflowRun):
         return errors.add
 
     def writer(self, given: StepInput, layouts: dict[str, Layout], transaction: Transaction | None) -> OutputWriter:
+        waits = self.state is not None and self.state.staged  # a file to grow may have no name yet
         return OutputWriter(
             self.request,
             self.time,
@@ -234,7 +235,7 @@ class SingleRun(DataflowRun):
             called=self._called(transaction) if transaction is not None else "",
             reopenings=reopenings(self.manifest),
             horizons={} if self.manifest else horizons_of(self.request, given.graph, self._listings),
-            known=self.manifest.outputs if self.manifest and not self.only_corrects else {},
+            known=self.manifest.outputs if self.manifest and not (self.only_corrects or waits) else {},
             orders=given.graph.orders,
         )
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.times import Frontier, box
-from ddcli.errors import InputError, StateError
+from ddcli.errors import InputError, StateError, UsageError, did_you_mean
 from ddcli.screen import near
 from ddcli.spec.model import SPARK, database_file
 from ddcli.store.files.access import real
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import ObjectPath, locate, relative
 from ddcli.store.tables.input_path import places_of
+from ddcli.store.tables.inventory import list_input
 from ddcli.store.time_text import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec
@@ -66,6 +68,41 @@ def with_withdrawn_files(
         request.say(f"{near(str(path))}: no run has read this file, so there is nothing to withdraw")
     withdrawn = {name: frozenset(paths) for name, paths in found.items()}
     return request.deciding(withdrawn=withdrawn, closes=request.clock.arrival)
+
+
+def with_added_files(request: Request, manifest: Manifest | None, added: Sequence[tuple[str, Path]]) -> Request:
+    """Return the request with files that inputs, by name, have beside those in their directories; they stay where they are.
+
+    Each counts as an archived file: the state names its path relative to the pipeline file, and a copy of it that appears in the input is the same file.
+    Raises UsageError for an input that takes no such file, and InputError for a file that was added before with other content.
+    """
+    found: dict[str, list[InputFile]] = {}
+    for name, path in added:
+        given = request.spec.inputs.get(name)
+        if given is None or given.table or given.arrangement is not None:
+            near_name = did_you_mean(name, request.spec.inputs)
+            hint = f"did you mean '{near_name}'?" if near_name else f"inputs: {', '.join(request.spec.inputs)}"
+            raise UsageError(f"there is no input '{name}' of files", place=str(request.spec.path), hint=hint)
+        listing = list_input(str(path), Path.cwd())
+        if isinstance(listing.root, ObjectPath) != isinstance(locate(request.base, given.path.value), ObjectPath):
+            raise UsageError(
+                f"of the input '{name}' and the file, one is in an object store and the other is not",
+                place=str(path),
+                hint="copy the file to where the input is",
+            )
+        entry = manifest.inputs.get(name) if manifest else None
+        for file in listing.new:
+            place = listing.path(file)
+            one = replace(file, path=place.name, archived=relative(real(place), real(request.base)))
+            before = next((each for each in entry.files if each.key == one.key), None) if entry else None
+            if before is not None and (before.withdrawn or before.fingerprint != one.fingerprint):
+                raise InputError(
+                    f"the input '{name}' has read this file before, and {'it was withdrawn' if before.withdrawn else 'it has other content now'}",
+                    place=str(path),
+                    hint="add a file of another name",
+                )
+            found.setdefault(name, []).append(one)
+    return request.deciding(added=found)
 
 
 def _missing(request: Request, manifest: Manifest) -> list[Path]:

@@ -137,6 +137,9 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             glimpsed=seen,
             may_rename=renaming(given, consumed) if progress is None and not begins else None,
         )
+        if added := request.decided.added.get(name):
+            known = {each.key for each in (*listing.files, *listing.withdrawn)}
+            listing = replace(listing, new=(*listing.new, *(each for each in added if each.key not in known)))
         if progress is not None:
             listing = _of_writer(listing, owner)
         _mind_horizon(request, name, listing, begins=begins)

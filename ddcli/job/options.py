@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ddcli.job.standby import WatchCache
     from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.state.manifest import Manifest
 
 REMOTE = "sc://"
 """The prefix of a Spark Connect address, behind which Spark's driver runs."""
@@ -129,6 +130,12 @@ class RunOptions:
     """The memory of a watch from the last round, and for the next."""
     now: str | None = None
     """The time of new rows under the clock of arrivals, a timestamp in UTC after that of the last run; default: the present time."""
+    added: Sequence[tuple[str, Path]] = ()
+    """Files that inputs, by name, have beside those in their directories."""
+    joint: bool = False
+    """True: what the run withdraws, adds, reads and changes in the outputs for an edited file is one commit."""
+    check: Callable[[Manifest | None], None] | None = None
+    """A test of the newest commit once the run has the lock; it raises an error to end the run."""
     withdraw: Sequence[Path] = ()
     """Files of inputs that earlier runs took in: they are taken back before anything is read; under the clock of events no time is closed then."""
     withdraw_missing: bool = False

@@ -13,7 +13,7 @@ from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import Resources, SparkOptions
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
-from ddcli.spec.file import read_text
+from ddcli.spec.file import AT, read_text
 from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
     from ddcli.engine.times import Frontier
+    from ddcli.errors import Text
     from ddcli.job.budget import RunBudget
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.kept_plan import KeptPlan
@@ -49,6 +50,8 @@ class Decisions:
     """The outputs to compute anew; empty: all, with the inputs read again."""
     rewrite: frozenset[str] = frozenset()
     """The outputs to write from the beginning, in place of the files that they have."""
+    added: Mapping[str, Sequence[InputFile]] = field(default_factory=dict)
+    """Files elsewhere that inputs have beside those in their directories, by input: they count as archived ones."""
     withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The files that are to be withdrawn, by input, under their names in the state."""
     copies: Mapping[str, Path] = field(default_factory=dict)
@@ -59,6 +62,8 @@ class Decisions:
     """The rows that are forgotten: everything is taken in anew without them."""
     accepts: Mapping[str, str] = field(default_factory=dict)
     """The checks that may fail in this run, each with the user and the reason."""
+    joint: bool = False
+    """True: all that the run does is one commit."""
     closes: bool = True
     """True: the run closes times; else it only withdraws files, or reopens the state."""
     shared: Mapping[str, Shared] = field(default_factory=dict)
@@ -86,6 +91,8 @@ class Request:
     resources: Resources = field(default_factory=Resources)
     clock: RunClock = field(default_factory=RunClock)
     decided: Decisions = field(default_factory=Decisions)
+    branch: str = ""
+    """The branch of the state that the request is for; empty: main."""
     kept: KeptPlan | None = None
     """The file's meaning as an earlier run kept it, if one did."""
     included: tuple[Path, ...] = ()
@@ -145,16 +152,24 @@ def read_request(
     runs: bool = False,
     now: str | None = None,
     base: Path | None = None,
+    branches: bool = True,
 ) -> Request:
     """Read the pipeline file and return its request. Raises the errors of the file and of its paths.
 
-    Its relative paths are below `base`, by default the file's directory. A caller that `runs` the pipeline gets the meaning of the file that an earlier run kept, if there is one: all but the file's tests.
+    Its relative paths are below `base`, by default the file's directory. The file of a branch, `sales@q4.yaml`, has its state and its outputs beside main's,
+    unless a caller wants no `branches`. A caller that `runs` the pipeline gets the meaning of the file that an earlier run kept, if there is one: all but the file's tests.
     """
     text = read_text(path)
-    kept = kept_plan.load(path, text) if runs else None
+    branch = path.stem.partition(AT)[2] if branches else ""
+    kept = kept_plan.load(path, text) if runs and not branch else None
     spec = kept.spec if kept is not None and kept.spec is not None else _parsed(text, path)
     base = base or path.absolute().parent
     state = state_of(spec, base) if state is None else state
+    if branch:
+        from ddcli.store.state.branches import find_branches
+
+        own = find_branches(real(state)).get(branch)
+        branch, state, spec = (branch, own, at_branch(spec, branch)) if own else ("", state, spec)
     outputs = {name: real(log_of(output, base, state)) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
@@ -181,8 +196,33 @@ def read_request(
         Resources(spark=spark_of(spec)),
         RunClock(spec.clock == "arrival", time_now(now), now is not None),
         kept=kept,
+        claims=not branch,
+        branch=branch,
         included=tuple(type(path)(file).absolute() for file, _ in spec.fragments),
     )
+
+
+def at_branch(spec: Spec, branch: str) -> Spec:
+    """Return the spec of a branch: logs are beside main's, `out@q4/`, and no output is a table of another program. Raises SpecError for an input that a branch can't read as main does."""
+    for name, given in spec.inputs.items():
+        place = given.origin or given.path
+        if given.table or given.arrangement is not None:
+            kind = "a table" if given.table else "an arrangement of another pipeline"
+            raise SpecError(f"inputs.{name}: a branch can't read {kind}", span=place.span, hint="a branch reads files")
+        if given.consumed != "keep":
+            raise SpecError(
+                f"inputs.{name}: its files may be gone once main has read them (`consumed`), so a branch can't read them",
+                span=place.span,
+                hint="leave out `consumed`, or compare with `dd diff --against`",
+            )
+
+    def beside(text: Text | None) -> Text | None:
+        return None if text is None else replace(text, value=f"{text.value.rstrip('/')}{AT}{branch}")
+
+    inputs = {name: replace(given, quarantine=beside(given.quarantine)) for name, given in spec.inputs.items()}
+    outputs = {name: replace(made, path=beside(made.path), target=None) for name, made in spec.outputs.items()}
+    errors = spec.errors and replace(spec.errors, path=beside(spec.errors.path))
+    return replace(spec, inputs=inputs, outputs=outputs, errors=errors)
 
 
 def _digest(text: str, spec: Spec) -> str:

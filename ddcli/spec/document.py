@@ -14,7 +14,7 @@ from ddcli.spec.budget import BUDGET
 from ddcli.spec.checks import CHECKS, expanded
 from ddcli.spec.clock import CLOCKS, beside_import, default_clock, on_arrival, on_event
 from ddcli.spec.column_shapes import NAME
-from ddcli.spec.file import read_text
+from ddcli.spec.file import AT, read_text
 from ddcli.spec.include import ANCHORS, KEY, Includes
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
@@ -240,8 +240,8 @@ def _of_zone(given: model.InputSpec, zone: str) -> model.InputSpec:
 
 
 def _default_name(root: Mapping, file: str, notes: Notes) -> Text:
-    """Return the name of the file, without its ending, as the pipeline's."""
-    name = Path(file).stem
+    """Return the name of the file, without its ending, and without the name of a branch, as the pipeline's."""
+    name = Path(file).stem.partition(AT)[0]
     try:
         PIPELINE_NAME.check(Text(name, root.span), NodePlace("", Text("", root.span), ""), Notes())
     except Refused:

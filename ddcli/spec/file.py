@@ -12,8 +12,20 @@ if TYPE_CHECKING:
 
 ENDINGS = (".yaml", ".yml")
 """The endings of pipeline files' names."""
+AT = "@"
+"""Separates the name of a branch in the names of its pipeline file and its outputs: sales@q4.yaml, out@q4/."""
 LARGEST = 16 << 20
 """Bytes of all files together that one includes."""
+
+
+def branch_file(pipeline: Path, name: str) -> Path:
+    """Return the pipeline file of a branch.
+
+    >>> from pathlib import PurePath
+    >>> str(branch_file(PurePath("shop/sales.yaml"), "q4"))
+    'shop/sales@q4.yaml'
+    """
+    return pipeline.with_name(f"{pipeline.stem}{AT}{name}{pipeline.suffix}")
 
 
 def read_text(path: Path) -> str:

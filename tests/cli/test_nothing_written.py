@@ -20,6 +20,7 @@ READS = {
         "bisect shop.yaml 'select count(*) from log' --bad '> 0'",
         "bisect base.yaml 'select 1 from plain' --good true -o json",
     ],
+    "branch ls": ["branch ls base.yaml", "branch ls base.yaml -o json"],
     "check": ["check shop.yaml", "check base.yaml shop.yaml -o json", "check shop.yaml --budget work=change"],
     "checks": ["checks shop.yaml", "checks base.yaml -o json"],
     "completion": ["completion bash"],
@@ -57,6 +58,7 @@ READS = {
 }
 """Calls of commands that never write."""
 DRY = {
+    "branch merge": ["branch merge q4 base.yaml -n", "branch merge q4 base.yaml -n -o json"],
     "forget": [
         "forget shop.yaml --input items --where 'id = 1' -n",
         "forget base.yaml --input plain --where 'id = 1' -n",
@@ -73,6 +75,8 @@ DRY = {
 """Calls with --dry-run, for each command that has it."""
 WRITES = {
     *(
+        "branch drop",
+        "branch new",
         "convert",
         "import dbt",
         "import sdp",
@@ -213,6 +217,7 @@ def test_commands_that_promise_it_write_nothing(shop, state):
     if state == "done":
         assert [shop("run", f"{name}.yaml").code for name in PIPELINES] == [0, 0, 0]
         assert [shop("feed", "out/log", "--consumer", "a", *more).code for more in ([], ["--ack"])] == [0, 0]
+        assert shop("branch", "new", "q4", "base.yaml").code == 0
     if state == "edited":
         shop.write("shop.yaml", SHOP.replace("PLACE", str(folder)).replace("sum(w) as w", "max(w) as w"))
         shop.write("base.yaml", BASE.replace("from: plain, path", "from: shared, path"))

@@ -6,6 +6,9 @@ from contextlib import nullcontext
 import pytest
 
 from ddcli.cli.main import main
+from ddcli.commands.branch import begin, merge
+from ddcli.driver.run import run
+from ddcli.spec.file import branch_file
 from ddcli.store.state.manifest import read_newest
 from tests.crash.shop import Shop
 from tests.objects.test_runs import make
@@ -64,3 +67,24 @@ def test_a_state_is_copied_out_of_an_object_store_and_into_one(tmp_path, bucket,
     here.supply(0)
     here.supply(1)
     assert shop.rows() == here.meant(2)
+
+
+def test_a_branch_of_a_state_in_an_object_store(tmp_path, bucket, capfd):
+    """It copies no batch, goes on by itself while main compacts, and a merge of what it has read is a run of main."""
+    shop = make(tmp_path, bucket)
+    shop.supply(0)
+    shop.run()
+    pipeline = shop.local.folder / "shop.yaml"
+    begin("q4", pipeline)
+    batches = [path for path, _ in (shop.state / "branches").below() if "arrangements" in path.parts]
+    assert batches == []
+    shop.supply(1)
+    run(branch_file(pipeline, "q4"))
+    asked(capfd, "compact", "--state", shop.state)
+    shop.run()
+    expected = shop.rows()
+    main(["diff", f"{bucket}/out/spent", f"{bucket}/out/spent@q4"])  # they are the same: it returns
+    assert not asked(capfd, "verify", branch_file(pipeline, "q4"))["bad"]
+    assert merge("q4", pipeline)[1] == []
+    assert shop.rows() == expected
+    assert [*(shop.state / "branches").below()] == []

@@ -11,7 +11,7 @@ import os
 import threading
 import zlib
 from contextlib import suppress
-from errno import EACCES, EPERM, EROFS
+from errno import EACCES, EMLINK, ENOSYS, EOPNOTSUPP, EPERM, EROFS, EXDEV
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -63,6 +63,8 @@ MANY, AT_ONCE = 4, 8
 """Files that are worth threads, and how many of these: a disk flushes eight files in little more time than one."""
 REQUESTS = 64
 """Requests that wait for an object store at one time: each takes some 20 ms there, and next to nothing here."""
+UNLINKABLE = {EXDEV, EPERM, EMLINK, EOPNOTSUPP, ENOSYS}
+"""The errors of file systems that have no room for another name of a file, or no such names."""
 PENDING = 32 << 20
 """Bytes of files that may be on their way to an object store while the run continues."""
 
@@ -197,6 +199,10 @@ class Files:
         """Give a file its final name; it replaces the file of that name in one step."""
         self.do("rename", source, partial(_rename, source, target))
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file another name beside its own. An object is copied by the store, and so is a file where no link to it can be made."""
+        self.do("link", target, partial(_linked, source, target))
+
     def create(self, path: Path, data: Bytes, waiting: Path) -> None:
         """Make a file appear whole, with its bytes on the disk; `waiting` is the name that it has until then.
 
@@ -330,6 +336,25 @@ def _link(waiting: Path, path: Path) -> bool:
         except FileExistsError:
             return False
     return True
+
+
+def _linked(source: Path, target: Path) -> None:
+    if isinstance(source, ObjectPath):
+        source.copy_to(target)
+        return
+    with access.parent(source) as before, access.parent(target) as after:
+        with suppress(FileNotFoundError):  # of a dead attempt
+            os.unlink(target.name, dir_fd=after)
+        try:
+            os.link(source.name, target.name, src_dir_fd=before, dst_dir_fd=after, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in UNLINKABLE:
+                raise
+            descriptor = _new(target)
+            try:
+                _write_all(descriptor, access.read_bytes(source))
+            finally:
+                os.close(descriptor)
 
 
 def _make(path: Path) -> None:

@@ -249,7 +249,13 @@ class ObjectPath(PosixPath):
         return Appender(self, file, part * PARTS, self._errors)
 
     def replace(self, target: Any) -> ObjectPath:
-        """Copy the object to its new name and remove it. In between there are both; done again, it ends the same.
+        """Copy the object to its new name and remove it. In between there are both; done again, it ends the same."""
+        self.copy_to(target)
+        self.unlink()
+        return ObjectPath(target)
+
+    def copy_to(self, target: Any) -> None:
+        """Have the store copy the object to another key of its bucket.
 
         Azure may answer before its copy is whole, so there the bytes pass through this process.
         """
@@ -263,8 +269,6 @@ class ObjectPath(PosixPath):
             if self.head()["size"] <= COPIED:
                 raise
             self._copy_through(target)
-        self.unlink()
-        return ObjectPath(target)
 
     def copy_apart(self, target: ObjectPath, tag: str) -> None:
         """Copy the object, which must still have a tag, to a path without an object (else FileExistsError), in any bucket; the copy is marked with the tag.

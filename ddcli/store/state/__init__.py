@@ -1,6 +1,7 @@
 """The state directory and its commits.
 
 * batch_lists: the batches that a manifest names, for large states in immutable lists
+* branches: states of their own that begin with the files of another
 * bundles: the small batches of a commit in one file, and the moves of the live ones
 * claimants: the claimants of an output's log: consumers, and readers in other pipelines
 * consumers: the consumers of outputs' logs, with the positions that they have acknowledged

@@ -28,6 +28,7 @@ from ddcli.store.state.names import (
     SHARD,
     WAITING,
     WAITING_FOLDER,
+    home_of,
 )
 from ddcli.store.state.register import SEGMENTS
 
@@ -62,18 +63,18 @@ def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
 def batch_path(directory: Path, arrangement: str, shard: int, file: FileEntry) -> Path:
     """Return the path of a batch of an arrangement's shard: its file, or the bundle that has it."""
     if file.bundle:
-        return directory / f"{BUNDLES}/{file.bundle}"
+        return home_of(directory, file.bundle) / f"{BUNDLES}/{file.bundle}"
     return own_path(directory, arrangement, shard, file)
 
 
 def own_path(directory: Path, arrangement: str, shard: int, file: FileEntry) -> Path:
     """Return the path of the file that a batch has, or would have if it lay in no bundle; made in one go, as runs make hundreds."""
-    return directory / f"arrangements/{arrangement}/{shard}/{file.name}"
+    return home_of(directory, file.name) / f"arrangements/{arrangement}/{shard}/{file.name}"
 
 
 def ledger_path(directory: Path, file: FileEntry) -> Path:
     """Return the path of a file of a ledger."""
-    return directory / LEDGER / file.name
+    return home_of(directory, file.name) / LEDGER / file.name
 
 
 def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:

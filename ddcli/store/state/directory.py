@@ -6,10 +6,11 @@ The work that a commit leaves is written in its manifest (see `transaction`), an
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from ddcli.errors import StateError
-from ddcli.store.files.access import real
+from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import take_lock
@@ -23,12 +24,12 @@ from ddcli.store.state.contents import (
     unpublished,
 )
 from ddcli.store.state.locked_directory import LockedDirectory
-from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.manifest import manifest_path, read_newest
 from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
 from ddcli.store.state.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ddcli.store.files.lock_holder import IfLocked
@@ -112,11 +113,44 @@ class State(LockedDirectory):
         """
         return Transaction(self, bundled=worthwhile(batches, often=often))
 
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Make one commit of all that are made in the block: they wait until it ends, and are undone if it fails."""
+        before: Manifest | None = self.manifest
+        staged: list[object] = []
+        self.staged = staged
+        try:
+            try:
+                yield
+            finally:
+                self.staged = None
+            last = self.manifest
+            if staged:
+                assert last is not None, "the last commit of the block"
+                with Transaction(self, of=_transactions(staged)) as whole:
+                    staged = []
+                    whole.commit(last)
+        except BaseException:
+            for each in reversed(_transactions(staged)):
+                each.abort()
+            if self.manifest is None or not is_there(manifest_path(self.directory, self.manifest.number)):
+                self.manifest = before
+            raise
+
+    @property
+    def waiting(self) -> dict[Path, Path]:
+        """The places of files of outputs that commits which wait to become one have written, by the paths that they will have."""
+        return {target: source for each in _transactions(self.staged) for source, target in each.unpublished}
+
     def _clear(self, outputs: Mapping[str, Path]) -> None:
         """Remove the leavings of runs that did not come to their end."""
         if self.lock.sole:
             clear_scratch(self.directory / SPILL, self.files)
             self.sweep(outputs.values())
+
+
+def _transactions(staged: Iterable[object] | None) -> list[Transaction]:
+    return [each for each in staged or () if isinstance(each, Transaction)]
 
 
 def new_identity() -> str:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
 
 
+BRANCH = "branch."
+"""Begins the name of the hold of a branch, which reads one manifest as long as it exists; the holds of pipelines end with eight digits after a hyphen."""
+
+
 @frozen
 class Hold:
     """The claim of one reader: its arrangements (by identity), the times from which on it reads them, and the manifest that it may be reading.
@@ -46,6 +50,11 @@ class Hold:
     through: Times
     manifest: int | None = None
     marks: tuple[str, ...] = ()
+
+    @property
+    def branch(self) -> str:
+        """Return the name of the branch that has the hold; "" for the hold of a pipeline."""
+        return self.reader.removeprefix(BRANCH) if self.reader.startswith(BRANCH) else ""
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], reader: str) -> Hold:

@@ -12,6 +12,7 @@ from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.state.contents import gone, left_by_attempts, remove_unnamed
 from ddcli.store.state.holds import holding, read_claims
 from ddcli.store.state.manifest import Manifest, manifest_path
+from ddcli.store.state.names import branch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -36,6 +37,8 @@ class LockedDirectory:
         self.manifest: Manifest | None = None
         self.identity = identity
         """The identity of the state, shared only by copies of it; outputs record it as their owner."""
+        self.staged: list[object] | None = None
+        """The commits that wait to become one; None: each is made at once."""
         self.lock = lock
         self._locks: list[Lock | ObjectLock] = []
         self._made: list[Path] = []
@@ -75,7 +78,10 @@ class LockedDirectory:
         """
         now = self.manifest
         assert now is not None, "something was committed"
-        if before is None or _shape(before) != _shape(now) or is_directory(self.directory / "holds"):
+        held = branch_of(self.directory) or is_directory(self.directory / "holds")
+        if (
+            before is None or _shape(before) != _shape(now) or held
+        ):  # a branch's commits let go of files that are main's
             self.sweep()
             return
         self.files.remove(manifest_path(self.directory, before.number))

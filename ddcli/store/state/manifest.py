@@ -39,6 +39,7 @@ from ddcli.store.state.names import (
     SEGMENT,
     columns_of,
     count_of,
+    home_of,
     integer_of,
     mapping_of,
     named,
@@ -359,11 +360,13 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
         if name in fetched:
             return fetched[name]
         try:
-            return read_bytes(state / SEGMENTS / name)
+            return read_bytes(home_of(state, name) / SEGMENTS / name)
         except FileNotFoundError:
             if not is_there(path):
                 raise  # both were dropped by a commit meanwhile
-            raise StateError("a file of the state is gone", place=str(state / SEGMENTS / name), hint=RESTORE) from None
+            raise StateError(
+                "a file of the state is gone", place=str(home_of(state, name) / SEGMENTS / name), hint=RESTORE
+            ) from None
 
     try:
         if version < FORMAT:
@@ -372,11 +375,15 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
         check_number(tree["number"], path)
         lists = _known_lists(path)
         if isinstance(path, ObjectPath):  # a request each: they go side by side
-            places = [state / SEGMENTS / name for name in _segments_of(tree) - {each.file.name for each in lists}]
+            places = [
+                home_of(state, name) / SEGMENTS / name
+                for name in _segments_of(tree) - {each.file.name for each in lists}
+            ]
             one_by_one(lambda place: fetched.update({place.name: read(place.name)}), places)
             rows = tree["batches"]["lists"] if "batches" in tree else ()
             indices = [
-                state / SEGMENTS / name for name in indices_of(fetched[row[0]] for row in rows if row[0] in fetched)
+                home_of(state, name) / SEGMENTS / name
+                for name in indices_of(fetched[row[0]] for row in rows if row[0] in fetched)
             ]
             one_by_one(lambda place: fetched.update({place.name: read(place.name)}), indices)
         manifest = Manifest.from_json(tree, read, lists)

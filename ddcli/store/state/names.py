@@ -14,6 +14,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.files.gate import TEMPORARY
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from re import compile as Form  # noqa: N812 - for code that matches names it is a pattern
 else:
 
@@ -68,6 +69,10 @@ TABLE = ".table.json"
 """The file with the mark of a mirror: the version of the table that it has reached."""
 SCRATCH = Form(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
 """The files of a run's scratch directory: the files of one process, and the files of tasks."""
+BRANCHES = "branches"
+"""The directory of a state in which its branches are."""
+BRANCH = Form(r"(\w[\w-]*)@([0-9]{9})")
+"""The directory of a branch: its name, and the number of the commit that it began at."""
 CHECKSUM = Form("[0-9a-f]{8}")
 IDENTITY = Form("(?:[0-9a-f]{32})?")
 """The identity of a state: none before its first commit."""
@@ -76,6 +81,32 @@ LOG = Form("(?:[0-9a-f]{16})?")
 LONGEST = 4096
 """Characters of the longest path."""
 LEAST, BEYOND = -(1 << 63), 1 << 63
+
+
+def branch_of(directory: Path) -> tuple[str, int] | None:
+    """Return the name of the branch that has a directory, and the number of the commit that it began at; None for the directory of another state.
+
+    >>> from pathlib import PurePath
+    >>> branch_of(PurePath(".dd/sales/branches/q4@000000012"))
+    ('q4', 12)
+    """
+    found = BRANCH.fullmatch(directory.name) if directory.parent.name == BRANCHES else None
+    return None if found is None else (found[1], int(found[2]))
+
+
+def home_of(directory: Path, name: str) -> Path:
+    """Return the directory of the state that a file in a manifest's directory belongs to: of a branch, all files up to the commit that it began at are main's.
+
+    Names of batches, bundles and segments begin with the number of their commit, and a branch counts on from main's. So no file
+    of a branch has the number of one that it shares.
+
+    >>> from pathlib import PurePath
+    >>> branch = PurePath(".dd/sales/branches/q4@000000012")
+    >>> [str(home_of(branch, name)) for name in ("000000012-0001.parquet", "000000013-0001.parquet")]
+    ['.dd/sales', '.dd/sales/branches/q4@000000012']
+    """
+    branch = branch_of(directory)
+    return directory.parent.parent if branch and int(name[:9]) <= branch[1] else directory
 
 
 def named(form: re.Pattern[str], text: Any) -> str:

@@ -16,6 +16,8 @@ from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.names import (
     ARRANGEMENT,
     BATCH,
+    BRANCH,
+    BRANCHES,
     BUNDLE,
     FOLDER,
     HALF_CONSUMER,
@@ -79,6 +81,7 @@ STATE: Layout = [
     (_either("late"), [(NAMED, _UPDATES)]),
 ]
 """The names in the directory of a state: files' names, and directories' with the names in these."""
+STATE.append((_either(BRANCHES), [(BRANCH, [*STATE])]))
 
 
 def find_strangers(directory: Path) -> list[Path]:

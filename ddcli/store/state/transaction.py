@@ -32,6 +32,7 @@ from ddcli.store.state.contents import (
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.locked_directory import try_to
 from ddcli.store.state.manifest import Manifest, manifest_path, remember
+from ddcli.store.state.names import home_of
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import OpenBundles
 
@@ -70,7 +71,7 @@ class Transaction:
     A transaction that is left without a commit, or fails before its manifest is in place, removes all its files.
     """
 
-    def __init__(self, state: LockedDirectory, *, bundled: bool = False) -> None:
+    def __init__(self, state: LockedDirectory, *, bundled: bool = False, of: Sequence[Transaction] = ()) -> None:
         self.state = state
         self.bundled = bundled
         self.number = (state.manifest.number if state.manifest else 0) + 1
@@ -100,6 +101,9 @@ class Transaction:
         self._adding = threading.Lock()
         self._open = True
         self._elsewhere: tuple[Path, ...] | None = None
+        self._staged = of
+        for each in of:
+            self._take(each)
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement's shard, or keep it for the commit's bundle; return its name, and its size and checksum."""
@@ -120,10 +124,10 @@ class Transaction:
         return FileEntry(name, rows, written.size, written.checksum, None, (), footer=footer)
 
     def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
-        """Write a batch of a bundle into a file of its own; return its entry. A batch that has its own file stays."""
-        if not file.bundle:
-            return file
+        """Write a batch of a bundle into a file of its own; return its entry. A batch that has its own file stays, and one that a branch has of main."""
         directory = self.state.directory
+        if not file.bundle or home_of(directory, file.name) != directory:
+            return file
         data = self._opened.read_checked(batch_path(directory, arrangement, shard, file), file)
         self._add_named(batch_directory(directory, arrangement, shard) / file.name, data)
         return alone(file)
@@ -186,6 +190,18 @@ class Transaction:
         self._joint.append(joint)
         return joint
 
+    def link_output(self, source: Path, path: Path) -> None:
+        """Add a file that exists elsewhere, and never changes, under another name; it appears as `path` with the commit."""
+        self._files.link(source, self._wait(self._outputs, real(path.parent) / path.name))
+
+    def link_folder(self, sources: Sequence[Path], folder: Path) -> None:
+        """Add the files of a large commit that exist elsewhere, in their order, as `link_output` adds one."""
+        folder = real(folder.parent) / folder.name
+        waiting = {waiting_path(folder / source.name, self.number, self._mark): source for source in sources}
+        self._begin(folder)
+        one_by_one(lambda path: self._files.link(waiting[path], path), list(waiting))
+        self.adopt_folder(list(waiting), folder)
+
     def take_back(self, path: Path) -> Path:
         """Return the temporary file of a file that was added, and is not to appear after all: the caller reads and removes it."""
         self._pending.finish()
@@ -197,6 +213,11 @@ class Transaction:
         """Take a file of an output from its readers with the commit: it gets a name that waits, and is removed like others of the kind."""
         path = real(path.parent) / path.name
         self._retired.append((path, waiting_path(path, self.number, self._mark)))
+
+    @property
+    def unpublished(self) -> Sequence[tuple[Path, Path]]:
+        """The files of outputs that have been added, each with its final path."""
+        return self._outputs
 
     def expect(self, outputs: Iterable[Path]) -> None:
         """Expect that other processes write files, too (see `attempt`), and files of outputs into these directories.
@@ -239,6 +260,8 @@ class Transaction:
         An EngineError raised after the manifest's rename leaves a committed state that the next `State.open` completes.
         """
         assert self._open, "a transaction commits once"
+        if self.state.staged is not None:
+            return self._stage(manifest)
         directory = self.state.directory
         # In an order that doesn't depend on the order of threads: the same run writes the same manifest.
         self._outputs.sort(key=lambda pair: (pair[1].name == PROGRESS, pair[1]))
@@ -264,7 +287,7 @@ class Transaction:
         try:
             self._files.sync_directory(final.parent)
             publish(self._files, renamings)
-            if self._retired:
+            if self._retired or self._staged:
                 self.state.sweep()
             else:
                 self.state.drop(before, self._batches if self._elsewhere is not None else ())
@@ -272,6 +295,30 @@ class Transaction:
             error.hint = COMMITTED
             raise
         return manifest
+
+    def _stage(self, manifest: Manifest) -> Manifest:
+        """Put the manifest in force for this process alone, until `joined` ends: its files wait for a later commit."""
+        manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment, self._indices)
+        self._pending.finish()
+        self._open = False
+        assert self.state.staged is not None, "commits that wait"
+        self.state.staged.append(self)
+        self.state.manifest = manifest.numbered(self.number, (), self.state.identity)
+        return self.state.manifest
+
+    def _take(self, other: Transaction) -> None:
+        """Take the files of a commit that has waited, in the order of commits; a file that appears twice appears as the later one."""
+        self._batches += other._batches
+        self._made += other._made
+        self._moved += other._moved
+        self._first += other._first
+        self._retired += other._retired
+        later = {target for _, target in other._outputs}
+        for waiting in [source for source, target in self._outputs if target in later]:
+            self._files.remove(waiting)
+        self._outputs = [pair for pair in self._outputs if pair[1] not in later] + other._outputs
+        if other._elsewhere is not None:
+            self.expect((*(self._elsewhere or ()), *other._elsewhere))
 
     def abort(self) -> None:
         """Remove all written files. The next `State.open` removes those that can't be removed now."""

@@ -22,7 +22,7 @@ from ddcli.store.state.consumers import read_consumers
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import Size
-from ddcli.store.state.holds import read_claims, read_holds, release
+from ddcli.store.state.holds import find_hold, read_claims, read_holds, release
 from ddcli.store.state.manifest import Manifest, read_newest
 from ddcli.store.state.outputs import is_owned, output_paths
 from ddcli.store.state.pipeline_file import file_of, relative_file
@@ -124,6 +124,10 @@ def shown(hold: Hold) -> dict[str, Any]:
 def release_hold(directory: Path, reader: str) -> Hold:
     """Drop a reader's hold and return it. The reader must begin anew if it ever comes back."""
     manifest_of(directory)
+    known = find_hold(directory, reader)
+    if known is not None and known.branch:
+        hint = f"`dd branch drop {known.branch} PIPELINE` drops the branch with its hold"
+        raise UsageError("a branch reads files of the state as long as it exists", place=str(directory), hint=hint)
     found = release(directory, reader, Files())
     if found is None:
         readers = [hold.reader for hold in read_holds(directory)]

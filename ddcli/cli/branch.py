@@ -1,0 +1,172 @@
+"""`dd branch`: branches of a pipeline, begun without a copy, merged by their inputs."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ddcli.cli.arguments import IF_LOCKED, ONLY_PIPELINE, REPORT, STATE, VAR
+from ddcli.screen import json_text, near, say
+
+if TYPE_CHECKING:
+    from ddcli.commands.branch_conflicts import BranchChanges
+    from ddcli.store.files.lock_holder import IfLocked
+
+CONFLICTS = 1
+"""The exit code of a merge with conflicts."""
+
+
+@click.group("branch", short_help="Try changes beside a pipeline's state, and merge them.")
+def command() -> None:
+    """Try changes of inputs and of the pipeline file beside a pipeline's state, and merge or drop them.
+
+    A branch q4 of sales.yaml has a copy of that file: every command that gets sales@q4.yaml works on the branch. It begins with main's state, without a copy,
+    and its outputs are beside main's: out@q4/. Main runs on meanwhile.
+
+    \b
+    Example:
+      dd branch ls pipelines/airborne.yaml
+    """
+
+
+@command.command("new", short_help="Begin a branch at the last commit.")
+@click.argument("name")
+@ONLY_PIPELINE
+@STATE
+@IF_LOCKED
+@REPORT
+@VAR
+def new(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, output: str) -> None:
+    """Begin the branch NAME of PIPELINE at the last commit of its state.
+
+    It shares main's batches, which stay as long as the branch exists, and links the files of the outputs' logs; an object store copies these itself.
+    Inputs must be files that stay where they are. A branch writes to no table of another program, and has no consumers.
+
+    JSON: as `dd branch ls -o json`, of the one branch.
+
+    \b
+    Example:
+      dd branch new q4 sales.yaml      # sales.yaml has run before
+    """
+    from ddcli.commands.branch import begin
+
+    made = begin(name, pipeline, _place(state), if_locked, partial(say, err=True))
+    if output == "json":
+        say(json_text(made.to_json()))
+        return
+    say(f"branch {made.name} begins at commit {made.commit}: `dd run {near(str(made.file))}` runs it")
+
+
+@command.command("ls", short_help="List branches and their changes.")
+@ONLY_PIPELINE
+@STATE
+@REPORT
+@VAR
+def ls(pipeline: Path, state: str | None, output: str) -> None:
+    """List the branches of PIPELINE with their changes: files that they read beside main's, files that they withdrew, edits of the file.
+
+    JSON: [{branch, state, file, commit, added: {INPUT: [FILE]}, withdrawn: {INPUT: [FILE]}, edited}].
+
+    \b
+    Example:
+      dd branch ls pipelines/airborne.yaml
+    """
+    from ddcli.commands.branch import branches
+
+    found = branches(pipeline, _place(state))
+    if output == "json":
+        say(json_text([each.to_json() for each in found]))
+        return
+    for each in found:
+        _show(each)
+
+
+@command.command("merge", short_help="Take a branch's changes of inputs and file into main.")
+@click.argument("name")
+@ONLY_PIPELINE
+@STATE
+@click.option("-n", "--dry-run", is_flag=True, help="List the changes and the conflicts, and write nothing.")
+@IF_LOCKED
+@REPORT
+@VAR
+def merge(name: str, pipeline: Path, state: str | None, dry_run: bool, if_locked: IfLocked, output: str) -> None:
+    """Take the changes of the branch NAME into PIPELINE with a run, in one commit, and drop the branch.
+
+    These are the files that it has read beside main's, those that it has withdrawn, and the edit of its file, which main's file gets.
+    Results are not merged: main computes what follows from its inputs as they are now. Files that the branch reads stay where they are.
+
+    A conflict is a file, or a key of an input with a key, that main has changed, too, since the branch began; or the pipeline file. With one the command
+    lists all, exits with 1, and writes nothing.
+
+    JSON: {branch, state, file, commit, added, withdrawn, edited} as `dd branch ls -o json`, conflicts: [{what, main, branch}], run: as `dd run -o json`, or null.
+
+    \b
+    Examples:
+      dd branch merge q4 sales.yaml --dry-run      # after dd branch new
+      dd branch merge q4 sales.yaml      # after dd branch new
+    """
+    from dataclasses import asdict
+
+    from ddcli.cli.messages import MessagePrinter
+    from ddcli.commands.branch import merge as take_in
+
+    changes, conflicts, summary = take_in(
+        name, pipeline, _place(state), if_locked, dry_run=dry_run, say=partial(say, err=True)
+    )
+    if output == "json":
+        rest = {"conflicts": [asdict(each) for each in conflicts], "run": summary.to_json() if summary else None}
+        say(json_text(changes.to_json() | rest))
+    else:
+        for each in conflicts:
+            for line in (f"conflict: {each.what}", f"  main:   {each.main}", f"  branch: {each.branch}"):
+                say(line)
+        if summary is not None:
+            MessagePrinter("text", False, partial(say, err=True)).summary(summary, verbose=False)
+        elif not conflicts:
+            _show(changes)
+    if conflicts:
+        raise click.exceptions.Exit(CONFLICTS)
+
+
+@command.command("drop", short_help="Remove a branch and its outputs.")
+@click.argument("name")
+@ONLY_PIPELINE
+@STATE
+@IF_LOCKED
+@REPORT
+@VAR
+def drop(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, output: str) -> None:
+    """Remove the branch NAME of PIPELINE: its state, its outputs, and its file unless that differs from main's.
+
+    Main then removes the old files that it kept for the branch, with its next commit. JSON: {dropped, files}.
+
+    \b
+    Example:
+      dd branch drop q4 sales.yaml      # after dd branch new
+    """
+    from ddcli.commands.branch import drop as remove
+
+    count = remove(name, pipeline, _place(state), if_locked, partial(say, err=True))
+    say(json_text({"dropped": name, "files": count}) if output == "json" else f"dropped {name}: {count} files removed")
+
+
+def _place(state: str | None) -> Path | None:
+    """Return the directory of a state that a call names."""
+    from ddcli.store.files.objects import locate
+
+    return None if state is None else locate(Path.cwd(), state)
+
+
+def _show(branch: BranchChanges) -> None:
+    """Print a branch and its changes."""
+    edited = ", edited" if branch.edited else ""
+    say(f"{branch.name}: from commit {branch.commit}, {near(str(branch.file))}{edited}")
+    for name, files in branch.added.items():
+        for file in files:
+            say(f"  {name} += {near(file.archived)}")
+    for name, files in branch.withdrawn.items():
+        for file in files:
+            say(f"  {name} -= {near(file.path)}")

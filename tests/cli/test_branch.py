@@ -1,0 +1,340 @@
+"""`dd branch`: random histories of main and a branch, which may die at any file operation, judged by plain sums; and what merges refuse."""
+
+import json
+import shutil
+from collections import Counter
+from contextlib import contextmanager, suppress
+from unittest import mock
+
+import pytest
+
+from ddcli.commands.branch import begin, branches, drop, merge
+from ddcli.driver.run import run
+from ddcli.errors import UsageError
+from ddcli.spec.file import branch_file
+from ddcli.store.files.gate import Files
+from ddcli.store.state.holds import read_holds
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.upkeep import compact_state, verify
+from tests.draws import chance, many
+from tests.harness import contents, files
+from tests.store.support import Dead, Faulty
+
+TEXT = """\
+name: shop
+inputs:
+  sales: {path: sales/, format: append, columns: {person: int64, amount: int64}}
+  people: {path: people/, format: upsert, key: [person], columns: {person: int64, city: string}}
+collections:
+  spent:
+    from: sales
+    apply:
+      - filter: amount >= 2
+      - join: {with: people, on: [person]}
+      - reduce: {by: [city], amount: sum(amount), sales: count(*)}
+outputs:
+  spent: out/
+  large: {from: sales, path: large/}
+"""
+HEADERS = {"sales": "person,amount", "people": "person,city"}
+MAIN, BRANCH = range(4), range(4, 8)
+"""The people whose city either side changes: keys that both change are conflicts."""
+
+
+@contextmanager
+def dying(at):
+    """Have the process die at its file operation of this number; yield the record of all operations."""
+    record = Faulty(at)
+    with mock.patch.object(Files, "do", lambda _, *given: Files_do(record, *given)):
+        yield record
+
+
+whole = Files.do
+
+
+def Files_do(record, operation, path, action):  # noqa: N802 - stands for the method
+    if record.dead:
+        raise Dead
+    record.log.append((operation, path))
+    if len(record.log) - 1 == record.at:
+        record.dead = True
+        raise Dead
+    return whole(record, operation, path, action)
+
+
+def meant(least, sales, people):
+    """Return the records of both outputs by the rows of the files that count, in the order in which they were read."""
+    city = dict(row for rows in people for row in rows)
+    groups = {}
+    for person, amount in (row for rows in sales for row in rows):
+        if amount >= least and person in city:
+            total, count = groups.get(city[person], (0, 0))
+            groups[city[person]] = total + amount, count + 1
+    spent = {(name, *group): 1 for name, group in groups.items()}
+    return spent, dict(Counter(row for rows in sales for row in rows))
+
+
+def merge_or_drop(pipeline):
+    """Merge the branch, or drop what is left of it where a merge has died while it dropped it."""
+    try:
+        assert merge("q4", pipeline)[1] == []
+    except UsageError:
+        with suppress(UsageError):  # nothing is left
+            drop("q4", pipeline)
+
+
+class History:
+    """A pipeline in a folder, and a branch of it: what each side has read, by file, in its order."""
+
+    def __init__(self, folder, draw):
+        self.folder, self.draw = folder, draw
+        self.pipeline = folder / "shop.yaml"
+        self.pipeline.write_text(TEXT)
+        self.rows = {}
+        """The rows of each file in the inputs or beside them."""
+        self.read = {"main": [], "branch": []}
+        self.gone = {"main": set(), "branch": set()}
+        self.least = {"main": 2, "branch": 2}
+        self.number = 0
+        self.beside = []
+
+    def file(self, keys, where=""):
+        """Write a file of an input, or beside it; return its input and its path."""
+        name = self.draw.choice(sorted(HEADERS))
+        self.number += 1
+        path = self.folder / (where or name) / f"{self.number}.csv"
+        path.parent.mkdir(exist_ok=True)
+        if name == "sales":
+            rows = [(self.draw.randrange(8), self.draw.randrange(5)) for _ in range(4)]
+        else:
+            rows = [(key, self.draw.choice("ab")) for key in self.draw.sample(keys, 2)]
+        path.write_text(HEADERS[name] + "".join(f"\n{a},{b}" for a, b in rows) + "\n")
+        self.rows[path] = name, rows
+        return name, path
+
+    def maybe_dying(self, action, tries=1):
+        """Do what may die once, and then do it again."""
+        for _ in range(tries):
+            try:
+                with dying(self.draw.randrange(60)):
+                    return action()
+            except Dead:
+                continue
+        return action()
+
+    def runs(self, side, **options):
+        """Run a side; it reads the files in the inputs that are new to it."""
+        pipeline = self.pipeline if side == "main" else branch_file(self.pipeline, "q4")
+        added = [path for _, path in options.get("added", ())]
+        self.maybe_dying(lambda: run(pipeline, **options))
+        seen = {path for path in self.rows if path.parent != self.folder / "beside"}
+        self.read[side] += sorted(seen - {*self.read[side]}, key=str) + added
+        self.gone[side] |= {*options.get("withdraw", ())}
+        self.check(side)
+
+    def check(self, side):
+        left = [self.rows[path] for path in self.read[side] if path not in self.gone[side]]
+        found = [contents(self.folder / f"{name}{'@q4' * (side == 'branch')}") for name in ("out", "large")]
+        parts = ([rows for name, rows in left if name == wanted] for wanted in HEADERS)
+        assert found == [*meant(self.least[side], *parts)], side
+
+    def step(self):
+        """Do something to main or to the branch."""
+        kind = self.draw.choice(["file", "main", "branch", "with", "without", "retract", "edit", "compact"])
+        known = [path for path in self.read["branch"] if self.rows[path][0] == "sales" and path not in self.beside]
+        if kind == "file":
+            self.file(MAIN)
+        elif kind in ("main", "branch"):
+            self.runs(kind)
+        elif kind == "with":
+            name, path = self.file(BRANCH, "beside")
+            self.beside.append(path)
+            self.runs("branch", added=[(name, path)], joint=True)
+        elif kind in ("without", "retract"):
+            side = "branch" if kind == "without" else "main"
+            found = [
+                path
+                for path in known
+                if path in self.read["main"] and path not in self.gone["main"] | self.gone["branch"]
+            ]
+            if found:
+                self.runs(side, withdraw=[self.draw.choice(found)], joint=side == "branch")
+        elif kind == "edit":
+            self.least["branch"] = self.draw.randrange(1, 4)
+            branch_file(self.pipeline, "q4").write_text(TEXT.replace(">= 2", f">= {self.least['branch']}"))
+            self.runs("branch", apply=True)
+        else:
+            compact_state(self.folder / ".dd/shop")
+
+    def merge(self):
+        """Merge the branch: main is what one run over the files of both would have made of it."""
+        state, before = self.folder / ".dd/shop", read_newest(self.folder / ".dd/shop").number
+        self.maybe_dying(lambda: merge_or_drop(self.pipeline), tries=2)
+        seen = {path for path in self.rows if path.parent != self.folder / "beside"}
+        self.read["main"] += sorted(seen - {*self.read["main"]}, key=str)
+        self.read["main"] += [path for path in self.beside if path not in self.gone["branch"]]
+        self.gone["main"] |= self.gone["branch"]
+        self.least["main"] = self.least["branch"]
+        self.check("main")
+        assert read_newest(state).number >= before
+        assert branches(self.pipeline) == []
+        assert read_holds(state) == ()
+        assert verify(state)[2] == []
+        assert not branch_file(self.pipeline, "q4").exists()
+        assert files(self.folder / "out@q4", self.folder / "large@q4") == {}
+        self.runs("main")
+
+
+@pytest.mark.parametrize("case", range(many(12)))
+def test_a_merge_equals_a_run_over_the_union(tmp_path, case):
+    history = History(tmp_path, chance("branch", case))
+    for name in HEADERS:
+        (tmp_path / name).mkdir()
+    for _ in range(3):
+        history.file(MAIN)
+    history.runs("main")
+    history.maybe_dying(lambda: branches(history.pipeline) or begin("q4", history.pipeline))
+    history.read["branch"] = [*history.read["main"]]
+    for _ in range(8):
+        history.step()
+    history.runs("branch")
+    history.check("main")
+    history.merge()
+
+
+@pytest.fixture
+def branched(shop):
+    """Return a folder with the pipeline, run once, and a branch."""
+    shop.write("shop.yaml", TEXT)
+    shop.write("sales/1.csv", "person,amount\n1,5\n2,7\n")
+    shop.write("sales/2.csv", "person,amount\n1,1\n2,2\n")
+    shop.write("people/1.csv", "person,city\n1,a\n2,b\n")
+    for call in (("run",), ("branch", "new", "q4")):
+        done = shop(*call, "shop.yaml")
+        assert done.code == 0, done.err
+    return shop
+
+
+def test_a_branch_is_seen_by_all_commands_and_touches_nothing_of_main(branched):
+    shop = branched
+    own = [shop.folder / name for name in ("out", "large", ".dd/shop/arrangements", ".dd/shop/manifest", "shop.yaml")]
+    before = files(*own)
+    shop.write("fix.csv", "person,amount\n2,100\n")
+    assert shop("run", "shop.yaml", "--branch", "q4", "--with", "sales+=fix.csv", "--without", "sales/2.csv").code == 0
+    shop.write("shop@q4.yaml", TEXT.replace(">= 2", ">= 6"))
+    assert shop("run", "shop@q4.yaml", "--apply").code == 0
+    assert files(*own) == before
+    expected = {("b", 107, 2): 1}
+    assert contents(shop.folder / "out@q4") == expected
+    assert (
+        shop("sql", "select * from spent", "--from", "shop.yaml", "--branch", "q4", "-o", "csv").out
+        == "city,amount,sales\nb,107,2\n"
+    )
+    assert shop("verify", "shop@q4.yaml", "--all").code == 0
+    assert shop("state", "verify", "shop@q4.yaml").code == 0
+    assert "fix.csv" in shop("why", "shop@q4.yaml", "spent", "city=b").out
+    compared = shop("diff", "shop.yaml@main", "shop.yaml@q4", "--key", "spent=city", "--select", "spent", "-o", "json")
+    rows = json.loads(compared.out)["outputs"]["spent"]["rows"]
+    assert (compared.code, rows) == (1, {"same": 0, "removed": 1, "changed": 1, "added": 0})
+    (listed,) = json.loads(shop("branch", "ls", "shop.yaml", "-o", "json").out)
+    assert (listed["added"], listed["withdrawn"], listed["edited"]) == (
+        {"sales": ["fix.csv"]},
+        {"sales": ["2.csv"]},
+        True,
+    )
+    assert shop("branch", "drop", "q4", "shop.yaml").code == 0
+    assert (files(*own), (shop.folder / "shop@q4.yaml").exists()) == (before, True)
+    assert shop("branch", "drop", "q4", "shop.yaml").code == 2
+
+
+def test_conflicts_are_listed_by_row_and_nothing_is_written(branched):
+    shop = branched
+    shop.write("fix.csv", "person,city\n1,c\n3,c\n4,c\n")
+    shop.write("more.csv", "person,amount\n1,9\n")
+    added = ("--with", "people+=fix.csv", "--with", "sales+=more.csv")
+    assert shop("run", "shop.yaml", "--branch", "q4", *added, "--without", "sales/1.csv").code == 0
+    shop.write("shop@q4.yaml", TEXT.replace(">= 2", ">= 6"))
+    shop.write("shop.yaml", TEXT.replace(">= 2", ">= 3"))
+    shop.write("people/2.csv", "person,city\n3,d\n5,d\n")
+    shop.write("sales/more.csv", "person,amount\n1,9\n")
+    assert shop("run", "shop.yaml", "--apply").code == 0
+    shop.write("people/3.csv", "person,city\n4,e\n")  # main has not read it yet
+    before = files(shop.folder)
+    merged = shop("branch", "merge", "q4", "shop.yaml", "-o", "json")
+    assert (merged.code, files(shop.folder)) == (1, before)
+    assert json.loads(merged.out)["conflicts"] == [
+        {"what": "shop.yaml", "main": "edited", "branch": "edited"},
+        {"what": "sales: more.csv", "main": "read as more.csv", "branch": "added from more.csv"},
+        {"what": "people: person=3", "main": "2.csv: city=d", "branch": "fix.csv: city=c"},
+        {"what": "people: person=4", "main": "3.csv: city=e", "branch": "fix.csv: city=c"},
+    ]
+
+
+def test_a_merge_is_one_commit_at_whatever_operation_it_dies(branched):
+    """An edit, a file more and a file less: main has all of it or nothing, and the merge, repeated, does the rest."""
+    shop, base = branched, branched.folder
+    shop.write("fix.csv", "person,amount\n2,100\n")
+    assert shop("run", "shop.yaml", "--branch", "q4", "--with", "sales+=fix.csv", "--without", "sales/2.csv").code == 0
+    shop.write("shop@q4.yaml", TEXT.replace(">= 2", ">= 6"))
+    before, after = {("a", 5, 1): 1, ("b", 9, 2): 1}, {("b", 107, 2): 1}
+    numbers = {"large": [{(1, 5): 1, (2, 7): 1, (1, 1): 1, (2, 2): 1}, {(1, 5): 1, (2, 7): 1, (2, 100): 1}]}
+    kept = base.parent / f"{base.name}-kept"
+    shutil.copytree(base, kept)
+
+    def again():
+        for path in base.iterdir():  # the folder stays: commands run there
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(kept, base, dirs_exist_ok=True)
+
+    with dying(None) as record:
+        merge("q4", base / "shop.yaml")
+    seen = set()
+    changes = [at for at, (operation, _) in enumerate(record.log) if operation != "sync"]
+    draw = chance("deaths of a merge")
+    for at in {*draw.sample(changes, min(len(changes), many(40))), changes[0], changes[-1]}:
+        again()
+        with dying(at), pytest.raises(Dead):
+            merge("q4", base / "shop.yaml")
+        state = base / ".dd/shop"
+        committed = read_newest(state).number > 1
+        seen.add(committed)
+        merge_or_drop(base / "shop.yaml")
+        assert contents(base / "out") == after, at
+        assert contents(base / "large") == numbers["large"][1], at
+        assert verify(state)[2] == []
+    assert seen == {False, True}
+    again()
+    assert contents(base / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            TEXT.replace("path: sales/,", "path: sales/, consumed: forget,"),
+            "its files may be gone once main has read them",
+        ),
+        (TEXT.replace(">= 2", ">= 3"), "the pipeline has changed since its state was made"),
+    ],
+)
+def test_what_a_branch_can_not_follow_is_refused(branched, text, problem):
+    branched.write("shop.yaml", text)
+    before = files(branched.folder)
+    refused = branched("branch", "new", "other", "shop.yaml")
+    assert (refused.code > 0, problem in refused.err, files(branched.folder)) == (True, True, before), refused.err
+
+
+def test_what_main_refuses_while_there_is_a_branch(branched):
+    for call in (
+        ("forget", "shop.yaml", "--input", "sales", "--where", "person = 1"),
+        ("reset", "shop.yaml", "--yes"),
+        ("state", "release", "shop.yaml", "--reader", "branch.q4"),
+        ("run", "shop.yaml", "--with", "sales+=sales/1.csv"),
+        ("branch", "new", "q4", "shop.yaml"),
+        ("branch", "new", "q5", "shop@q4.yaml"),
+        ("branch", "new", "main", "shop.yaml"),
+    ):
+        refused = branched(*call)
+        assert (refused.code > 0, "branch" in refused.err) == (True, True), call
+    assert branched("branch", "drop", "q4", "shop.yaml").code == 0
+    assert branched("forget", "shop.yaml", "--input", "sales", "--where", "person = 1").code == 0
