@@ -1,13 +1,15 @@
-"""The cases of commands that look into a state: the rows of one group among many, the rows of one hour in a year that made a sum wrong, the effect of an edit, and a slice that is verified."""
+"""The cases of commands that look into a state: the rows of one group among many, the rows of one hour in a year that made a sum wrong, the effect of an edit, a slice that is verified, and a branch that begins."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from ddcli.commands.branch import branches, drop
 from tests.bench.files import Program, figure, side_by_side, size
 from tests.bench.processes import dd, measure
 from tests.bench.table import Asked
@@ -54,7 +56,7 @@ def _placed(folder: Path, rows: int) -> tuple[Path, np.ndarray]:
 
 
 def effect(session: Session) -> list[Figure]:
-    """Show the effect of an edit above the last reduction of 1.7 M orders (of ten million rows), and verify a slice of its groups."""
+    """Show the effect of an edit above the last reduction of 1.7 M orders (of ten million rows), verify a slice of its groups, and begin a branch."""
     rows, folder = session.rows * 17 // 100, session.place("effect")
     pipeline, customer = _placed(folder, rows)
     edited = folder / "edited" / "pipeline.yaml"
@@ -73,7 +75,18 @@ def effect(session: Session) -> list[Figure]:
     if not answer["same"] or answer["outputs"]["by_city"]["column"] != "city":
         raise AssertionError(f"dd verify found {answer}")
     title = f"dd verify, a 750th of the groups of {size(rows)} orders, through a join"
-    return [*figures, figure(title, measured, Asked(), {}, full=session.full)]
+    figures.append(figure(title, measured, Asked(), {}, full=session.full))
+    begin = Program(dd("branch", "new", "b", pipeline, "-o", "json"), partial(_drop, pipeline))
+    measured = side_by_side({"dd": begin}, session.runs)
+    if json.loads(measured["dd"][0].stdout)["commit"] != 1:
+        raise AssertionError("dd branch new began at another commit")
+    title = f"dd branch new, a state of {size(rows)} orders"
+    return [*figures, figure(title, measured, Asked(seconds=1), {}, full=session.full)]
+
+
+def _drop(pipeline: Path) -> None:
+    for each in branches(pipeline):
+        drop(each.name, pipeline)
 
 
 def why(session: Session) -> list[Figure]:
