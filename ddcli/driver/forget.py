@@ -61,6 +61,9 @@ def forget(
     plain = replace(plain, resources=plain.resources.limited(memory, workers, "local"))
     plain = plain.deciding(apply=True, refresh=frozenset())
     refuse_code(plain.spec, no_code=no_code)
+    if plain.branch:
+        hint = "drop the branch, or merge it, and forget the rows in main"
+        raise UsageError("a branch has files of main that keep the rows", place=str(path), hint=hint)
     known = newest_of(plain)
     request = with_forgotten_rows(plain, known, where, inputs)
     check_aside(request.aside)

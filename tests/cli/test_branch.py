@@ -327,6 +327,7 @@ def test_what_a_branch_can_not_follow_is_refused(branched, text, problem):
 def test_what_main_refuses_while_there_is_a_branch(branched):
     for call in (
         ("forget", "shop.yaml", "--input", "sales", "--where", "person = 1"),
+        ("forget", "shop@q4.yaml", "--input", "sales", "--where", "person = 1"),
         ("reset", "shop.yaml", "--yes"),
         ("state", "release", "shop.yaml", "--reader", "branch.q4"),
         ("run", "shop.yaml", "--with", "sales+=sales/1.csv"),
