@@ -88,7 +88,7 @@ def test_a_form_of_any_values(form):
         check(Calls(draw).cast() if form == "cast" else Calls(draw).form(form), draw)
 
 
-@pytest.mark.parametrize("name", [*some([*AGGREGATES, *AGGREGATE_SYNONYMS])])
+@pytest.mark.parametrize("name", [*some([*AGGREGATES, *sorted(AGGREGATE_SYNONYMS)])])
 def test_an_aggregate_of_any_values(name):
     draw = chance("extremes", name)
     for _ in range(many(8)):
