@@ -31,7 +31,23 @@ Differs = Callable[[dict[str, object], object, object], bool]
 SCHEMA = schema(COLUMNS)
 FRAME = frame_of(SCHEMA, ROWS)
 FAILED = "fails"
-ERRORS = {"/", "sqrt", "ln", "log", "log2", "log10", "power", "pow", "asin", "acos", "make_date", "+", "-", "<<"}
+ERRORS = {
+    "/",
+    "sqrt",
+    "ln",
+    "log",
+    "log2",
+    "log10",
+    "power",
+    "pow",
+    "asin",
+    "acos",
+    "make_date",
+    "make_timestamp",
+    "+",
+    "-",
+    "<<",
+}
 ERRORS |= {
     "date_add",
     "date_sub",
