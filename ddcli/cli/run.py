@@ -249,7 +249,7 @@ def command(
     outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
     withdrawn: {INPUT: [FILE]} (by `dd retract`), replaced: {INPUT: [FILE]}, reopened: T (by `dd state reopen`), tables: {OUTPUT: PLACE}, spark,
     claims: [{output, kind, name, since, files, until, passed}], checks: {NAME: {title, place, kind, of, otherwise, passed, violations, new, first: [TEXT], problems: [TEXT], accepted}}}. With --profile also `operators`: [{id, kind, names, says,
-    rows_in, rows_out, inserted, retracted, seconds, share}].
+    rows_in, rows_out, inserted, retracted, seconds, share}]. Of a run that a check stops: {error: as in --summary}.
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
     exit_code}}; two of the last three are null; the error of failed checks also has `checks: [as above]`. Timestamps are ISO 8601 in UTC; the state's size is null in a dry run. For several pipelines, and for a directory, both are {exit_code, pipelines: [...]}, with
     one such object for each pipeline.
@@ -325,7 +325,7 @@ def command(
         from ddcli.cli.openlineage import emitting
 
         run_one = emitting(run_one, openlineage, partial(speaker.say, event="openlineage", level="warning"))
-    run_one = _naming_rows(run_one, state_directory)
+    run_one = _reporting_checks(run_one, state_directory, json=output == "json" and not several)
     skips = if_locked == "skip"
     put = _reports(summary_file, metrics_file, state_directory)
     run_one, put = (run_one, put) if dry_run else _telemetry(run_one, put, state_directory, speaker, live or SILENT)
@@ -389,10 +389,14 @@ def _watch_cache() -> WatchCache:
     return WatchCache()
 
 
-def _naming_rows(run: Callable[..., RunSummary], state: Path | None) -> Callable[..., RunSummary]:
-    """Return a function that runs a pipeline as `run` does; the error of failed checks names the rows of files that violate them."""
+def _reporting_checks(run: Callable[..., RunSummary], state: Path | None, *, json: bool) -> Callable[..., RunSummary]:
+    """Return a function that runs a pipeline as `run` does; the error of failed checks names the rows of files that violate them.
+
+    With `json` it prints the error on stdout, too, where the summary would be.
+    """
 
     def named(pipeline: Path, **options: Any) -> RunSummary:
+        from ddcli.cli.messages import error_values
         from ddcli.errors import CheckError, CheckErrors
 
         try:
@@ -401,6 +405,8 @@ def _naming_rows(run: Callable[..., RunSummary], state: Path | None) -> Callable
             from ddcli.provenance.violations import name_rows
 
             name_rows(error, pipeline, state)
+            if json:
+                say(json_text({"error": error_values(error, error.exit_code)}))
             raise
 
     return named

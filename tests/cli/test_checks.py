@@ -124,8 +124,10 @@ def test_an_accepted_violation(checked):
 
 def test_reports(checked):
     checked.checks(["{row: amount < 20, of: orders}", "{unique: [id], of: orders}"])
-    assert checked("run", "p.yaml", "--summary", "s.json").code == 7
+    stopped = checked("run", "p.yaml", "--summary", "s.json", "-o", "json")
+    assert stopped.code == 7
     error = json.loads((checked.folder / "s.json").read_text())["error"]
+    assert json.loads(stopped.out) == {"error": error}
     assert error["exit_code"] == 7
     assert [(each["title"], each["violations"], each["first"]) for each in error["checks"]] == [
         ("orders_row_amount_20", 1, ["{id: 2, person: 2, amount: 20, at: 2024-01-01 01:00:00}"])
