@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
 from ddcli.cli.startup.process import YOUNG
-from ddcli.engine import secret
+from ddcli.engine import pool
 from ddcli.store.files import gate
 from tests.draws import EFFORT, SEED, TURN, WHOLE, chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS, ROOT, Folder
@@ -137,7 +137,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Have chance be the same each time, and the secrets of states, by which rows are ordered."""
     random.seed(f"{SEED} {item.nodeid}")
-    secret.urandom = chance("secrets", item.nodeid).randbytes
+    pool.urandom = chance("secrets", item.nodeid).randbytes
 
 
 # What the tests cost, in seconds of processors: unlike the time of day it is the same on a busy machine.

@@ -24,7 +24,7 @@ import polars as pl
 from ddcli.cli.main import cli, main
 from ddcli.cli.startup import library_parts
 from ddcli.cli.startup.process import PLAIN
-from ddcli.engine import secret
+from ddcli.engine import pool
 from tests.secret import SECRET
 from tests.store.support import LOCKS
 
@@ -248,7 +248,7 @@ def _here(arguments, folder):
         contextlib.redirect_stdout(io.TextIOWrapper(Both(said, out), encoding="utf-8", write_through=True)),
         contextlib.redirect_stderr(io.TextIOWrapper(Both(said), encoding="utf-8", write_through=True)),
         mock.patch.object(sys, "stdin", io.StringIO()),
-        mock.patch.object(secret, "urandom", return_value=SECRET),  # else no two runs show rows in one order
+        mock.patch.object(pool, "urandom", return_value=SECRET),  # else no two runs show rows in one order
         mock.patch.object(sys, "path", [*sys.path]),
         same_environment(),
     ):

@@ -10,7 +10,6 @@
 Expressions are written as in pipeline files. No update of a time is emitted until the frontier of every input has passed it.
 
 * arguments: method arguments as a pipeline file's operators
-* arrangement_import: arrangements of other dataflows
 * clock: times as a program writes them and as the engine holds them
 * collection: multisets of records that change with time, and their operators
 * dataflow: inputs, collections, outputs, and the steps that close times; SQL queries over collections

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.lanes import Layout, decode, decode_records, encode_records
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.lanes import Layout, decode, decode_records, encode_records, time_names
+from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import LEAST, Frontier, Time
-from ddcli.engine.updates import time_names
 from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Type, parse_type
 

@@ -8,8 +8,9 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from ddcli.api.arguments import schema as schema_of
-from ddcli.api.arrangement_import import ImportedArrangement
 from ddcli.api.clock import Clock
 from ddcli.api.collection import Arranged, Collection
 from ddcli.api.loops import Loop, iterated
@@ -17,15 +18,19 @@ from ddcli.api.outputs import Output
 from ddcli.api.passes import Passes, ShardTraces
 from ddcli.api.sessions import Input, UpdateSource, Upserts
 from ddcli.api.traces import KeptTraces
+from ddcli.circuit import source_places
 from ddcli.circuit.graph import Assembled, assemble
 from ddcli.engine.lanes import Layout
-from ddcli.engine.pool import Pool
+from ddcli.engine.operators.arrangement_views import Imported
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
-from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
+from ddcli.engine.trace.trace_import import UnitedImport
 from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
+from ddcli.expressions.types import POOLED
 from ddcli.expressions.zones import UTC, is_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
@@ -47,10 +52,60 @@ if TYPE_CHECKING:
     from ddcli.api.traces import TraceHandle
     from ddcli.circuit.context import Traces
     from ddcli.circuit.source_places import ImportedSource, UpsertSource
-    from ddcli.engine.operators.base import Delta
     from ddcli.engine.places import Deltas
+    from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
     from ddcli.expressions.types import Type
     from ddcli.plan.node import LoopName, Node
+
+
+class ImportedArrangement(Arranged):
+    """An arrangement that another dataflow keeps, as a collection of this one; and the input that feeds it from there."""
+
+    def __init__(self, dataflow: Program, relation: Relation, handle: TraceHandle):
+        super().__init__(dataflow, relation, handle.key, None)
+        self.handle = handle
+        self._traces: list[ImportedTrace | FilteredImport] = []
+
+    @property
+    def frontier(self) -> Frontier:
+        """The frontier of the dataflow that keeps the arrangement."""
+        return self.handle.upper
+
+    def indexed(self) -> source_places.ImportedSource:
+        """Return the arrangement's source in this dataflow's graph. From now on the source holds the trace, and the handle doesn't."""
+        self._traces = self.handle.imported(self.dataflow.frontier)
+        self.handle.close()
+        return source_places.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
+
+    def united(self) -> source_places.ImportedSource:
+        """Return one source of all its shards together."""
+        return source_places.ImportedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
+
+    def fit(self, layout: Layout) -> None:
+        """Do nothing: an arrangement has all its columns."""
+
+    def flush(self) -> None:
+        """Do nothing: the times that the other dataflow has closed are ready."""
+
+    def take_before(self, upper: Frontier) -> list[Delta]:
+        found = [trace.next_before(upper) for trace in self._traces]
+        for matrix in found:
+            self._share_values(matrix)
+        return [Delta(matrix, distinct=True) for matrix in found]
+
+    def release(self) -> None:
+        """Release the trace: the dataflow takes no further step."""
+        self.handle.close()
+        for trace in self._traces:
+            trace.release()
+
+    def _share_values(self, matrix: np.ndarray) -> None:
+        """Bring the values that hashed lanes stand for into this dataflow's pool."""
+        layout = Layout(self.handle.arranged)
+        for name, kind in layout.schema.items():
+            if kind.kind in POOLED and len(matrix):
+                lanes = np.unique(matrix[:, layout.lanes(name).start])
+                self.dataflow.pool.intern(self.handle.dataflow.pool.values(lanes, kind), kind)
 
 
 def queried(dataflow: Program, query: str, relations: Mapping[str, Relation]) -> Relation:

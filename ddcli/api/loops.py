@@ -19,7 +19,7 @@ from ddcli.api.arguments import HERE, text
 from ddcli.api.arguments import schema as schema_of
 from ddcli.api.collection import Collection
 from ddcli.errors import SpecError, UsageError
-from ddcli.plan.iteration import closed, iterate, opened, variable, widened
+from ddcli.plan.loops import closed, iterate, opened, variable, widened
 from ddcli.plan.union import common_schema
 
 if TYPE_CHECKING:

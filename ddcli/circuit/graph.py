@@ -18,9 +18,9 @@ from ddcli.circuit.source_places import SourcePlaces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
+from ddcli.engine.in_memory import step_in_memory
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Limit, LoopEntry, LoopScope, VariablePlaces
-from ddcli.engine.memory_step import step_in_memory
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums
 from ddcli.engine.operators.join import Arrange, Entered

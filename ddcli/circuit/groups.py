@@ -29,7 +29,7 @@ from ddcli.engine.operators.reduce_aggregates import (
 from ddcli.engine.operators.reduce_evaluate import distinct_floats
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.operators.threshold import positive
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC
 from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression

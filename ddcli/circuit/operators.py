@@ -22,7 +22,7 @@ from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.threshold import Negative, Threshold
 from ddcli.engine.operators.upsert import Upsert
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import asof, groupings, logical, loops, physical, physical_joins, windows
@@ -100,7 +100,7 @@ class Operators:
 
     @operator.register(logical.Inspect)
     def _(self, node: logical.Inspect, shard: int) -> Operator:
-        from ddcli.engine.updates import to_frame
+        from ddcli.engine.lanes import to_frame
 
         layout = Layout(node.schema)
 
@@ -127,14 +127,14 @@ class Operators:
 
         trace = self.output_trace(node, node.key, shard)
         if node.lasting:
-            from ddcli.engine.operators.ordered_upsert import OrderedUpsert
+            from ddcli.engine.operators.upsert import OrderedUpsert
 
             return OrderedUpsert(trace, tied, facts.truncations)
         return Upsert(trace, tied, facts.truncations)
 
     @operator.register(logical.Snapshots)
     def _(self, node: logical.Snapshots, shard: int) -> Operator:
-        from ddcli.engine.operators.snapshots import Snapshots
+        from ddcli.engine.operators.upsert import Snapshots
 
         facts, pool = self.surroundings.facts[node.name], self.pool(shard)
         key = Layout({name: node.schema[name] for name in node.key or node.schema})
@@ -227,7 +227,7 @@ class Operators:
 
     @operator.register(physical.PythonShift)
     def _(self, node: physical.PythonShift, shard: int) -> Operator:
-        from ddcli.circuit.shifts import python_shift
+        from ddcli.circuit.linear import python_shift
 
         return python_shift(node, self.pool(shard), self.surroundings.time, self.scope.nt)
 
@@ -258,7 +258,7 @@ class Operators:
     @operator.register(windows.WindowedGroup)
     def _(self, node: windows.WindowedGroup, shard: int) -> Operator:
         from ddcli.circuit.windows import TOGETHER, deciding_lanes, window
-        from ddcli.engine.operators.neighbours import Neighbours
+        from ddcli.engine.operators.asof import Neighbours
 
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arrangement)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.kernels import Rows
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.trace.batch import Batch
+    from ddcli.engine.trace.spine import Batch
     from ddcli.job.sizes import Sizes
     from ddcli.sources.arrangement_input import SharedReader
     from ddcli.store.batch.open_batches import OpenBatches

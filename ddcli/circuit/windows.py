@@ -13,7 +13,7 @@ from ddcli.engine.columns import NULL, SIGN, float_lanes, float_values
 from ddcli.engine.lanes import Layout, decode, ranks
 from ddcli.engine.operators import frames
 from ddcli.engine.operators.reduce_aggregates import Gather, Gathered, null_test
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED
 from ddcli.plan.cells import is_gathered, window_cells

@@ -31,7 +31,6 @@
 * telemetry: the traces and metrics of `dd run` for OpenTelemetry
 * plan: `dd plan`
 * query: `dd query`
-* reopen: `dd state reopen`
 * reset: `dd reset`
 * retract: `dd retract`
 * run: `dd run`
@@ -39,7 +38,6 @@
 * schema: `dd schema`
 * sql: `dd sql`
 * state: `dd state ls`, `show`, `verify`, `export`
-* state_arguments: the arguments of commands on a state
 * state_changes: the commands on a state that change it
 * test: `dd test`
 * verify: `dd verify`

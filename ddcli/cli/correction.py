@@ -1,4 +1,4 @@
-"""The common part of `dd retract`, `dd state reopen` and `dd forget`: their options, and the call that corrects a state."""
+"""The common part of `dd retract`, `dd state reopen` and `dd forget`: their options, and the call that corrects a state; and `dd state reopen`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ddcli.cli.arguments import DRY_RUN, IF_LOCKED, NO_CODE, QUIET, REPORT, STATE, VAR
+import click
+
+from ddcli.cli.arguments import DRY_RUN, IF_LOCKED, NO_CODE, PIPELINE, QUIET, REPORT, STATE, VAR
 from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from ddcli.job.forgotten_rows import ForgettingSummary
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock_holder import IfLocked
+
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -59,3 +62,38 @@ def correct(
     else:
         for line in [] if quiet else summary.lines():
             say(line, err=True)
+
+
+@click.command("reopen", short_help="Open times again that runs have closed.")
+@click.argument("pipeline", type=PIPELINE, required=False)
+@click.option("--from", "start", required=True, metavar="T", help="The first time that is open again; a product: X,Y.")
+@click.option(
+    "--rewrite",
+    multiple=True,
+    metavar="NAME",
+    help="Write the output NAME anew, as one file of its contents; repeatable.",
+)
+@corrects
+def reopen(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **options: Any) -> None:
+    """Take the state of PIPELINE back to the time T: T and later times are open again, and rows at them are not late.
+
+    The command builds the state anew from the rows before T of the files that it has taken in, which must be unchanged. Rows at T or
+    later wait in their files, and the next run takes them in with new rows, also those that were put aside as late. The outputs keep their files, and each
+    gets one more file that retracts its updates from T on. A pipeline that reads an output and has closed these times gets late rows: reopen it, too. --rewrite NAME writes an
+    output anew instead.
+
+    Under `clock: arrival` this takes back the runs from T on, as after a run under a clock that was ahead: the next run takes in their files again, at its own time.
+
+    If a row with a wrong time has closed too many times, withdraw its file first (`dd retract PIPELINE FILE`): else the next run closes them again.
+
+    JSON: {name, lower, upper, reopened: T, rebuilt: {NAME: {rows, inserted, retracted, file}}, ...}: all keys of `dd run -o json`.
+
+    \b
+    Example:
+      dd state reopen pipelines/airborne.yaml --from 480
+    """
+    from ddcli.errors import UsageError
+
+    if pipeline is None:
+        raise UsageError("no pipeline is named", hint="name the pipeline file: dd state reopen PIPELINE --from T")
+    correct(pipeline, rewrite=frozenset(rewrite), reopen=start, **options)

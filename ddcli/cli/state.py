@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import PIPELINE
-from ddcli.cli.reopen import command as reopen
-from ddcli.cli.state_arguments import directory_of, name_strangers, on_a_state, with_options
-from ddcli.cli.state_changes import adopt, compact, gc, release, reshard, unlock
+from ddcli.cli.correction import reopen
+from ddcli.cli.state_changes import (
+    adopt,
+    compact,
+    directory_of,
+    gc,
+    name_strangers,
+    on_a_state,
+    release,
+    reshard,
+    unlock,
+    with_options,
+)
 from ddcli.screen import in_columns, json_text, near, say, visible
 
 if TYPE_CHECKING:

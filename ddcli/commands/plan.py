@@ -11,7 +11,7 @@ from ddcli.job.frontier import find_time, find_upper
 from ddcli.job.idle_check import is_changed, look_for_work
 from ddcli.job.request import newest_of, read_request
 from ddcli.job.summary import plural, size_of
-from ddcli.plan.edits import shown
+from ddcli.plan.changes import shown
 from ddcli.store.state.outputs import check_outputs
 from ddcli.store.time_text import json_time
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from ddcli.driver.prepare import Prepared
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
-    from ddcli.plan.bound import BoundPipeline
-    from ddcli.plan.changes import PlanChanges
+    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.changes import Edit, PlanChanges
     from ddcli.plan.choices import PlanChoice
-    from ddcli.plan.edits import Edit
     from ddcli.plan.generations import Plan
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest

@@ -25,7 +25,4 @@ NaN equals NaN, -0.0 equals 0.0, null equals null.
 * settings: tolerances and other settings, parsed from options
 * side: one open side: rows with multiplicities
 * sides: the sides that arguments name: files, a log or a table, and their types
-* text: a comparison on a terminal, and as plain values
-* text_types: the types of columns of text
-* updates: a comparison as a change log
 """

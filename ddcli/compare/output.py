@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
+import polars as pl
+
+from ddcli.compare.cells import MARKS, column_words, left_out, notes, plain, rows_of, texts, verdict
+from ddcli.compare.columns import WIDEST, type_name
+from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, KEY, NEW, OLD, REMOVED
 from ddcli.compare.pipelines import Differences
 from ddcli.errors import UsageError
-from ddcli.screen import json_text, rich_text
+from ddcli.screen import json_text, rich_text, visible
+from ddcli.sources.change_log import DIFF, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,6 +20,163 @@ if TYPE_CHECKING:
     from ddcli.compare.difference import Difference
 
     Titled = Sequence[tuple[str | None, Difference]]
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
+    from ddcli.compare.cells import ChangedRow
+    from ddcli.compare.difference import Difference
+
+
+COLOURS = {ADDED: "green", REMOVED: "red", CHANGED: "yellow"}
+ARROW = " -> "
+
+
+def text_lines(found: Difference, limit: int | None) -> Iterator[Text]:
+    """Yield the lines of a comparison, with at most `limit` changed rows (None: all)."""
+    labels = [visible(side.label) for side in (found.a, found.b)]
+    wide = max(map(len, labels))
+    for name, label, side in zip(("A", "B"), labels, (found.a, found.b), strict=True):
+        yield rich_text(f"{name}  {label:<{wide}}  {side.rows:,} rows  ({side.kind})")
+    yield rich_text(
+        f"key  {', '.join(found.compared.key)}" if found.compared.key else "no key: whole rows are compared"
+    )
+    for line in notes(found):
+        yield rich_text(f"note: {line}")
+    if found.columns:
+        yield from (rich_text(""), rich_text("columns"))
+        for each in found.columns:
+            yield rich_text(f"  {each.column}: {column_words(each)}", style="yellow")
+    yield from (rich_text(""), rich_text("rows"))
+    counts = {"same": found.same_rows, **{change: found.counts[change] for change in (REMOVED, CHANGED, ADDED)}}
+    if not found.compared.key:
+        del counts[CHANGED]
+    width = max(len(f"{count:,}") for count in counts.values())
+    for what, count in counts.items():
+        yield rich_text(f"  {what:<8} {count:>{width},}", style=COLOURS.get(what, "") if count else "")
+    if cells := {visible(name): count for name, count in found.cells.items() if count}:
+        yield from (rich_text(""), rich_text("changed cells"))
+        long = max(map(len, cells))
+        for name, count in sorted(cells.items(), key=lambda pair: (-pair[1], pair[0])):
+            yield rich_text(f"  {name:<{long}} {count:>{width},}")
+    yield from _rows(found, limit)
+    yield rich_text("")
+    yield rich_text(verdict(found), style="bold green" if found.ok else "bold red")
+
+
+def _rows(found: Difference, limit: int | None) -> Iterator[Text]:
+    if not found.rows or limit == 0:
+        return
+    first = found.first(limit)
+    yield rich_text("")
+    for row in rows_of(first, found.compared, texts):
+        yield _row(row)
+    if (rest := left_out(first.height, found.changes.height)) is not None:
+        yield rich_text(rest)
+
+
+def _row(row: ChangedRow) -> Text:
+    line = rich_text(f"{MARKS[row.change]} ", style=COLOURS[row.change])
+    line.append_text(rich_text("  ".join(f"{name}={value}" for name, value in row.key.items()), "bold"))
+    if row.key and row.cells:
+        line.append("  ")
+    for at, (name, value) in enumerate(row.cells.items()):
+        line.append("  " if at else "")
+        if row.change == CHANGED:
+            old, new = value
+            line.append_text(rich_text(f"{name}: ", "default"))
+            line.append_text(rich_text(old, "red")).append(ARROW, style="default").append_text(rich_text(new, "green"))
+        else:
+            line.append_text(rich_text(f"{name}={value}"))
+    if row.count > 1:
+        line.append_text(rich_text(f"  x{row.count:,}", "bold"))
+    return line
+
+
+def to_json(found: Difference, limit: int | None) -> dict[str, Any]:
+    """Return the difference as JSON, with at most `limit` changed rows (None: all)."""
+    first = found.first(limit) if limit != 0 else None
+    rows = [] if first is None else [row.to_json() for row in rows_of(first, found.compared, plain)]
+    allowed = found.settings.max_changed
+    return {
+        "same": found.same,
+        "ok": found.ok,
+        "verdict": verdict(found),
+        "a": found.a.to_json(),
+        "b": found.b.to_json(),
+        "key": list(found.compared.key) or None,
+        "max_changed": None if allowed is None else str(allowed),
+        "rows": {"same": found.same_rows, **{change: found.counts[change] for change in (REMOVED, CHANGED, ADDED)}},
+        "cells": {name: count for name, count in found.cells.items() if count},
+        "columns": [
+            {"column": each.column, "change": each.change, "a": each.a, "b": each.b, "note": each.note}
+            for each in found.columns
+        ],
+        "notes": notes(found),
+        "changes": rows,
+        "changes_left_out": found.changes.height - len(rows),
+    }
+
+
+def json_lines(found: Difference, limit: int | None, output: str | None = None) -> Iterator[str]:
+    """Yield a line for each changed row, in order of the key; in no order if all are wanted and don't fit in memory.
+
+    `output` is the name of the pipeline's output that is compared.
+    """
+    named = {} if output is None else {"output": output}
+    streams = limit is None and not found.changes.fits
+    for frame in found.changes.frames() if streams else (found.first(limit),):
+        for row in rows_of(frame, found.compared, plain):
+            yield json_text({**named, **row.to_json()})
+
+
+WIDE = (pl.Int128, pl.UInt128)
+OTHERWISE = "leave the column out with `--ignore`, or choose another `-o`"
+
+
+def updates(found: Difference) -> Iterator[pl.DataFrame]:
+    """Yield the updates, each record once: the compared columns in their common types, the time, and the diff; at least one frame.
+
+    Integers of 128 bits, in which int64 is compared with uint64, are decimals, as Parquet has no such integers. The time is that as of
+    which B was read, if it is a log that was read as of one, else 0. Values within their tolerance are unchanged.
+    """
+    at = found.at or {TIME: pl.Series([0], dtype=pl.Int64)}
+    if taken := sorted({*at, DIFF} & set(found.compared.names)):
+        raise UsageError(
+            f"the rows have a column '{taken[0]}', a name that a change log needs for its own column",
+            hint="rename it, or choose another `-o`",
+        )
+    names = found.compared.names
+    wide = [name for name in names if found.compared.types[name] in WIDE]
+    for name, kind in found.compared.types.items():
+        if name not in wide and _holds_wide(kind):
+            raise UsageError(f"the column '{name}' is {type_name(kind)}, which Parquet can't hold", hint=OTHERWISE)
+    for frame in found.changes.frames():
+        sides = []
+        for prefix, other, sign in ((OLD, ADDED, -1), (NEW, REMOVED, 1)):
+            key = [pl.col(KEY + name).alias(name) for name in found.compared.key]
+            values = [pl.col(prefix + name).alias(name) for name in found.compared.values]
+            sides.append(
+                frame.filter(pl.col(CHANGE) != other).select(*key, *values, (sign * pl.col(COUNT)).alias(DIFF))
+            )
+        summed = pl.concat(sides).group_by(names).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0).sort(names)
+        times = [pl.lit(value[0], value.dtype).alias(name) for name, value in at.items()]
+        yield summed.select(*names, *times, DIFF).with_columns(_decimal(summed[name]) for name in wide)
+
+
+def _decimal(values: pl.Series) -> pl.Series:
+    try:
+        return values.cast(pl.Decimal(WIDEST, 0))
+    except pl.exceptions.InvalidOperationError:
+        problem = f"the column '{values.name}' has integers of more than {WIDEST} digits, which Parquet can't hold"
+        raise UsageError(problem, hint=OTHERWISE) from None
+
+
+def _holds_wide(kind: object) -> bool:
+    """Return whether a type is, or holds, an integer of 128 bits."""
+    inner = [field.dtype for field in kind.fields] if isinstance(kind, pl.Struct) else [getattr(kind, "inner", None)]
+    return kind in WIDE or any(_holds_wide(each) for each in inner if each is not None)
+
 
 Form = Literal["text", "json", "jsonl", "markdown", "html", "parquet"]
 
@@ -42,7 +205,6 @@ def _pieces(
         from ddcli.compare.page import page
 
         return [page(titled, notes, limit)]
-    from ddcli.compare.text import json_lines, to_json
 
     if form == "jsonl":
         return (f"{line}\n" for title, one in titled for line in json_lines(one, limit, title))
@@ -64,8 +226,6 @@ def _pieces(
 def _text(titled: Titled, notes: Sequence[str], limit: int | None) -> None:
     from rich.console import Console
 
-    from ddcli.compare.text import text_lines
-
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     for line in notes:
         console.print(rich_text(line))
@@ -79,7 +239,6 @@ def _text(titled: Titled, notes: Sequence[str], limit: int | None) -> None:
 
 
 def _parquet(titled: Titled, out: BinaryIO) -> None:
-    from ddcli.compare.updates import updates
     from ddcli.render.rows import write_rows
 
     if len(titled) != 1:

@@ -11,8 +11,7 @@ from ddcli.driver.replacement import CopyDirectory, open_replacements, seen_with
 from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
-from ddcli.engine.pool import HashCollision
-from ddcli.engine.secret import new_secret
+from ddcli.engine.pool import HashCollision, new_secret
 from ddcli.engine.times import Frontier
 from ddcli.job.clock import time_text
 from ddcli.job.frontier import find_upper

@@ -11,12 +11,11 @@ from ddcli.job.clock import is_due, run_time
 from ddcli.job.functions import functions_of
 from ddcli.job.idle_check import is_changed
 from ddcli.job.summary import plural
-from ddcli.plan.changes import Known, PlanChanges, present
-from ddcli.plan.edits import edits, shown
+from ddcli.plan.changes import Known, PlanChanges, edits, present, shown
 from ddcli.plan.generations import wrongly_keyed
 from ddcli.plan.logical import INPUT
 from ddcli.screen import shell
-from ddcli.spec.excerpts import excerpts, queries
+from ddcli.spec.file import excerpts, queries
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.time_text import format_frontier

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.job.kept_plan import conditions_of
-from ddcli.spec.excerpts import excerpts
+from ddcli.spec.file import excerpts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ddcli.engine.counts import Counts
     from ddcli.job.request import Request
-    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.build import BoundPipeline
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.places import OperatorPlace

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ddcli.circuit.traces import memory_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
+from ddcli.engine.in_memory import step_in_memory
 from ddcli.engine.jit.settings import cache_dir
-from ddcli.engine.memory_step import step_in_memory
 from ddcli.engine.operators.base import Delta, consolidated, empty
 from ddcli.engine.pool import Pool
 from ddcli.job.sizes import MUCH

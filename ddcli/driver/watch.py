@@ -24,9 +24,8 @@ from ddcli.job.request import imports, read_request
 from ddcli.job.standby import WatchCache
 from ddcli.spec.model import SPARK
 from ddcli.store.files.access import entries
-from ddcli.store.files.changes import Waker
+from ddcli.store.files.changes import QUIET, Waker, Wholeness, has_end
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.files.wholeness import QUIET, Wholeness, has_end
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG
 from ddcli.store.state.manifest import manifest_numbers, read_newest

@@ -9,8 +9,7 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import prepare
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import new_secret
+from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.job.functions import load_functions
 from ddcli.job.request import newest_of

@@ -13,7 +13,6 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * loop: a scope whose times have one more coordinate, the round
 * loop_tasks: a shard's work of a loop between rounds, in tasks
 * out_of_core: a step stage by stage, shard by shard, on disk in between
-* memory_step: a step in memory
 * places: the places of operators in a scope, and their inputs
 * pool: the value that each 64-bit hash stands for
 * progress: the receiver of notifications while a run works
@@ -25,11 +24,9 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * scope: operators in the order of their data, stepped together
 * scope_graph: the places of a scope, and its stages
 * scope_tree: a scope and those within it, by path
-* secret: the key of the hashes of a state
 * shards: updates exchanged by key, spread evenly, or put together
 * stages: the operators that a shard passes between two exchanges
 * times: times and frontiers: the lattice of updates
 * spill_store: the updates between the stages of a step out of core
-* updates: updates as frames and records
 * workers: threads that step shards
 """

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate
+from os import urandom
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,6 @@ from ddcli.engine.columns import NULL, decode_column, encode_column
 from ddcli.engine.kernels.pool_table import MEMO_BITS, WINDOW, PoolTable, different_views, take_lanes
 from ddcli.engine.kernels.siphash import initial_words, keyed_ranges
 from ddcli.engine.kernels.xxhash import hash_ranges
-from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED, Type, from_polars
 
@@ -34,6 +34,18 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
 
     Hasher = Callable[[Lanes, Lanes, np.ndarray, Lanes], object]
+
+
+SIZE = 16
+"""Bytes of a secret."""
+PUBLIC = b""
+"""No secret: xxHash64 with seed 0, for values that no order or shard on disk depends on."""
+
+
+def new_secret() -> bytes:
+    """Return a new random secret."""
+    return urandom(SIZE)
+
 
 BLOCK = 1 << 16  # rows whose places, lengths and hashes stay in the cache between the kernels
 SHOWN = 200  # characters of a value in a message

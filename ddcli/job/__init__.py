@@ -13,7 +13,6 @@
 * object_table: immutable objects as a table of JSON
 * options: the options of a run, and the places where it may be computed
 * output_tables: outputs that are tables of other programs, and the test whether they are up to their logs
-* passwords: the passwords that the environment has for databases, and the servers that may get them
 * paths: the paths that a pipeline file names, and the errors in them
 * request: the request of a run
 * sizes: the numbers of shards and passes of a run; pure

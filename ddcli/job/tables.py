@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError, StateError, Text, did_you_mean
 from ddcli.expressions.types import Type, parse_type
-from ddcli.job.passwords import check_catalog, check_server
+from ddcli.job.output_tables import check_catalog, check_server
 from ddcli.spec.model import SPARK, TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
 from ddcli.store.extras import check_package
 from ddcli.store.files.access import read_bytes, real
@@ -226,7 +226,7 @@ def refuse_rows_there(spec: Spec, base: Path, manifest: Manifest, conditions: Ma
     A mirror by cursor sees no row go, so the table itself is asked.
     """
     from ddcli.store.log.schema import LogSchema
-    from ddcli.store.mirrors.selection import count_left, count_selected, frames_of
+    from ddcli.store.mirrors.database import count_left, count_selected, frames_of
 
     for name, condition in conditions.items():
         given = spec.inputs[name]

@@ -7,12 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import new_secret
+from ddcli.engine.pool import Pool, new_secret
 from ddcli.errors import InputError
 from ddcli.job.consumed_files import list_here
 from ddcli.job.functions import load_functions
-from ddcli.plan.bound import BoundPipeline
+from ddcli.plan.build import BoundPipeline
 from ddcli.plan.test_steps import collection_named, tested_collections, typed_tests
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.grown_columns import pinned

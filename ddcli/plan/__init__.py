@@ -1,18 +1,15 @@
 """Plans: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. Plans read no data.
 
-* bound: a pipeline file with the columns of its inputs
 * build: from a spec to the logical graph, with every error at once; time columns that are data, too
 * changes: the consequences of a changed pipeline for its state
 * checks: inputs without the rows that checks put aside, and the collections of violations
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
 * node: nodes, and graphs of them
-* edits: the edited collections behind a changed output
 * engines: the engines that the file chooses, by node
 * error_path: errors with the path of their subject
 * generation: the choices for lowering outputs together, as a state remembers them
 * generations: lowering that keeps the nodes of a state
-* iteration: closing a loop: types, body, identity
 * literals: values of the file in the types of columns
 * loops: loop variables and the node that binds them
 * presence: a record that exists from the first row of some inputs on

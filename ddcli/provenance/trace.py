@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ddcli.circuit.shifts import python_shift
+from ddcli.circuit.linear import python_shift
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import MapStep
 from ddcli.job.summary import plural

@@ -18,8 +18,7 @@ from ddcli.dataclass import dataclass
 from ddcli.driver.whole_inputs import WholeInputs, before
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import new_secret
+from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import UsageError
 from ddcli.expressions.steps import MapStep
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
-    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.build import BoundPipeline
     from ddcli.plan.node import Node
     from ddcli.store.state.manifest import Manifest
 

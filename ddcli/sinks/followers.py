@@ -19,8 +19,7 @@ from ddcli.errors import DdError, StateError
 from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.expressions.zones import in_utc
-from ddcli.job.output_tables import is_followed, place_in, place_of, stated
-from ddcli.job.passwords import check_catalog, check_server
+from ddcli.job.output_tables import check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.log.progress import read_owned

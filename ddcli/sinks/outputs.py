@@ -15,8 +15,7 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema

@@ -17,9 +17,8 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.engine.pool import HashCollision, Pool
+from ddcli.engine.pool import HashCollision, Pool, new_secret
 from ddcli.engine.rounds import before, times_of
-from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError, UsageError
 from ddcli.expressions.types import POOLED

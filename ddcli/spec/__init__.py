@@ -9,11 +9,9 @@
 * column_shapes: names, columns, expressions and orders
 * csv_options: the key `csv` of an input
 * document: the whole file
-* excerpts: the texts of collections
 * file: the text of a pipeline file
 * include: inputs and collections of other files
 * inputs: inputs and their formats
-* loops: collections and loops
 * model: the content of a file as plain values
 * names: names across a file
 * operator_model: operators and their arguments as plain values

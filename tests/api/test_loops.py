@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
-from ddcli.engine.operators import few_groups, sweep, walk
+from ddcli.engine.operators import few_groups, revisit, sweep
 from ddcli.errors import EngineError, SpecError, UsageError
 from tests.api.support import COLUMNS, INPUTS, Plan, frontiers, run, sharing, updates
 from tests.draws import many
@@ -172,7 +172,7 @@ def test_few_groups_are_reduced_as_many_are(loop, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(few_groups, "GROUPS", 0)
         found.append(list(stepped(loop, seed)))
-        patch.setattr(walk, "FEW", 0)
+        patch.setattr(revisit, "FEW", 0)
         for cancelled in (0, 1, 1 << 60):
             patch.setattr(sweep, "CANCELLED", cancelled)
             found.append(list(stepped(loop, seed)))

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.lanes import Layout
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import Type
 from ddcli.store.batch.compaction import append, writer_of

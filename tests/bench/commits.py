@@ -19,8 +19,7 @@ import numpy as np
 from ddcli.circuit.traces import StateTraces
 from ddcli.cli.startup.process import YOUNG
 from ddcli.engine.lanes import Layout
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import Frontier
 from ddcli.job.sizes import Sizes
 from ddcli.store.state.directory import State

@@ -93,5 +93,5 @@ def test_a_run_over_csv_imports_no_readers_of_other_kinds(shop):
     imported = set(done.stdout.partition("imported:")[2].split())
     tables = "ddcli.store.tables."
     assert f"{tables}csv_kind" in imported
-    others = ("avro", "avro_header", "altered_values", "connect_values", "nested_text")
+    others = ("avro", "avro_header", "altered_values", "connect_values")
     assert not imported & {tables + name for name in others}

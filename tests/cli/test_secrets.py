@@ -12,7 +12,7 @@ import pytest
 from ddcli.driver import execute
 from ddcli.engine import pool as pool_module
 from ddcli.engine.columns import NULL
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
 from ddcli.sources import arrangement_input

@@ -11,9 +11,8 @@ import pytest
 
 from ddcli import diff
 from ddcli.compare.markdown import markdown
-from ddcli.compare.output import show
+from ddcli.compare.output import json_lines, show, text_lines, to_json
 from ddcli.compare.page import page
-from ddcli.compare.text import json_lines, text_lines, to_json
 from ddcli.store.scratch import buckets
 from ddcli.store.scratch.buckets import Scratch
 from tests.compare.definition import difference, plain

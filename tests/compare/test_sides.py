@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from ddcli import diff
-from ddcli.compare import sides, text_types
+from ddcli.compare import sides
 from ddcli.errors import DdError, InputError, UsageError
 from tests.draws import some
 
@@ -68,9 +68,9 @@ def test_text_takes_the_types_of_the_other_side(folder):
     assert found.notes == ("A is text: types of B",)
 
 
-@pytest.mark.parametrize("together", [text_types.TOGETHER, 2])
+@pytest.mark.parametrize("together", [sides.TOGETHER, 2])
 def test_text_alone_has_the_narrowest_types_in_which_all_its_values_can_be_read(folder, monkeypatch, together):
-    monkeypatch.setattr(text_types, "TOGETHER", together)
+    monkeypatch.setattr(sides, "TOGETHER", together)
     (folder / "a.csv").write_text(
         "id,zip,amount,day,at,zoned,flag,big,empty\n"
         "1,01234,1,2024-01-01,2024-01-01 10:00,2024-01-01T10:00:00Z,true,9223372036854775808,\n"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ddcli.driver import migration, step
 from ddcli.engine import buffer_pool, in_memory, join_parts, kernels, loop, workers
 from ddcli.engine.kernels import ordered_exchange, sort, uniform
-from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, sweep, walk
+from ddcli.engine.operators import few_groups, reduce, reduce_instances, revisit, running_windows, sweep
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
 from ddcli.job import sizes as job_sizes
@@ -51,9 +51,9 @@ def few(rows: int):
     """Have loops walk histories of at most so many rows, and sweep the others; other sizes are small unless it is as it is."""
     with pytest.MonkeyPatch.context() as patch:
         if rows < AS_THEY_ARE:
-            patch.setattr(walk, "FEW", rows)
-            patch.setattr(walk, "RUNS", 1)
-            patch.setattr(walk, "ONCE", 0)
+            patch.setattr(revisit, "FEW", rows)
+            patch.setattr(revisit, "RUNS", 1)
+            patch.setattr(revisit, "ONCE", 0)
             patch.setattr(sweep, "CANCELLED", rows)
             patch.setattr(few_groups, "GROUPS", rows)
             patch.setattr(few_groups, "ROWS", 2 * rows)

@@ -33,7 +33,7 @@ from ddcli.store.log.summary import read_summary
 from ddcli.store.state import bundles
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.tables import summed_logs
+from ddcli.store.tables import listing
 from tests.draws import chance, many
 from tests.judge import test_arrival as arrival
 from tests.judge.case import write_file
@@ -380,9 +380,9 @@ def test_a_state_that_has_no_time_of_what_was_summed_up_loses_nothing(tmp_path, 
     shop.write([2])
     shop.take(anew=False)
     shop.compact()
-    plain = summed_logs.taken_as
+    plain = listing.taken_as
     with monkeypatch.context() as patch:
-        patch.setattr(summed_logs, "taken_as", lambda *given: replace(plain(*given), at=None))
+        patch.setattr(listing, "taken_as", lambda *given: replace(plain(*given), at=None))
         shop.write([3])
         shop.take(anew=False)
     files = read_newest(tmp_path / ".dd/reader").inputs["rows"].files

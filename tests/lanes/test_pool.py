@@ -24,8 +24,7 @@ from ddcli.engine.jit import registry
 from ddcli.engine.kernels import pool_table
 from ddcli.engine.kernels import siphash as siphash_module
 from ddcli.engine.kernels.xxhash import hash_ranges
-from ddcli.engine.pool import HashCollision, Pool
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC, HashCollision, Pool
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
 from tests.draws import chance, many

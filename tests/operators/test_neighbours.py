@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.neighbours import Neighbours
+from ddcli.engine.operators.asof import Neighbours
 from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.times import Frontier
-from ddcli.engine.trace.batch import MemoryBatch
-from ddcli.engine.trace.spine import Trace
+from ddcli.engine.trace.spine import MemoryBatch, Trace
 from tests.draws import many
 from tests.operators.support import Grouped
 

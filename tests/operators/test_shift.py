@@ -19,8 +19,7 @@ from ddcli.engine.operators.shift import Delay, EnterAt, PythonShift, Shift
 from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier
-from ddcli.engine.trace.batch import MemoryBatch
-from ddcli.engine.trace.spine import Trace
+from ddcli.engine.trace.spine import MemoryBatch, Trace
 from ddcli.expressions.types import Type
 from tests.secret import SECRET
 

@@ -10,9 +10,8 @@ from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical as nodes
 from ddcli.plan.groupings import Threshold
-from ddcli.plan.iteration import iterate
 from ddcli.plan.joins import Semijoin
-from ddcli.plan.loops import Enter, Iterate, Leave, LoopVariable, level
+from ddcli.plan.loops import Enter, Iterate, Leave, LoopVariable, iterate, level
 from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from tests.plan.support import SCHEMAS, chain, logical, plan, problems

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import Frontier
 from ddcli.engine.workers import Allowed, Workers
 from ddcli.errors import StateError

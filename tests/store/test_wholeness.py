@@ -6,7 +6,7 @@ import time
 import polars as pl
 import pytest
 
-from ddcli.store.files.wholeness import Wholeness
+from ddcli.store.files.changes import Wholeness
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import Interval, before, times_of
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace import policy
-from ddcli.engine.trace.batch import MemoryBatch
+from ddcli.engine.trace.spine import MemoryBatch
 from ddcli.engine.trace.trace_import import ImportedTrace
 from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes

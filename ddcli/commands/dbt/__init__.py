@@ -1,7 +1,5 @@
 """A compiled dbt project as a pipeline file.
 
-* inputs: seeds, sources and snapshots as inputs
 * manifest: the compiled project, read from `target/manifest.json`
 * project: the imported parts of a project, and the reasons why others are left out
-* translation: a compiled query as dd's SQL
 """

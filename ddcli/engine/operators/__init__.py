@@ -8,8 +8,6 @@
 * groups: operators over groups, as nodes
 * join: arrange and join
 * linear: map, filter, concat and other stateless operators; one record that is inserted once
-* neighbours: windows that read few rows around each
-* ordered_upsert: values by key, the greatest of an order
 * reduce: the reduction
 * reduce_aggregates: descriptions of aggregates: the lanes that they read and write
 * reduce_difference: from the wanted output to updates
@@ -20,9 +18,7 @@
 * revisit: reductions in loops: their input, and the rounds in which they are evaluated again
 * running_windows: windows that continue from row to row
 * shift: moves updates to later times, and keeps them until then
-* snapshots: whole tables, one a time
 * sweep: groups in a loop held in working traces
 * threshold: `threshold` and `distinct`, and the check for negative multiplicities
 * upsert: values by key
-* walk: groups in a loop read from their histories
 """

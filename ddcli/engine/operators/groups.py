@@ -18,8 +18,7 @@ from ddcli.engine.trace.spine import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.engine.operators.asof import AsofJoin
-    from ddcli.engine.operators.neighbours import Neighbours
+    from ddcli.engine.operators.asof import AsofJoin, Neighbours
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.shift import Waiting
     from ddcli.engine.operators.threshold import Threshold

@@ -14,8 +14,7 @@ from ddcli.engine import kernels
 from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.rounds import split_rounds, without_rounds
 from ddcli.engine.times import Frontier
-from ddcli.engine.trace.batch import MemoryBatch
-from ddcli.engine.trace.spine import Trace
+from ddcli.engine.trace.spine import MemoryBatch, Trace
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:

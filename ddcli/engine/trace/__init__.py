@@ -1,6 +1,5 @@
 """Arrangements: immutable batches, the spine that keeps them few, and the trace that operators read.
 
-* batch: immutable, sorted, consolidated updates over an interval
 * key_ranges: a trace read near some places of its keys
 * policy: the choice of batches to merge; pure
 * spine: logarithmically many batches, merged a little with each insertion; readers' claims on them

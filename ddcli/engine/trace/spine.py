@@ -6,13 +6,12 @@ Sealed batches are only ever replaced by their merge, which accumulates to the s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
-from ddcli.engine.trace.batch import Batch, MemoryBatch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -21,6 +20,56 @@ if TYPE_CHECKING:
 
     from ddcli.engine.kernels import Rows
     from ddcli.engine.lanes import Layout
+
+
+class Batch(Protocol):
+    """The interface of batches: an interval, a size and rows."""
+
+    @property
+    def lower(self) -> Frontier:
+        """Return the frontier that every time in the batch is at or after."""
+
+    @property
+    def upper(self) -> Frontier:
+        """Return the frontier that no time in the batch is at or after, before compaction moved it."""
+
+    @property
+    def rows(self) -> int:
+        """Return the number of updates."""
+
+    def matrix(self) -> np.ndarray:
+        """Return all updates, `[key | value | time | diff]`, sorted by all lanes but the last."""
+
+    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
+        """Return a sorted matrix with every update of the sorted, distinct `keys`; others may be in it too.
+
+        The `spared` lanes are not read: they may have any content that leaves the rows sorted.
+        """
+
+    def release(self) -> None:
+        """Release loaded rows that can be loaded again."""
+
+
+@dataclass(slots=True, eq=False)
+class MemoryBatch:
+    """A batch whose updates are in memory, as a matrix or `Uniform`. Immutable."""
+
+    updates: kernels.Rows
+    lower: Frontier
+    upper: Frontier
+
+    @property
+    def rows(self) -> int:
+        return len(self.updates)
+
+    def matrix(self) -> np.ndarray:
+        return kernels.matrix(self.updates)
+
+    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
+        return self.updates.of(keys).matrix() if isinstance(self.updates, kernels.Uniform) else self.updates
+
+    def release(self) -> None:
+        """Do nothing: the updates are only in memory."""
 
 
 @dataclass(slots=True, eq=False)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from ddcli.engine.operators.join import Readable
-    from ddcli.engine.trace.batch import Batch
-    from ddcli.engine.trace.spine import Trace
+    from ddcli.engine.trace.spine import Batch, Trace
 
 
 class ImportedTrace:

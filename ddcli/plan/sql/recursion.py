@@ -19,7 +19,7 @@ from ddcli.errors import SpecError, Text
 from ddcli.expressions.coerce import BOOL
 from ddcli.expressions.statement import names_some, table_name, tables_in
 from ddcli.expressions.tree import Literal
-from ddcli.plan.iteration import iterate
+from ddcli.plan.loops import iterate
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import find_aggregates

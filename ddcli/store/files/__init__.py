@@ -10,5 +10,4 @@
 * object_lock: the lock of a state in an object store
 * objects: paths `s3://bucket/key`, `gs://`, `az://`
 * partial_copy: a local stand-in for an object
-* wholeness: the test whether a file is complete
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.tables.column_names import FormerNames
+    from ddcli.store.parquet.footers import FormerNames
     from ddcli.store.tables.kinds import Footer
 
 INT64 = Type("int64")

@@ -2,7 +2,6 @@
 
 * condition: a condition over rows, as a person states it
 * joint_file: the one file of a commit, put together from parts
-* late_rows: rows at closed times, or far ahead of the clock
 * lineage: files that grow by the commits after them
 * log_files: the columns in the footers of the files, checked, and the times of their rows
 * newest_tables: the newest of the tables that arrive together; the order in which rows arrived

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 
 from ddcli.expressions.types import ARRIVAL
-from ddcli.store.log.late_rows import comes_before, late_error, open_first
-from ddcli.store.log.log_files import LogFiles
+from ddcli.store.log.log_files import LogFiles, comes_before, late_error, open_first
 from ddcli.store.log.newest_tables import NewestTables, arrival_order, by_name, by_order, ranks
 from ddcli.store.log.pieces import ConsumedRange, FilePiece, LogSlice, Only, cut, packed
 from ddcli.store.log.rows import Arrived, Rows, joined

@@ -11,8 +11,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import encode_column
 from ddcli.engine.lanes import Columns
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import PUBLIC
+from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import from_polars
 from ddcli.named_tuple import NamedTuple

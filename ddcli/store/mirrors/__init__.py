@@ -6,7 +6,6 @@
 * database: the difference between a query's rows now and before
 * delta: the changes of the versions of a table of Delta Lake
 * delta_commits: the commits in the log of a table of Delta Lake
-* delta_log: the check of a Delta log before its package reads it
 * duckdb_reader: the rows of a query of DuckDB; the types of the columns of a query of DuckDB
 * file_order: the order in which files are compared
 * file_stamp: the stamp of a database in a file, or of a file that is put in place whole: it changes with them
@@ -18,7 +17,6 @@
 * postgres_types: the types of the columns of a query of Postgres
 * query_reader: the base of the readers of queries
 * row_pairs: rows of two frames that are equal
-* selection: the rows of a mirror, or of its table, for which a condition holds
 * source: the base of all tables of other programs
 * spark_table: the difference between the rows of a table of Spark now and before
 * spark_types: the types of a log's columns in Spark, and in the Arrow that Spark reads

@@ -4,7 +4,6 @@
 * arrow_footer: types in Arrow IPC files that polars doesn't read
 * avro: the rows of Avro
 * avro_header: the schema of Avro, and one that lets polars read more of it
-* column_names: columns that files have under several names
 * column_types: types of columns of text, by the look of their values
 * compression: gzip, bzip2, zstd
 * connect_values: values in the encodings of Kafka Connect and Debezium
@@ -26,12 +25,9 @@
 * json_numbers: numbers of NDJSON with all their digits
 * json_values: JSON whose objects are not one for each line
 * kinds: kinds of files; Parquet and Arrow IPC
-* lakes: Delta Lake, Iceberg and Hudi directories, refused
 * listing: the files of an input: new ones, and those that are as they were
-* nested_text: lists and structs of text, which are JSON
 * partitions: columns in paths
 * sheets: the rows of Excel workbooks
-* summed_logs: files of a log that have summed up older ones
 * table_folder: the gate for the paths that a table of another program names
 * text_kind: the base of kinds of text: values are cast from text
 * text_syntax: the check of text's syntax

@@ -21,10 +21,9 @@ from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
 from ddcli.expressions.years import RANGE, leaves_years, year_of
 from ddcli.store.files.access import LIMITS
-from ddcli.store.parquet.footers import EMPTY, NDJSON, PARQUET, TEXT, refuse_patterns
+from ddcli.store.parquet.footers import EMPTY, NDJSON, PARQUET, TEXT, by_column, in_file, names_in_file, refuse_patterns
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
-from ddcli.store.tables.column_names import by_column, in_file, names_in_file
 from ddcli.store.tables.compression import DAMAGED, bare, packing_of
 from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
-    from ddcli.store.tables.column_names import FormerNames
+    from ddcli.store.parquet.footers import FormerNames
     from ddcli.store.tables.kinds import Footer, Kind
 
 READ_ERRORS = (

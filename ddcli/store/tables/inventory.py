@@ -26,10 +26,8 @@ from ddcli.store.tables.file_identity import (
     taken_again,
     withdrawn_entry,
 )
-from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of
-from ddcli.store.tables.lakes import refuse_lake_tables
-from ddcli.store.tables.listing import Growth, Listing
-from ddcli.store.tables.summed_logs import summed_up
+from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, refuse_lake_tables
+from ddcli.store.tables.listing import Growth, Listing, summed_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

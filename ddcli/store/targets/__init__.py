@@ -1,7 +1,7 @@
 """Tables of other programs that follow the logs of outputs: each of their commits stands for one of ours, and is made once.
 
-* change: the change that a table has to take in: some of a log's files, or all
 * copy_on_write: contents in files: a change rewrites the files whose rows it retracts
+* change: the change that a table has to take in: some of a log's files, or all
 * database: kinds of databases, and the differences of their SQL
 * database_table: contents in a table of a database
 * delta: tables of Delta Lake

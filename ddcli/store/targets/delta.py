@@ -19,9 +19,8 @@ import polars as pl
 from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import temporary
-from ddcli.store.mirrors.delta import open_delta, read_names
+from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
-from ddcli.store.mirrors.delta_log import check_log
 from ddcli.store.parquet.writer import CHUNK, parquet_bytes
 from ddcli.store.tables.table_folder import check_names
 from ddcli.store.targets.file_table import FileTable, arrow_schema
