@@ -308,7 +308,7 @@ def test_a_consumer_to_which_nothing_was_delivered_is_not_kept(orders, kind, mon
     consumers = lambda: [each.name for each in read_consumers(orders.folder / ".dd/orders")]  # noqa: E731
     line = ("feed", "out/totals", "--consumer", "m", "--into", kind)
     with monkeypatch.context() as patch:
-        for target in ("parquet_target.ParquetFeed", "database_target.DatabaseFeed"):
+        for target in ("targets.ParquetFeed", "database_target.DatabaseFeed"):
             patch.setattr(f"ddcli.feed.{target}.add", _refuse)
         assert orders(*line).code == 5
     assert consumers() == []
