@@ -77,6 +77,9 @@ def with_copies(
         or request.resources.engine == "spark"
         or request.resources.spark.ready
         or any(graph.engines.values())
+        or any(
+            given.grows for given in request.spec.inputs.values()
+        )  # new files may add columns, after which the plan is another
         or is_changed(request.deciding(withdrawn={}), manifest, graph.fingerprint)
         or _has_standing_record(graph, decided.withdrawn)
         or not (request.clock.arrival or _may_emit_ahead(request, manifest, graph))
