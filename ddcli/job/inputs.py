@@ -172,8 +172,9 @@ def replaced_since(given: InputSpec, now: int) -> int:
 def renaming(given: InputSpec, consumed: Iterable[InputFile]) -> MayRename | None:
     """Return the decision about a file under another name, for an input whose files may come again or go; None for others.
 
-    Its rows are the same if the names have the same columns, and the file has the same place among those that arrived with it, where
-    the newest row of a key counts. Where columns differ, the rows are replaced if all that counts is their sum.
+    Its rows are the same if the names have the same columns. Where the newest row of a key counts, the file must also have the time at which it was written,
+    as another one of the same content is newer, and the same place among the files that arrived with it. Where columns differ, the rows are replaced
+    if all that counts is their sum.
     """
     if given.changed != "replace" and given.missing != "retract":
         return None
@@ -187,6 +188,8 @@ def renaming(given: InputSpec, consumed: Iterable[InputFile]) -> MayRename | Non
         ordered = bool(given.key) or given.format == "snapshots"
         if parts[0] != parts[1]:
             return "" if ordered else "other"
+        if ordered and before.mtime_ns != now.mtime_ns:
+            return ""
         beside = [natural(file.path) for file in files if file.at == before.at and file.path != before.path]
         places = [[name < natural(file.path) for name in beside] for file in (before, now)]
         return "same" if places[0] == places[1] or not ordered else ""

@@ -536,6 +536,18 @@ def test_a_file_whose_new_name_gives_it_another_place_counts_as_gone(shop):
     assert "has vanished: 'b.csv'" in ran(shop, "run", code=3).err
 
 
+def test_a_newer_file_with_the_content_of_one_that_is_gone_is_another(shop):
+    """Its row of the key is the newest one."""
+    shop.write("p.yaml", ARRIVAL.format(format=UPSERT + ", missing: retract"))
+    for at, name in enumerate("ab"):
+        os.utime(shop.write(f"in/{name}.csv", csv([(1, name)])), (at, at))
+        ran(shop, "run", "--now", f"2020-01-0{at + 1}")
+    (shop.folder / "in/a.csv").unlink()
+    os.utime(shop.write("in/c.csv", csv([(1, "a")])), (9, 9))
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(1, "a"): 1}
+
+
 def test_only_files_of_some_age_are_replaced(sums):
     """The ledger has no others; one that is older is refused, and `dd retract` replaces it."""
     ran(sums, "reset", "--outputs", "--yes")
