@@ -113,7 +113,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest; refuse a test that draws other cases each time where the profile says the same; leave out those whose turn is another day."""
     if EFFORT < WHOLE and not config.option.keyword and not any("::" in asked for asked in config.args):
-        dear = [item for item in items if item.get_closest_marker("in_turn")]
+        # By their names: pytest orders tests with fixtures of the session otherwise in each process.
+        dear = sorted((item for item in items if item.get_closest_marker("in_turn")), key=lambda item: item.nodeid)
         others = {item for at, item in enumerate(dear) if at % 3 != TURN}
         config.hook.pytest_deselected(items=[*others])
         items[:] = [item for item in items if item not in others]
