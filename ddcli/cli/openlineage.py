@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ddcli.job.summary import RunSummary
-    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.render.lineage import ColumnLineage
 
 CLIENT = "openlineage.client"

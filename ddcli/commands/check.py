@@ -15,7 +15,7 @@ from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
 from ddcli.job.functions import functions_of
 from ddcli.job.paths import problems_of, state_of
-from ddcli.plan.build import BoundPipeline
+from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
 from ddcli.plan.pipeline_file import parse_partly
 from ddcli.screen import near

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.commands.pipelines import Pipeline
-    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.node import Node
 
 # Column lineage: the columns of inputs that a collection's columns come from, or that decide them.

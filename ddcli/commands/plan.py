@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.driver.prepare import Prepared
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
-    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.changes import Edit, PlanChanges
     from ddcli.plan.choices import PlanChoice
     from ddcli.plan.generations import Plan

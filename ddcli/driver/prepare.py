@@ -10,7 +10,7 @@ from ddcli.engine.times import Frontier
 from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_time, refuse_beyond_imports
 from ddcli.job.inputs import find_inputs, refuse_changed
-from ddcli.plan.build import BoundPipeline
+from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.physical_graph import latest_horizon
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
 from ddcli.store.files.objects import locate

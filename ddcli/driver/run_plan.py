@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.counts import Counts
     from ddcli.job.request import Request
-    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.places import OperatorPlace

@@ -30,7 +30,7 @@ from ddcli.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.spec.model import Spec
 

@@ -15,7 +15,7 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import BudgetError
 from ddcli.job.budget import RunCost, run_budget
 from ddcli.pipeline_tests.expectation import Failure
-from ddcli.plan.build import BoundPipeline
+from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.lower import GraphLowering
 from ddcli.plan.physical import WAITING
 from ddcli.plan.places import OperatorPlace, places_of

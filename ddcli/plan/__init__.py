@@ -1,5 +1,6 @@
 """Plans: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. Plans read no data.
 
+* bound: a pipeline file with the columns of its inputs
 * build: from a spec to the logical graph, with every error at once; time columns that are data, too
 * changes: the consequences of a changed pipeline for its state
 * checks: inputs without the rows that checks put aside, and the collections of violations

@@ -22,7 +22,7 @@ from ddcli.plan.words import expression, without_parentheses
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generation import Generation
     from ddcli.plan.generations import Plan
     from ddcli.plan.joins import Join

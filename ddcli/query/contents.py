@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
-    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.node import Node
     from ddcli.store.state.manifest import Manifest
 

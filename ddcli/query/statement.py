@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Type
     from ddcli.job.request import Request
-    from ddcli.plan.build import BoundPipeline
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.relation import Relation
     from ddcli.spec.model import Spec
     from ddcli.store.state.manifest import Manifest

@@ -26,7 +26,7 @@ needs_processes = pytest.mark.skipif(not PROCESSES.exists(), reason="no list of 
     ("arguments", "said"),
     [
         (["rum", "orders.yaml"], "error: no such command 'rum'\nhint: did you mean 'run'?\nusage: dd "),
-        (["zzz"], "error: no such command 'zzz'\nhint: the commands are: bisect, check, checks, "),
+        (["zzz"], "error: no such command 'zzz'\nhint: the commands are: bisect, branch, check, checks, "),
         (
             ["query"],
             "error: missing argument 'PIPELINE'\nhint: `dd query -h` lists arguments and options\nusage: dd query ",

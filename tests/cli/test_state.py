@@ -67,6 +67,7 @@ def test_ls_says_what_is_there(ran):
         "outputs",
         "holds",
         "consumers",
+        "aside",
     ]
     assert (facts["name"], facts["manifest"], facts["upper"]) == ("orders", 3, "5")
     assert facts["state"] == str(ran.folder / ".dd/orders")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from ddcli.expressions.types import Type
-from ddcli.plan.build import BoundPipeline
+from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.operators.table import OPERATORS
 from ddcli.plan.pipeline_file import parse_spec
 from tests.plan.support import chain, logical, problems, schema

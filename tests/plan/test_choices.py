@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddcli.expressions.types import parse_type
 from ddcli.plan import generations
-from ddcli.plan.build import BoundPipeline
+from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.choices import plan_choices
 from ddcli.plan.physical_graph import estimated_rows
 from ddcli.plan.pipeline_file import parse_spec

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from ddcli.expressions.types import parse_type
-from ddcli.plan.build import BoundPipeline
+from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.node import digest
 from ddcli.plan.pipeline_file import parse_spec
 from tests.draws import some
