@@ -268,10 +268,11 @@ def _phase(source: Path, target: Path) -> tuple[bool, bool]:
     return TEMPORARY in source.name, target.name == PROGRESS
 
 
-def check_renamings(directory: Path, renamings: Iterable[tuple[Path, Path]], written: Collection[Path]) -> None:
-    """Refuse renamings of a manifest elsewhere than in the state, or in a directory that is `written` to (StateError)."""
+def check_renamings(directory: Path, renamings: Iterable[tuple[Path, Path]], written: frozenset[Path]) -> None:
+    """Refuse renamings of a manifest elsewhere than in the state, or in a directory that is `written` to, or its folder of a large commit (StateError)."""
     for source, target in renamings:
-        if target.parent not in written and not target.is_relative_to(directory):
+        folder = target.parent.parent if FOLDER.fullmatch(target.parent.name) else target.parent
+        if not written.intersection((target.parent, folder)) and not target.is_relative_to(directory):
             raise StateError(
                 "the state's last commit would give a file its name in a directory that none of the pipeline's outputs has",
                 place=str(source),
