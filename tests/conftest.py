@@ -17,6 +17,7 @@ from hypothesis.internal.conjecture import providers
 
 from ddcli.cli.startup.process import YOUNG
 from ddcli.engine import pool
+from ddcli.errors import name_pipeline
 from ddcli.store.files import gate
 from tests.draws import EFFORT, SEED, TURN, WHOLE, chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS, ROOT, Folder
@@ -136,7 +137,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Have chance be the same each time, and the secrets of states, by which rows are ordered."""
+    """Have chance be the same each time, and the secrets of states, by which rows are ordered; and hints name no pipeline of a test before."""
+    name_pipeline(None)
     random.seed(f"{SEED} {item.nodeid}")
     pool.urandom = chance("secrets", item.nodeid).randbytes
 

@@ -101,17 +101,17 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
 }
 VALUES["struct[n: int64?, t: string?]"] = st.fixed_dictionaries(
     {"n": st.sampled_from([None, 0, 1, 7]), "t": st.sampled_from([None, "a", "12"])}
-)
+).map(lambda drawn: {name: drawn[name] for name in ("n", "t")})
 VALUES["struct[inner: struct[x: float64?]?, l: list[int64?]?]"] = st.fixed_dictionaries(
     {
         "inner": st.sampled_from([None, {"x": None}, {"x": 0.5}, {"x": math.nan}]),
         "l": st.sampled_from([None, [], [1, None]]),
     }
-)
+).map(lambda drawn: {name: drawn[name] for name in ("inner", "l")})
 
 
 def rows() -> st.SearchStrategy[dict[str, object]]:
-    """Return a strategy of records of all the columns."""
+    """Return a strategy of records of all the columns, structs with their fields in the order of the type."""
     values = {}
     for name, type_ in COLUMNS.items():
         some = VALUES[type_.removesuffix("?")]
