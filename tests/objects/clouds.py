@@ -17,6 +17,8 @@ import urllib.request
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime, formatdate
+from http import HTTPStatus
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from itertools import count
@@ -32,10 +34,15 @@ ACCOUNT, KEY = "devstoreaccount1", base64.b64encode(b"a key for the tests").deco
 LOCAL = "127.0.0.1"
 
 
+class _Refused(Exception):
+    """The status of an answer of the server that is an error."""
+
+
 class _Google(BaseHTTPRequestHandler):
     """Requests of the XML interface, as requests of the JSON interface."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: "_Translator"
 
     def do_GET(self):
@@ -139,17 +146,22 @@ class _Google(BaseHTTPRequestHandler):
         )
 
     def ask(self, method, path, body=None):
-        """Ask the server; an error of its is the answer."""
+        """Ask the server, over one connection for each of the client's; an error of the server's is the answer."""
         kind = {"Content-Type": "multipart/related; boundary=cut"} if body else {}
-        request = urllib.request.Request(f"{self.server.behind}{path}", body, kind, method=method)  # noqa: S310 - our own server
-        with urllib.request.urlopen(request) as found:  # noqa: S310
-            return found.read()
+        if not hasattr(self, "behind"):
+            self.behind = HTTPConnection(self.server.behind)
+        self.behind.request(method, path, body, kind)
+        with self.behind.getresponse() as found:
+            data = found.read()
+        if found.status >= HTTPStatus.BAD_REQUEST:
+            raise _Refused(found.status)
+        return data
 
     def handle_one_request(self):
         try:
             super().handle_one_request()
-        except urllib.error.HTTPError as error:
-            self.answer(error.code)
+        except _Refused as error:
+            self.answer(error.args[0])
 
     def answer(self, status, data=b"", headers=None, size=None):
         data = data if isinstance(data, bytes) else data.encode()
@@ -231,7 +243,7 @@ def google_server(log):
     front = [
         sys.executable,
         "-c",
-        f"from tests.objects import clouds; clouds._Translator({port}, 'http://{host}').serve_forever()",
+        f"from tests.objects import clouds; clouds._Translator({port}, '{host}').serve_forever()",
     ]
     with (
         log.open("wb") as said,

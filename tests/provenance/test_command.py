@@ -581,6 +581,7 @@ def test_the_stages_of_an_explanation_are_reported(shop, change):
         ]
 
 
+@pytest.mark.in_turn
 def test_a_record_is_traced_through_many_operators(shop):
     """More than Python's calls may be deep: each is a node of its own, as all collections are computed."""
     operators = "\n".join(["      - extend: {amount: amount + 1}"] * 1_200)

@@ -190,6 +190,7 @@ def test_rows_of_others_are_refused_and_lost_ones_come_back(session, tmp_path):
     each.check()
 
 
+@pytest.mark.in_turn
 def test_records_that_a_table_can_not_hold_are_refused(session, tmp_path):
     """Negative ones, two of one key and one without its key: in the first commit, and later."""
     for source, key, rows, problem in (

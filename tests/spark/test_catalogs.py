@@ -76,6 +76,7 @@ def change(session, draw):
         frame.write.insertInto("shop.orders", overwrite=True)
 
 
+@pytest.mark.in_turn
 def test_an_input_is_what_spark_reads(session, tmp_path):
     """After each run the input has the table's rows, with their types, nulls and multiplicities; a run without a change has no update."""
     for seed in range(2):

@@ -75,6 +75,7 @@ def held(path, name):
 
 
 @pytest.mark.parametrize(("slots", "chunk"), [(1, 1_000), (2, 1), (5, 1_000), (5, 4 << 20)])
+@pytest.mark.in_turn
 def test_rows_go_from_stage_to_stage_without_files(path, monkeypatch, chunk, slots):
     """No part of what a task sends is known to the driver: it gets a row from each task."""
     monkeypatch.setattr(spill, "CHUNK", chunk)

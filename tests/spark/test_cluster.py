@@ -165,6 +165,7 @@ def check(place, times=4):
 
 
 @pytest.mark.parametrize("when", ["early", "late"])
+@pytest.mark.in_turn
 def test_an_executor_is_killed(driver, place, when):
     """While it reads the input, or when some files of the state are written: there is one more attempt."""
     (place / when).write_text("kill the executor")

@@ -73,6 +73,7 @@ class Heard(Progress):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_a_server_and_this_machine_continue_each_others_states(server, path):
     heard = Heard()
     summary = run(path, engine="spark", remote=server, progress=heard)

@@ -25,6 +25,7 @@ def client(kind, folder):
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
+@pytest.mark.in_turn
 def test_random_declarations(tmp_path, kind):
     written = set()
     for seed in range(many(200)):
