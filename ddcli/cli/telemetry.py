@@ -31,13 +31,15 @@ EXPORTERS = {
 """The module and the class that send each signal."""
 
 
-def names_a_receiver(signal: str = "") -> bool:
-    """Return whether the environment names a receiver of a signal, or of any."""
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+def _is_wanted(signal: str) -> bool:
+    """Return whether the environment names a receiver of a signal."""
+    own = signal.upper()
+    if (
+        os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or os.environ.get(f"OTEL_{own}_EXPORTER", "otlp") != "otlp"
+    ):
         return False
-    names = [f"OTEL_EXPORTER_OTLP_{each.upper()}_ENDPOINT" for each in EXPORTERS if signal in ("", each)]
-    wanted = not signal or os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "otlp"
-    return wanted and any(os.environ.get(name) for name in (RECEIVER, *names))
+    return any(os.environ.get(name) for name in (RECEIVER, f"OTEL_EXPORTER_OTLP_{own}_ENDPOINT"))
 
 
 class Telemetry:
@@ -61,7 +63,7 @@ class Telemetry:
 
     def traced(self, run: Callable[..., RunSummary]) -> Callable[..., RunSummary]:
         """Return a function that runs a pipeline as `run` does, and sends the run's spans when it has ended."""
-        if not self._sends or not names_a_receiver("traces"):
+        if not self._sends or not _is_wanted("traces"):
             return run
 
         def observed(pipeline: Path, *, progress: Progress, **options: Any) -> RunSummary:
@@ -80,7 +82,7 @@ class Telemetry:
 
     def measured(self, put: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
         """Return a function that puts a record into the summary's file, and sends its metrics."""
-        if not self._sends or not names_a_receiver("metrics"):
+        if not self._sends or not _is_wanted("metrics"):
             return put
 
         def both(tree: dict[str, Any]) -> None:

@@ -259,12 +259,16 @@ class ObjectPath(PosixPath):
 
         Azure may answer before its copy is whole, so there the bytes pass through this process.
         """
+        if self.parts[1] == "az:":
+            self._copy_through(target)
+        else:
+            self._copy_within(target)
+
+    def _copy_within(self, target: Any) -> None:
+        """Have the store copy the object to another key of the bucket, or copy it through here if it is too large for that."""
         try:
-            if self.parts[1] == "az:":
-                self._copy_through(target)
-            else:
-                with self._errors():
-                    _obstore().copy(self.store, self.key, target.key)
+            with self._errors():
+                _obstore().copy(self.store, self.key, target.key)
         except EngineError:
             if self.head()["size"] <= COPIED:
                 raise

@@ -99,6 +99,7 @@ class IcebergSource(TableSource):
         self.version = (self._snapshot and self._snapshot.sequence_number) or 0
         super().__init__(name, found, {field.name: field.optional for field in fields})
         self.numbers = {field.name: field.field_id for field in fields}
+        self._gone: dict[str, pl.DataFrame] = {}
         self._known_names: tuple[Any, dict[str, str] | None] = (None, None)
 
     @property
@@ -236,7 +237,13 @@ class IcebergSource(TableSource):
         return scan.to_record_batches([FileScanTask(each.file, {*each.delete_files}) for each in tasks])
 
     def _deleted(self, file: DataFile) -> pl.DataFrame:
-        """Return the distinct values of a file that deletes by equality, in the columns that it compares."""
+        """Return the distinct values of a file that deletes by equality, in the columns that it compares; read once for all data files."""
+        if file.file_path not in self._gone:
+            self._gone[file.file_path] = self._values(file)
+        return self._gone[file.file_path]
+
+    def _values(self, file: DataFile) -> pl.DataFrame:
+        """Read those values. Raises InputError for columns that the table has no more."""
         known = {number: name for name, number in self.numbers.items() if name in self.columns}
         numbers = file.equality_ids or ()
         if not numbers or any(number not in known for number in numbers):
