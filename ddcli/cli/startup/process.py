@@ -6,12 +6,9 @@ import atexit
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ddcli.cli.startup.library_parts import defer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PLAIN = "DDCLI_PLAIN_START"
 """A variable: with any value, imports and the end of the process are Python's own. It shows whether a fault comes from ours."""
@@ -19,9 +16,6 @@ OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """OpenBLAS's threads spin while numpy is imported (50 ms of processor time). Rows are computed in threads of ours, one for each processor, in any case."""
 YOUNG = 200_000
 """New objects after which Python looks for cycles: with its own 700 to 2 000 it would look some 300 times during imports, which make 100 000 objects."""
-LARGE = 1 << 14
-"""Words in the frame that a command is called from. Python keeps frames in pieces of memory of 16 kB. At each call that does not fit into its piece it allocates a new one,
-and frees it afterwards (600 times in a short run, 2 % of it). For a frame of this size it allocates 256 kB; half of it is left for other frames."""
 
 
 def run_and_leave() -> NoReturn:
@@ -39,7 +33,7 @@ def run_and_leave() -> NoReturn:
     from ddcli.cli.main import main  # not before: it imports parts that may wait
 
     try:
-        _with_large_frame(main)
+        main()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -71,13 +65,6 @@ def _take_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the least number that is free
-
-
-def _with_large_frame(call: Callable[[], None]) -> None:
-    call()
-
-
-_with_large_frame.__code__ = _with_large_frame.__code__.replace(co_stacksize=LARGE)
 
 
 def flushed() -> int:
