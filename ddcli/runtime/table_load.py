@@ -25,7 +25,7 @@ from ddcli.runtime.placement import HEAVY
 from ddcli.runtime.scheduler import TURNS, on_executor
 from ddcli.runtime.task import failure, packed_result, result_of
 from ddcli.store.files.access import reading
-from ddcli.store.files.objects import ObjectPath, adopt_settings, settings_in_use
+from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.scratch.spill import chunks, from_chunks
 from ddcli.store.targets.change import DIFF, Change
 from ddcli.store.targets.copy_on_write import SMALL, dealt, start_of
@@ -183,7 +183,7 @@ def cuts_of(change: Change, count: int) -> tuple[tuple[int, ...], ...]:
     sampled: list[Lanes] = []
     for file in change.files[:: max(1, len(change.files) // SAMPLED)] if count > 1 else ():
         path = change.log / file.name
-        with path.reader() if isinstance(path, ObjectPath) else reading(path) as data:
+        with reading(path) as data:
             parquet = pq.ParquetFile(data)
             groups = parquet.num_row_groups
             frame = pl.DataFrame(parquet.read_row_group(secrets.randbelow(groups))) if groups else pl.DataFrame()

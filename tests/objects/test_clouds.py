@@ -56,14 +56,39 @@ def test_ranges_and_large_objects(bucket, monkeypatch):
         data[7:9],
         data[10_000_000:10_000_003],
     ]
-    with path.reader() as file:
+    with path.open("rb") as file:
         file.seek(-5, 2)
         assert file.read() == data[-5:]
+        file.seek(3)
+        assert b"".join(iter(lambda: file.read(70_000), b"")) == data[3:]
+        assert file.seek(-9, 1) == len(data) - 9
+        assert (file.read(4), file.read()) == (data[-9:-5], data[-5:])
+    with path.open("rb") as file:
+        assert file.read() == data
+        assert file.read() == b""
     path.replace(bucket / "renamed")
     assert (bucket / "renamed").read_bytes() == data
     assert not path.is_file()
     (bucket / "empty").put(b"")
     assert (bucket / "empty").read_bytes() == b""
+    assert [each.read() for each in ((bucket / "empty").open("rb"), (bucket / "empty").open())] == [b"", ""]
+
+
+def test_a_reading_from_end_to_end_makes_few_requests(bucket, monkeypatch):
+    path, asked, read_ranges = bucket / "long", [], ObjectPath.read_ranges
+    path.put(bytes(10 << 20))
+    monkeypatch.setattr(ObjectPath, "read_ranges", lambda *given: asked.append(given[1]) or read_ranges(*given))
+    with path.open("rb") as file:
+        assert sum(map(len, iter(lambda: file.read(1 << 12), b""))) == 10 << 20
+    assert len(asked) <= 9
+    asked.clear()
+    with path.open("rb") as file:
+        for at in range(0, 10 << 20, 1 << 20):
+            file.seek(at)
+            assert file.read(8) == bytes(8)
+    assert {end - start for ((start, end),) in asked} == {1 << 16}, (
+        "apart from each other, no more is fetched than is read"
+    )
 
 
 @STORES

@@ -132,10 +132,12 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes:
     One of more than `most` bytes is refused (StateError): a file with holes takes no room on a disk, and all memory here.
     """
     with reading(path) as file:
-        if file.seek(0, os.SEEK_END) > most:
-            raise StateError(f"the file has more than {most:,} bytes", place=str(path), hint=REMOVE)
+        size = 0 if isinstance(path, ObjectPath) else file.seek(0, os.SEEK_END)  # of an object it is another request
         file.seek(0)
-        return file.read()
+        data = file.read() if size <= most else b""
+    if max(size, len(data)) > most:
+        raise StateError(f"the file has more than {most:,} bytes", place=str(path), hint=REMOVE)
+    return data
 
 
 def read_given(path: Path) -> bytes:

@@ -19,7 +19,7 @@ import re
 import stat
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,7 +74,7 @@ PARTS = 9 << 10
 COPY_OF = "dd-copy-of"
 """The entry of a copy's metadata with the tag of its original: tags of equal objects may differ."""
 FETCHED_TOGETHER = 1 << 16
-"""Bytes that a reader fetches with a request: most footers are smaller."""
+"""Bytes that the first request of a reader fetches: most footers are smaller."""
 
 
 class ObjectPath(PosixPath):
@@ -205,15 +205,11 @@ class ObjectPath(PosixPath):
         newline: str | None = None,
         **_options: Any,
     ) -> Any:
-        """Open for reading; the whole object is fetched."""
+        """Open for reading: only what is read is fetched, and more at a time where it is read from end to end."""
         if mode not in {"r", "rt", "rb"}:
             raise io.UnsupportedOperation(mode)
-        data = io.BytesIO(self.read_bytes())
+        data = io.BufferedReader(_Ranges(self), FETCHED_TOGETHER)
         return data if mode == "rb" else io.TextIOWrapper(data, encoding, errors, newline)
-
-    def reader(self) -> io.BufferedReader:
-        """Return a binary file that fetches only the bytes that are read."""
-        return io.BufferedReader(_Ranges(self), FETCHED_TOGETHER)
 
     def put(
         self,
@@ -309,7 +305,7 @@ class ObjectPath(PosixPath):
     def _copy_through(self, target: ObjectPath, marked: dict[str, str] | None = None) -> None:
         """Copy an object piece by piece: one that is larger than stores copy by themselves."""
         copy = target.appender(marked, expected=self.head()["size"])
-        with self.reader() as file:
+        with self.open("rb") as file:
             while block := file.read(BLOCK):
                 copy.write(block)
         copy.close()
@@ -385,13 +381,19 @@ class Appender:
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file; each read is a request."""
+    """An object as a file. A request fetches what is asked for; where reads follow each other, twice as much as the one before, up to `BLOCK`."""
 
     def __init__(self, path: ObjectPath) -> None:
         super().__init__()
         self._path = path
-        self._size: int = path.head()["size"]
         self._at = 0
+        self._ahead = memoryview(b"")
+        self._next = 0
+
+    @cached_property
+    def _size(self) -> int:
+        """The size of the object; a request."""
+        return int(self._path.head()["size"])
 
     def readable(self) -> bool:
         return True
@@ -400,18 +402,30 @@ class _Ranges(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
+        at = offset + (self._at if whence == os.SEEK_CUR else self._size if whence == os.SEEK_END else 0)
+        if at != self._at:
+            self._at, self._ahead, self._next = at, self._ahead[:0], 0
+        return at
 
     def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._size)
-        if end <= self._at:
-            return 0
-        (data,) = self._path.read_ranges([(self._at, end)])
-        count = end - self._at
-        buffer[:count] = bytes(data)
-        self._at = end
+        if not self._ahead:
+            size = max(len(buffer), self._next)
+            self._next = min(2 * size, BLOCK)
+            (data,) = self._path.read_ranges([(self._at, min(self._at + size, self._size))])
+            self._ahead = memoryview(data)
+        count = min(len(buffer), len(self._ahead))
+        buffer[:count] = self._ahead[:count]
+        self._at, self._ahead = self._at + count, self._ahead[count:]
         return count
+
+    def readall(self) -> bytes:
+        if not self._at:
+            data = self._path.read_bytes()
+            self._at = len(data)
+            return data
+        (data,) = self._path.read_ranges([(self._at, self._size)])
+        self._at, self._ahead = self._size, self._ahead[:0]
+        return bytes(data)
 
 
 def locate(base: Path, text: str) -> Path:

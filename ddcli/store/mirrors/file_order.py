@@ -108,7 +108,7 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
     from pyarrow import ArrowException, parquet
 
     try:
-        with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
+        with path.open("rb") as file:
             footer = parquet.read_metadata(file)
     except (OSError, ArrowException):
         return []  # the reader of its rows reports the error

@@ -25,7 +25,6 @@ from ddcli.expressions.types import (
     is_pattern,
 )
 from ddcli.store.files.changes import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, bare, packing_of, unpacked
 from ddcli.store.tables.partitions import types_of_partitions
@@ -271,11 +270,6 @@ class Footers:
         return stated(path)
 
 
-def opened(path: Path) -> BinaryIO:
-    """Open a file, or an object, to be read."""
-    return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
-
-
 def _proposed(path: Path, dialect: Dialect) -> str:
     """Return the columns that a file of text seems to have, as they would be declared; else an example."""
     from ddcli.store.tables.guess import propose
@@ -347,7 +341,7 @@ def _as_polars(file: Any) -> Any:
 
 def stated(path: Path) -> dict[str, Type | Unfit]:
     """Return the columns that a file of Parquet or Arrow IPC states. Imports pyarrow; raises OSError and InputError."""
-    with opened(path) as file:
+    with path.open("rb") as file:
         return _read_arrow(file, name_of_kind(path), path)
 
 

@@ -121,8 +121,9 @@ class _Cursor:
     def __init__(self, path: Path, columns: list[str], first: int) -> None:
         from pyarrow import parquet
 
-        source = path.reader() if isinstance(path, ObjectPath) else path
-        file = parquet.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER)
+        file = parquet.ParquetFile(
+            path.open("rb") if isinstance(path, ObjectPath) else path, pre_buffer=False, buffer_size=BUFFER
+        )
         self.at = 0
         groups = list(range(file.num_row_groups))
         while groups and self.at + file.metadata.row_group(groups[0]).num_rows <= first:

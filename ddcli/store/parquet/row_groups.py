@@ -143,7 +143,7 @@ def row_count(path: Path) -> int | None:
 
 def tail_of(path: Path, most: int) -> bytes:
     """Return the footer of a file with the bytes after it; raises OSError, or ValueError where it has more bytes than `most`, or is none."""
-    with path.reader() if isinstance(path, ObjectPath) else path.open("rb", buffering=0) as file:
+    with path.open("rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - SMALL))
         tail = file.read(SMALL)

@@ -18,7 +18,6 @@ import polars as pl
 
 from ddcli.store.files.access import naming
 from ddcli.store.files.gate import checksum
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.joint_file import read_footer
 from ddcli.store.parquet.row_groups import footer_in, metadata_of
 from ddcli.store.parquet.thrift import fields
@@ -170,7 +169,7 @@ def _read(directory: Path, entry: FileEntry) -> pl.DataFrame:
 def _copied(file: InputFile, listing: Listing) -> Iterator[tuple[object, ...]]:
     """Yield the rows of a file; none is marked as the last where the file is no longer the one that was listed."""
     path, size, part = listing.path(file), 0, 0
-    with naming(path), path.reader() if isinstance(path, ObjectPath) else path.open("rb") as source:
+    with naming(path), path.open("rb") as source:
         content = source.read(PART)
         while True:
             size += len(content)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.store.parquet.footers import IPC, PARQUET, opened
+from ddcli.store.parquet.footers import IPC, PARQUET
 from ddcli.store.tables.avro import TIME_HINT
 from ddcli.store.tables.csv_records import Damage
 
@@ -31,7 +31,7 @@ def doubtful_columns(kind: str, columns: Mapping[str, Any]) -> list[str]:
 
 def find_altered(path: Path, kind: str, doubtful: Sequence[str]) -> Damage | None:
     """Return the first value of these columns that polars would read as another. Raises OSError and the errors of pyarrow."""
-    with opened(path) as file:
+    with path.open("rb") as file:
         first = dict.fromkeys(doubtful, 0)
         for name, array in _arrays(file, kind, doubtful):
             for values, least, most, hint in _limited(array):

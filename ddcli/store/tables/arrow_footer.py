@@ -9,8 +9,6 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
-from ddcli.store.files.objects import ObjectPath
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -34,7 +32,7 @@ def odd_columns(path: Path) -> dict[str, bool]:
 
     Empty for a file whose footer can't be read: other checks report that. Raises OSError.
     """
-    with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
+    with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - END))
         end = file.read(END)

@@ -47,9 +47,9 @@ def unpacked(path: Path) -> BinaryIO:
     """Open a file, and unpack it as it is read. A read of a damaged one raises NotWholeError."""
     packing = packing_of(path.name)
     if not packing:
-        plain = path.reader() if isinstance(path, ObjectPath) else io.BufferedReader(_Named(path), BUFFER)
+        plain = path.open("rb") if isinstance(path, ObjectPath) else io.BufferedReader(_Named(path), BUFFER)
         return cast("BinaryIO", plain)
-    file: Any = path.reader() if isinstance(path, ObjectPath) else path
+    file: Any = path.open("rb") if isinstance(path, ObjectPath) else path
     return cast("BinaryIO", io.BufferedReader(_Unpacking(_opened(file, packing), NAMES[packing])))
 
 
@@ -65,7 +65,7 @@ def is_padded(path: Path) -> bool:
 def _is_padded(path: Path, _size: int, _time: int) -> bool:
     import zlib
 
-    with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
+    with path.open("rb") as file:
         file.seek(-1, io.SEEK_END)
         if file.read(1) != b"\0":
             return False
