@@ -117,6 +117,10 @@ _TABLE = [
     Aggregate("max", "max(x)", "Largest value; NaN is the largest number.", "ordered", _same, takes_distinct=True),
     Aggregate("bool_and", "bool_and(x)", "True if x is true in every row. Also `every`.", "bool", _if_any(BOOL), takes_distinct=True),
     Aggregate("bool_or", "bool_or(x)", "True if x is true in some row. Also `any`.", "bool", _if_any(BOOL), takes_distinct=True),
+    Aggregate("bit_and", "bit_and([distinct] x)", "Bitwise and of integers.", "integer", _if_any(INT64), takes_distinct=True),
+    Aggregate("bit_or", "bit_or([distinct] x)", "Bitwise or of integers.", "integer", _if_any(INT64), takes_distinct=True),
+    Aggregate("bit_xor", "bit_xor([distinct] x)", "Bitwise exclusive or of integers.", "integer", _if_any(INT64), takes_distinct=True),
+    Aggregate("product", "product([distinct] x)", "Product, a float: from the smallest value to the largest.", "number", _maybe_float, takes_distinct=True),
     Aggregate("first", "first(x order by y [desc], ...)", "x in the first row by that order, null if it is null there; among equal rows the smallest x. A null key is the last, unless `nulls first` is written.", "ordered", _same, ordered=True),
     Aggregate("last", "last(x order by y [desc], ...)", "x in the last row by that order; among equal rows the largest x.", "ordered", _same, ordered=True),
     Aggregate("median", "median(x)", "The middle value, or the mean of the two middle ones; NaN is the largest number.", "number", _maybe_float),
@@ -136,14 +140,14 @@ _TABLE = [
     Aggregate("regr_sxy", "regr_sxy(y, x)", "Sum of the products of x and y, each less its mean. `regr_count`, `regr_avgx` and `regr_avgy` are count and means of these rows.", "numbers", _always(FLOAT64.or_null()), args=2),
     Aggregate("mode", "mode(x)", "The most frequent value; of several the smallest.", "ordered", _same),
     Aggregate("array_agg", "array_agg(x order by y [desc], ...), array_agg(distinct x order by x)", "All values as a list, nulls included; with `distinct` each once.", "ordered", lambda t: Type("list", inner=t.or_null()), ordered=True, takes_distinct=True),
-    Aggregate("string_agg", "string_agg(x, separator order by y [desc], ...)", "All texts joined by a constant separator; with `distinct` each once.", "string", _same, ordered=True, takes_distinct=True, args=2),
+    Aggregate("string_agg", "string_agg(x, separator = ',' order by y [desc], ...)", "All texts joined by a constant separator; with `distinct` each once.", "string", _same, ordered=True, takes_distinct=True, args=2),
 ]  # fmt: skip
 AGGREGATES: dict[str, Aggregate] = {each.name: each for each in _TABLE}
 DISTINCT = {"n_unique", "approx_count_distinct", "approx_distinct"}
 """The names of `count` that count different values: exactly, even if others approximate."""
 COUNTED = {"count_if", "countif"}
 """Names of `count` that count the rows for which a condition is true."""
-BY_PAIR = {"min_by", "max_by", "arg_min", "arg_max"}
+BY_PAIR = {"min_by", "max_by", "arg_min", "arg_max", "argmin", "argmax"}
 OF_PAIRS = {"regr_count": ("count", 0), "regr_avgy": ("avg", 0), "regr_avgx": ("avg", 1)}
 """The aggregates of one of two values over the rows in which both are not null: by name, the plain aggregate and the value's index."""
 OTHER_NAMES = {
@@ -153,10 +157,10 @@ OTHER_NAMES = {
     "stddev_samp": "stddev std",
     "var_samp": "variance var",
     "string_agg": "listagg group_concat",
-    "first": "first_value arg_min min_by",
-    "last": "last_value arg_max max_by",
+    "first": "first_value arg_min argmin min_by",
+    "last": "last_value arg_max argmax max_by",
     "array_agg": "list",
-    "min": "any_value",
+    "min": "any_value arbitrary",
     "quantile_cont": "percentile percentile_cont",
     "quantile_disc": "percentile_disc quantile",
     "regr_sxx": "regr_syy",
@@ -193,6 +197,10 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
         # polars' `all` and `any` over no rows are true and false; ours are null.
         "bool_and": lambda: pl.when(present.len() > 0).then(present.all()),
         "bool_or": lambda: pl.when(present.len() > 0).then(present.any()),
+        "bit_and": present.bitwise_and,
+        "bit_or": present.bitwise_or,
+        "bit_xor": present.bitwise_xor,
+        "product": lambda: ordered.cum_prod().last(),
         "first": value.first,
         "last": value.last,
         "median": lambda: _interpolated(present, 0.5),

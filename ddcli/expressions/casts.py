@@ -44,7 +44,14 @@ TRUNC_UNITS = {
 DIFF_UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
 
-FLAGS_AT = {"regexp_like": 2, "regexp_replace": 3, "regexp_extract": 3, "regexp_extract_all": 3}
+FLAGS_AT = {
+    "regexp_like": 2,
+    "regexp_full_match": 2,
+    "regexp_split_to_array": 2,
+    "regexp_replace": 3,
+    "regexp_extract": 3,
+    "regexp_extract_all": 3,
+}
 """The position of the flags among the arguments."""
 MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 STRFTIME = "YymbBdjaAHIpMSf%"
@@ -125,7 +132,12 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
         like_pattern(str(constants[1]), str(constants.get(2, "")), args)
     if function.startswith("regexp_"):
         groups = _check_regex(str(constants[1]), args[1])
-        if function == "regexp_extract_all" and _finds_nothing(str(constants[1])):
+        whole = not constants[1] and function == "regexp_split_to_array"
+        if (
+            function in ("regexp_extract_all", "regexp_split_to_array")
+            and _finds_nothing(str(constants[1]))
+            and not whole
+        ):
             problem = "all matches need a pattern that matches no empty text"
             raise Mismatch(problem, args[1], "write `+` instead of `*`")
         if function in ("regexp_extract", "regexp_extract_all") and len(args) > 2:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.parser import Parser, binary_range_parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WRITTEN = "written"
 """The key of an entry's text in the metadata of its syntax node."""
@@ -136,16 +139,17 @@ class _Parser(Parser):
         """Read `lambda x: x + 1`, and `x -> x + 1` as an argument of a function that takes a lambda; elsewhere `->` is a part of JSON."""
         first = self._curr
         behind = [each.token_type for each in self._tokens[self._index + 1 : self._index + 3]]
-        if first and first.text.lower() == "lambda" and behind[1:] == [TokenType.COLON]:
+        if first and first.text.lower() == "lambda" and behind[1:] in ([TokenType.COLON], [TokenType.COMMA]):
             self._advance()
-            name = self._parse_id_var()
-            self._advance()
+            names: list[exp.Expr | None] = [*self._parse_csv(self._parse_id_var)]
+            if not self._match(TokenType.COLON):
+                self.raise_error("Expected :")
         elif first and first.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and self._takes_lambda(behind):
-            name = self._parse_id_var()
+            names = [self._parse_id_var()]
             self._advance()
         else:
             return super()._parse_lambda(alias)
-        return _lambda(name, self._parse_disjunction()).update_positions(first)
+        return _lambda(names, self._parse_disjunction()).update_positions(first)
 
     def _takes_lambda(self, behind: list[TokenType]) -> bool:
         """Return whether an arrow follows, and the call around takes a lambda here: behind its list, which may be a part of JSON."""
@@ -174,7 +178,7 @@ class _Parser(Parser):
         name = name.this if isinstance(name, exp.Column) else name
         for function, body in (("list_filter", found.args.get("condition")), ("list_transform", found.this)):
             if body is not None:
-                made = _lambda(name.copy(), body.pop()).update_positions(start)
+                made = _lambda([name.copy()], body.pop()).update_positions(start)
                 values = exp.Anonymous(this=function, expressions=[values, made]).update_positions(start)
         values.meta[COMPREHENSION] = True
         return values
@@ -259,13 +263,13 @@ class _Parser(Parser):
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
 
-def _lambda(name: exp.Expr | None, body: exp.Expr | None) -> exp.Lambda:
-    """Return a lambda, in whose body the columns of its parameter's name are parameters."""
-    found = exp.Lambda(this=body, expressions=[name])
-    word = name.name.lower() if name is not None else ""
+def _lambda(names: Sequence[exp.Expr | None], body: exp.Expr | None) -> exp.Lambda:
+    """Return a lambda, in whose body the columns of its parameters' names are parameters."""
+    found = exp.Lambda(this=body, expressions=list(names))
+    words = {name.name.lower() for name in names if name is not None}
     for column in list(found.this.find_all(exp.Column)) if body is not None else []:
         first, *fields = [each for part in reversed(PARTS) if (each := column.args.get(part)) is not None]
-        if isinstance(first, exp.Identifier) and first.name.lower() == word:
+        if isinstance(first, exp.Identifier) and first.name.lower() in words:
             made: exp.Expr = exp.Parameter(this=first.pop())
             for field in fields:
                 made = exp.Dot(this=made, expression=field.pop())

@@ -24,8 +24,9 @@ from ddcli.expressions.coerce import (
     unify,
 )
 from ddcli.expressions.literals import TEMPORAL, interval, interval_of, number, temporal
+from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.time_functions import PARTS, part_named
-from ddcli.expressions.tree import MAX_DEPTH, Case, Cast, Expression, Literal
+from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Expression, Literal
 from ddcli.expressions.types import SQL_NAMES, parse_sql_type, parse_type
 from ddcli.expressions.zones import current_zone, localized
 
@@ -129,7 +130,8 @@ class FormReader(ABC):
     def extract(self, node: exp.Extract) -> Expression:
         """Read `extract(year from x)`."""
         named, value = self.take(node, "this", "expression")
-        part = str(*self.take(named, "this")).lower()
+        word = self.literal(named).value if isinstance(named, exp.Literal) else self.take(named, "this")[0]
+        part = str(word).lower()
         function = part_named(part)
         if function is None:
             meant = did_you_mean(part, PARTS)
@@ -219,6 +221,13 @@ class FormReader(ABC):
             raise SpecError(f"no type is named `{written}`", span=where, hint=hint)
         if target.kind == "duration" and isinstance(argument, Literal) and isinstance(argument.value, str):
             return interval_of(argument.value, span)
+        if (
+            isinstance(argument, Call)
+            and argument.function in JSON_MADE
+            and target.kind not in ("string", "list", "struct")
+        ):
+            root = argument.args if argument.function == "json_extract" else [argument, Literal("$", STRING)]
+            argument = self.resolve(node, "json_extract_string", root)
         found = casts.cast(argument, localized(target.required(), current_zone()), span, tried=tried)
         if written.lower() == "timestamp_s":
             return self.resolve(node, "whole_seconds", [found])

@@ -31,7 +31,7 @@ CONDITIONS = table(
     coalesce [coalesce]: coalesce(a, ...) -- The first value that is not null; later ones are not evaluated. -- coalesce(null, 2) => 2
     error(message: constant string) -> null -- Fail with this message; for a branch that must not be reached. -- case when 1 > 2 then error('too large') else 1 end => 1
     nullif [nullif]: nullif(a, b) -- Null if a equals b, else a. -- nullif(1, 1) => null
-    greatest [extremum]: greatest(a, ...) -- The largest value; nulls are ignored. -- greatest(1, 3, 2) => 3
+    greatest [extremum]: greatest(a, ...) -- The largest value; nulls are ignored. Lists and structs are compared part by part, a null part as the largest. -- greatest(1, 3, 2) => 3
     least [extremum]: least(a, ...) -- The smallest value; nulls are ignored. -- least(1, 3, 2) => 1
     isnull(x: any) -> bool -- True if the value is missing, `x is null`. -- isnull(1) => false -- x is null
     isnotnull(x: any) -> bool -- True if the value is not missing, `x is not null`. -- isnotnull(1) => true -- x is not null
@@ -64,7 +64,7 @@ OTHER_NAMES = {
     "array_contains": "list_contains list_has array_has",
     "starts_with": "starts startswith prefix",
     "list_slice": "array_slice",
-    "array": "list_value",
+    "array": "list_value list_pack",
     "date_trunc": "datetrunc",
     "date_diff": "datediff",
     "locate": "charindex",
@@ -80,9 +80,20 @@ OTHER_NAMES = {
     "sign": "signum",
     "cardinality": "size",
     "element": "list_extract list_element array_extract element_at",
+    "hex": "to_hex",
+    "bin": "to_binary",
+    "gcd": "greatest_common_divisor",
+    "lcm": "least_common_multiple",
+    "levenshtein": "editdist3",
+    "to_base64": "base64",
+    "ord": "unicode",
+    "regexp_split_to_array": "string_split_regex str_split_regex",
+    "list_where": "array_where",
+    "list_select": "array_select",
+    "list_reverse_sort": "array_reverse_sort",
     "list_append": "array_append",
     "list_prepend": "array_prepend",
-    "list_concat": "array_cat array_concat",
+    "list_concat": "array_cat array_concat list_cat",
     "list_distinct": "array_distinct",
     "list_sort": "array_sort",
     "list_reverse": "array_reverse",

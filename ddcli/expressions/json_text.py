@@ -9,6 +9,7 @@ import json
 import math
 import re
 from decimal import Decimal
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.expressions.types import FLOATS, INTEGERS, Type, is_field_name, parse_sql_type
@@ -129,6 +130,46 @@ def kind_of(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return "NULL" if value is None else "BOOLEAN"
     return "OBJECT" if isinstance(value, Members) else "ARRAY" if isinstance(value, list) else "VARCHAR"
+
+
+def structure_of(value: Any) -> str:
+    """Return the structure of a value as JSON: the kinds of its parts, one for all elements of a list; `JSON` for parts of several kinds.
+
+    >>> structure_of(read_json('{"a": [1, -2], "b": [{"c": null}, {"c": "x"}]}'))
+    '{"a":["HUGEINT"],"b":[{"c":"VARCHAR"}]}'
+    """
+
+    def named(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {name: named(each) for name, each in found.items()} or "JSON"
+        return [named(found[0])] if isinstance(found, list) else found
+
+    return json.dumps(named(_structure(value)), ensure_ascii=False, separators=(",", ":"))
+
+
+def _structure(value: Any) -> Any:
+    if isinstance(value, Members):
+        found: dict[str, Any] = {}
+        for name, each in value:
+            found[name] = _met(found.get(name, "NULL"), _structure(each))
+        return found
+    return [reduce(_met, map(_structure, value), "NULL")] if isinstance(value, list) else kind_of(value)
+
+
+def _met(one: Any, other: Any) -> Any:
+    """Return the structure of two values in one place."""
+    if one == other or "NULL" in (one, other):
+        return other if one == "NULL" else one
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {name: _met(one.get(name, "NULL"), other.get(name, "NULL")) for name in {**one, **other}}
+    if isinstance(one, list) and isinstance(other, list):
+        return [_met(one[0], other[0])]
+    kinds = [each if isinstance(each, str) else "" for each in (one, other)]
+    return "HUGEINT" if WHOLE.issuperset(kinds) else "DOUBLE" if (WHOLE | {"DOUBLE"}).issuperset(kinds) else "JSON"
+
+
+WHOLE = {"UBIGINT", "BIGINT", "HUGEINT"}
+"""The kinds of whole numbers."""
 
 
 def contains(whole: Any, part: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.expressions import operators as rules
 from ddcli.expressions.arithmetic import nullable_if_any
-from ddcli.expressions.coerce import STRING, Mismatch, convert
+from ddcli.expressions.coerce import BOOL, INT64, STRING, Mismatch, convert
 from ddcli.expressions.function import table
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.tree import Literal
@@ -51,6 +51,55 @@ def _sort_key(name: str, args: Sequence[Expression]) -> Resolved:
     return list(args), nullable_if_any(STRING, args), name
 
 
+def _list_sort(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `list_sort` and `list_reverse_sort`, both as `list_sort(x, direction, place of nulls)`."""
+    words = [str(arg.value).lower() if isinstance(arg, Literal) else "" for arg in args[1:]]
+    words = words if name == "list_sort" else ["desc", *words]
+    wanted = zip(words, (("asc", "desc"), ("nulls first", "nulls last")), strict=False)
+    if len(words) > 2 or not all(word in known for word, known in wanted):
+        raise Mismatch(
+            f"{name} takes a list, a direction and the place of nulls", hint="list_sort(x, 'desc', 'nulls first')"
+        )
+    values, type_, _ = rules.of_ordered(name, args[:1])
+    return [*values, *(Literal(word, STRING) for word in words)], type_, "list_sort"
+
+
+def _chosen(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `list_where` and `list_select`: a list, and a list of conditions or positions."""
+    values, places = check_arguments(parse_signature(f"{name}(x: list, places: list) -> x"), args)
+    wanted, inner = BOOL if name == "list_where" else INT64, places.type.inner
+    if (
+        inner is not None
+        and inner.kind != "null"
+        and not (inner.is_integer and wanted is INT64)
+        and inner.kind != wanted.kind
+    ):
+        raise Mismatch(f"{name} takes a list of {wanted} as its second argument, got {places.type.required()}", places)
+    given = [values, convert(places, Type("list", inner=wanted.or_null()))]
+    inner = values.type.inner
+    return given, Type("list", any(each.type.nullable for each in given), inner=inner and inner.or_null()), name
+
+
+def _flatten(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `flatten`, of a list of lists."""
+    inner = args[0].type.inner if len(args) == 1 else None
+    if inner is None or inner.inner is None:
+        raise Mismatch(f"{name} takes a list of lists", args[0] if args else None)
+    return list(args), nullable_if_any(inner, args), name
+
+
+def _series(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `generate_series` and `range`, of integers: its first number, its last one or its end, and its step."""
+    if not 1 <= len(args) <= 3 or any(not each.type.is_integer and each.type.kind != "null" for each in args):
+        raise Mismatch(
+            f"{name} takes one to three integers",
+            hint=f"of days and timestamps write it in the `from`: from {name}(a, b, interval 1 day) as s(day)",
+        )
+    given = [Literal(0, INT64), *args] if len(args) == 1 else list(args)
+    given = [convert(each, INT64) for each in (*given, Literal(1, INT64))[:3]]
+    return given, nullable_if_any(Type("list", inner=INT64), given), name
+
+
 AGGREGATED = {
     "sum": "list_sum",
     "avg": "list_avg",
@@ -85,7 +134,13 @@ LISTS = table(
     list_concat [two_lists]: list_concat(x, y) -- The elements of two lists; a null list is empty. -- list_concat([1], [2]) => [1, 2]
     list_append(x: list, value: any) -> x -- The list with one more element at the end; a null list is empty. -- list_append([1], 2) => [1, 2] -- list_concat(x, [value])
     list_prepend(value: any, x: list) -> x -- The list with one more element at the beginning. -- list_prepend(1, [2]) => [1, 2] -- list_concat([value], x)
-    list_sort [of_ordered]: list_sort(x) -- The elements in ascending order, nulls last. -- list_sort([2, null, 1]) => [1, 2, null]
+    list_sort [list_sort]: list_sort(x [, 'desc' [, 'nulls first']]) -- The elements in ascending order, or descending with 'desc'; nulls last unless 'nulls first' is written. -- list_sort([2, null, 1], 'desc') => [2, 1, null]
+    list_reverse_sort [list_sort]: list_reverse_sort(x [, 'nulls first']) -- The elements in descending order. -- list_reverse_sort([1, 2]) => [2, 1]
+    list_where [chosen]: list_where(x, mask) -- The elements at whose places the mask, a list of conditions, is true; a null in the mask is an error. -- list_where([1, 2, 3], [true, false, true]) => [1, 3]
+    list_select [chosen]: list_select(x, positions) -- The elements at positions from 1, null for one outside; a null position is an error. -- list_select(['a', 'b'], [2, 1]) => ['b', 'a']
+    flatten [flatten]: flatten(x) -- The elements of all lists of a list; null lists are left out. -- flatten([[1, 2], null, [3]]) => [1, 2, 3]
+    generate_series [series]: generate_series(first, last, step = 1) -- The integers from first to last, at most 1048576; with one argument from 0. `range` leaves out the last. In a `from` also of dates and timestamps. -- generate_series(1, 3) => [1, 2, 3]
+    range [series]: range(first, end, step = 1) -- The integers from first up to the end, without it; with one argument from 0. -- range(3) => [0, 1, 2]
     list_distinct [of_ordered]: list_distinct(x) -- Each element once, at its first position; no nulls. -- list_distinct([2, null, 1, 2]) => [2, 1]
     list_min [of_ordered]: list_min(x) -- The smallest element; null if no element has a value. NaN is the largest number. -- list_min([2, 1]) => 1
     list_max [of_ordered]: list_max(x) -- The largest element; null if no element has a value. -- list_max([2, 1]) => 2
@@ -111,6 +166,10 @@ LISTS = table(
     of_numbers=rules.of_numbers,
     aggregated=_aggregated,
     joined=_joined,
+    list_sort=_list_sort,
+    chosen=_chosen,
+    flatten=_flatten,
+    series=_series,
     of_lambda=_of_lambda,
 )
 

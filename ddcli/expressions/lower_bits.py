@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -29,7 +30,15 @@ def _shift(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(beyond).then(None).otherwise(moved).cast(pl.Int64)
 
 
+def _gcd(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    both = pl.struct(args[0].alias("0"), args[1].alias("1"))
+    found = each(both, lambda pair: None if None in pair.values() else math.gcd(*pair.values()), pl.Int128)
+    low.fail_given(call, args, found > wide(HIGH), "integer overflow")
+    return pl.when(found <= wide(HIGH)).then(found).cast(pl.Int64)
+
+
 LOWER: dict[str, Lower] = {
+    "gcd": _gcd,
     "&": lambda _, __, args: args[0] & args[1],
     "|": lambda _, __, args: args[0] | args[1],
     "xor": lambda _, __, args: args[0] ^ args[1],

@@ -24,6 +24,7 @@ from ddcli.expressions.json_text import (
     part_of,
     read_json,
     steps_of,
+    structure_of,
     texts_of,
     written,
 )
@@ -63,6 +64,8 @@ def _json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
                 return None if part is MISSING else len(part) if is_array(part) else 0
             if call.function == "json_extract":
                 return None if part is MISSING else written(part)
+            if call.function == "json_value":
+                return None if isinstance(part, list) or as_text(part) is None else written(part)
             return as_text(part)
         except NoJsonError:
             return None
@@ -93,6 +96,8 @@ def _of_texts(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     low.fail_given(call, args, invalid, "a text is no JSON", "use `case when json_valid(x) then ...`")
     if call.function.endswith("parse_json"):
         return args[0]
+    if call.function == "json_structure":
+        return each(args[0], lambda text: _tried(lambda: structure_of(read_json(text))), pl.String)
     if call.function == "json":
         return each(args[0], lambda text: _tried(lambda: written(read_json(text))), pl.String)
     combine = contains if call.function == "json_contains" else lambda one, other: written(merged(one, other))
@@ -184,9 +189,13 @@ def _values(low: Checks, texts: pl.Expr, kind: Type) -> pl.Expr:
 
 
 LOWER: dict[str, Lower] = {
-    **dict.fromkeys(["json_extract", "json_extract_string", "get_json_object", "json_array_length"], _json),
+    **dict.fromkeys(
+        ["json_extract", "json_extract_string", "get_json_object", "json_array_length", "json_value"], _json
+    ),
     **dict.fromkeys(["json_type", "json_keys", "json_exists"], _json),
-    **dict.fromkeys(["json", "json_contains", "json_merge_patch", "parse_json", "try_parse_json"], _of_texts),
+    **dict.fromkeys(
+        ["json", "json_contains", "json_merge_patch", "parse_json", "try_parse_json", "json_structure"], _of_texts
+    ),
     **dict.fromkeys(["to_json", "json_object", "json_array"], _to_json),
     "from_json": _from_json,
     "json_valid": lambda _, __, args: each(args[0], is_json, pl.Boolean),

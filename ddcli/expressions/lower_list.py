@@ -8,8 +8,8 @@ import polars as pl
 
 from ddcli.expressions.lower import ElementLowering
 from ddcli.expressions.lower_number import HIGH, LOW, checked, quotient, scaled, too_long, wide
-from ddcli.expressions.lower_text import part
-from ddcli.expressions.tree import Lambda
+from ddcli.expressions.lower_text import LONGEST, each, part
+from ddcli.expressions.tree import Lambda, Literal
 from ddcli.expressions.types import MAX_PRECISION
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ MOST = 1.2e38
 def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     if not args:
         return pl.lit([], dtype=call.type.to_polars())
+    inner = call.type.inner
+    if inner is not None and inner.inner is not None:  # of lists `concat_list` would make one list
+        rows = pl.concat_list(pl.struct(arg.alias("")) for arg in args)
+        return rows.list.eval(pl.element().struct.field("")).cast(call.type.to_polars())
     return pl.concat_list(args).cast(call.type.to_polars())
 
 
@@ -99,6 +103,47 @@ def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(some).then(fits.cast(pl.Int64))
 
 
+def _list_sort(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    words = [str(arg.value) for arg in call.args[1:] if isinstance(arg, Literal)]
+    return args[0].list.sort(descending="desc" in words, nulls_last="nulls first" not in words)
+
+
+def _chosen(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    values, places = args
+    low.fail_given(
+        call, args, places.list.eval(pl.element().is_null()).list.any(), f"a null in the second list of {call.function}"
+    )
+    if call.function == "list_where":
+        at = places.list.eval(pl.arg_where(pl.element()))
+    else:
+        at = places.list.eval(pl.when(pl.element() > 0).then(pl.element() - 1).otherwise(2**31))
+    found = values.list.gather(at, null_on_oob=True)
+    return pl.when(values.is_not_null() & places.is_not_null()).then(found)
+
+
+def _series(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    def numbers(row: dict[str, int | None]) -> range | None:
+        first, last, step = row.values()
+        if first is None or last is None or step is None:
+            return None
+        end = last + (call.function == "generate_series") * (1 if step > 0 else -1)
+        return range(first, end, step) if step else range(0)
+
+    def is_long(row: dict[str, int | None]) -> bool:
+        found = numbers(row)
+        return found is not None and bool(found) and (found[-1] - found[0]) // found.step >= LONGEST
+
+    rows = pl.struct(arg.alias(str(at)) for at, arg in enumerate(args))
+    low.fail_given(
+        call, args, each(rows, is_long, pl.Boolean), f"{call.function} would make more than {LONGEST} numbers"
+    )
+    return each(
+        rows,
+        lambda row: None if is_long(row) or (found := numbers(row)) is None else list(found),
+        call.type.to_polars(),
+    )
+
+
 def _list_has(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     one, other = (each.list.drop_nulls() for each in args)
     if call.function == "list_has_any":
@@ -168,7 +213,12 @@ LOWER: dict[str, Lower] = {
     "list_count": lambda _, __, args: args[0].list.drop_nulls().list.len().cast(pl.Int64),
     "list_reverse": lambda _, __, args: args[0].list.reverse(),
     "list_concat": _list_concat,
-    "list_sort": lambda _, __, args: args[0].list.sort(nulls_last=True),
+    "list_sort": _list_sort,
+    "list_where": _chosen,
+    "list_select": _chosen,
+    "flatten": lambda _, __, args: args[0].list.eval(pl.element().explode(keep_nulls=False)),
+    "generate_series": _series,
+    "range": _series,
     "list_distinct": lambda _, __, args: args[0].list.drop_nulls().list.unique(maintain_order=True),
     "list_min": _least,
     "list_max": _least,

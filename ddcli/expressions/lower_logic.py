@@ -72,6 +72,15 @@ def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr
 
 
 def _extremum(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    if call.type.kind in ("list", "struct"):
+        best, key = args[0], sort_key(args[0], call.type)
+        for arg in args[1:]:
+            other = sort_key(arg, call.type)
+            better = key.is_null() | ((other < key) if call.function == "least" else (other > key)).fill_null(
+                value=False
+            )
+            best, key = pl.when(better).then(arg).otherwise(best), pl.when(better).then(other).otherwise(key)
+        return best
     # polars ignores NaN beside other values: that is right only for the least.
     if call.function == "least":
         best = pl.min_horizontal(args)

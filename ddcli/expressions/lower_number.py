@@ -363,6 +363,7 @@ def _inverse(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 LOWER: dict[str, Lower] = {
+    "atan2": lambda _, __, args: pl.arctan2(args[0], args[1]),
     "negate": _negate,
     "abs": _abs,
     "sign": _sign,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import sys
 from typing import TYPE_CHECKING, Any
+from unicodedata import category, normalize
+from urllib.parse import quote, unquote_to_bytes
 
 import polars as pl
 
@@ -210,6 +213,14 @@ def _regexp_extract_all(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return found.list.eval(pl.element().str.extract(pattern, group)) if group else found
 
 
+def _regexp_split(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    (text,), pattern = args[:1], constant(call, 1)
+    found = text.str.split(flagged(pattern, constant(call, 2)), literal=False) if pattern else text.str.split("")
+    # polars splits the empty text by nothing into one part.
+    of_empty = pl.concat_list(text) if pattern else pl.lit([], dtype=pl.List(pl.String))
+    return pl.when(text == "").then(of_empty).otherwise(found)
+
+
 def _concat_ws(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.concat_str(args[1:], separator=constant(call, 0), ignore_nulls=True).fill_null("")
 
@@ -234,7 +245,7 @@ def _translate(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def each(
     value: pl.Expr,
-    made: Callable[[Any], str | int | list[str | None] | None],
+    made: Callable[[Any], str | bytes | int | list[Any] | None],
     dtype: DataType | DataTypeClass = pl.String,
 ) -> pl.Expr:
     """Return the results of a Python function for each value that is not null."""
@@ -250,6 +261,46 @@ def _hashed(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
         return hashlib.new(call.function, text.encode(), usedforsecurity=False).hexdigest()
 
     return each(args[0], digits)
+
+
+def _decode(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    """Lower `decode`, and `url_decode`, which has its bytes first: both read UTF-8."""
+
+    def text(value: bytes | str) -> str | None:
+        try:
+            return (value if isinstance(value, bytes) else unquote_to_bytes(value)).decode()
+        except UnicodeDecodeError:
+            return None
+
+    found = each(args[0], text)
+    low.fail_given(call, args, args[0].is_not_null() & found.is_null(), "the bytes are no text in UTF-8")
+    return found
+
+
+def _from_base64(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    whole = args[0].str.contains(r"\A(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z")
+    low.fail_given(call, args, ~whole, "the text is not base64")
+    return each(pl.when(whole).then(args[0]), base64.b64decode, pl.Binary)
+
+
+def _without_accents(text: str) -> str:
+    apart = "".join(each for each in normalize("NFD", text) if not category(each).startswith("M"))
+    return normalize("NFC", apart)
+
+
+def _levenshtein(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    def distance(pair: dict[str, str | None]) -> int | None:
+        one, other = pair.values()
+        if one is None or other is None:
+            return None
+        row = list(range(len(other) + 1))
+        for at, character in enumerate(one, start=1):
+            before, row[0] = row[0], at
+            for to, same in enumerate(other, start=1):
+                before, row[to] = row[to], min(row[to] + 1, row[to - 1] + 1, before + (character != same))
+        return row[-1]
+
+    return each(pl.struct(args[0].alias("0"), args[1].alias("1")), distance, pl.Int64)
 
 
 def _chr(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -282,6 +333,15 @@ LOWER: dict[str, Lower] = {
     "hex": _hex,
     "md5": _hashed,
     "sha256": _hashed,
+    "sha1": _hashed,
+    "encode": lambda _, __, args: args[0].cast(pl.Binary),
+    "decode": _decode,
+    "to_base64": lambda _, __, args: args[0].bin.encode("base64"),
+    "from_base64": _from_base64,
+    "url_encode": lambda _, __, args: each(args[0], lambda text: quote(text, safe="")),
+    "url_decode": _decode,
+    "strip_accents": lambda _, __, args: each(args[0], _without_accents),
+    "levenshtein": _levenshtein,
     "regexp_count": lambda _, call, args: args[0].str.count_matches(constant(call, 1)).cast(pl.Int64),
     "strftime": _strftime,
     "||": _concat,
@@ -305,6 +365,10 @@ LOWER: dict[str, Lower] = {
     "like": _like,
     "ilike": _like,
     "regexp_like": lambda _, call, args: args[0].str.contains(flagged(constant(call, 1), constant(call, 2))),
+    "regexp_full_match": lambda _, call, args: args[0].str.contains(
+        flagged(rf"\A(?:{constant(call, 1)})\z", constant(call, 2))
+    ),
+    "regexp_split_to_array": _regexp_split,
     "regexp_replace": _regexp_replace,
     "regexp_extract": _regexp_extract,
     "regexp_extract_all": _regexp_extract_all,

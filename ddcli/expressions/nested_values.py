@@ -70,6 +70,8 @@ def of_lambda(reader: FormReader, node: exp.Expr, name: str, args: Sequence[exp.
     if len(args) != 2 or not isinstance(args[1], exp.Lambda):
         reader.fail(node, f"{name} takes a list and a lambda of one parameter", f"{name}(x, lambda e: e > 1)")
     values, (written, names) = reader.read(args[0]), reader.take(args[1], "this", "expressions")
+    if len(names) != 1:
+        reader.fail(node, f"{name} takes a lambda of one parameter, got {len(names)}")
     if values.type.inner is None or not values.type.inner.is_known:
         reader.fail(args[0], f"{name} expects a list, got {values.type.required()}")
     word, around = reader.identifier(names[0])[0], reader.parameters

@@ -41,6 +41,7 @@ ARITHMETIC = table(
     asin(x: float) -> float64 -- The angle whose sine is x; an error outside of -1 to 1. -- asin(0) => 0e0
     acos(x: float) -> float64 -- The angle whose cosine is x; an error outside of -1 to 1. -- acos(1) => 0e0
     atan(x: float) -> float64 -- The angle whose tangent is x. -- atan(0) => 0e0
+    atan2(y: float, x: float) -> float64 -- The angle of the point (x, y), from -pi to pi. -- atan2(0, 1) => 0e0
     degrees(x: float) -> float64 -- Radians as degrees. -- degrees(0) => 0e0 -- x * (180e0 / 3.141592653589793e0)
     radians(x: float) -> float64 -- Degrees as radians. -- radians(0) => 0e0 -- x * (3.141592653589793e0 / 180e0)
     is_nan(x: float) -> bool -- True if x is NaN. -- is_nan(cast('nan' as float64)) => true
@@ -62,6 +63,8 @@ BITS = table(
     << [bits]: a << n -- a times 2 to the n. Overflow is an error, as is an n below zero. -- 5 << 2 => 20
     >> [bits]: a >> n -- a divided by 2 to the n, rounded down; 0 for an n outside of 0 to 63. -- -5 >> 1 => -3
     bit_count(x: integer) -> int64 -- The number of ones among its 64 bits. -- bit_count(7) => 3
+    gcd(a: integer, b: integer) -> int64 -- The greatest common divisor, not below zero. -- gcd(-12, 18) => 6
+    lcm(a: integer, b: integer) -> int64 -- The least common multiple, not below zero; overflow is an error. -- lcm(4, 6) => 12 -- case when a is null or b is null then null when a = 0 or b = 0 then 0 else abs(a // gcd(a, b) * b) end
     bin(x: integer) -> string -- The binary digits of its 64 bits, from the first 1 on. -- bin(5) => '101'
     """,
     bits=rules.bits,

@@ -110,7 +110,7 @@ def extremum(name: str, args: Sequence[Expression]) -> Resolved:
     if not args:
         raise Mismatch(f"{name} takes at least 1 argument, got 0")
     sides, common = unify(args, name)
-    if common.kind in ("list", "struct", "months"):
+    if common.kind == "months":
         raise Mismatch(f"values of type {common.required()} have no order here", args[0])
     return sides, common, name
 
@@ -153,8 +153,6 @@ def array(name: str, args: Sequence[Expression]) -> Resolved:
     if not args:
         return [], Type("list", inner=Type("null", nullable=True)), name
     sides, common = unify(args, "a list")
-    if common.kind == "list":
-        raise Mismatch("a list of lists can't be made here", args[0])
     return sides, _not_too_deep(Type("list", inner=common.or_null()), sides[0]), name
 
 

@@ -49,27 +49,26 @@ INSTEAD: dict[str, str] = {
     "columns": "name the columns; `* exclude (a)` leaves some out, `* replace (f(a) as a)` computes one",
     **dict.fromkeys(["from_unixtime", "unix_timestamp", "to_unixtime", "timestamp_seconds"], COUNTED),
     **dict.fromkeys(["list_reduce", "array_reduce", "reduce", "aggregate"], EACH),
-    **dict.fromkeys(["json_value", "json_query", "json_table", "json_tuple"], JSON),
+    **dict.fromkeys(["json_query", "json_table", "json_tuple"], JSON),
     **dict.fromkeys(["approx_quantile", "approx_percentile", "percentile_approx", "approx_top_k"], EXACT),
     **dict.fromkeys(["collect_list", "array_collect"], "write array_agg(x order by y)"),
     "row": "name the fields, {'a': 1, 'b': 'x'}; compared, rows are written (a, b) = (c, d)",
     "collect_set": "write array_agg(distinct x order by x)",
-    **dict.fromkeys(["unicode", "ord"], "write ascii(text), which is 0 of an empty text"),
-    "to_hex": "write hex(x), or lower(hex(x)) for small letters",
     **dict.fromkeys(["dateadd", "timestampadd"], "write day + interval '1' month"),
-    **dict.fromkeys(["timestampdiff", "days_between", "months_between", "age"], "write date_diff('day', a, b)"),
+    **dict.fromkeys(["timestampdiff", "days_between", "months_between"], "write date_diff('day', a, b)"),
+    "age": "of two moments b - a is an interval; date_sub('year', a, b) and date_sub('month', a, b) are whole years and months",
     **dict.fromkeys(["logical_and", "logical_or"], "write bool_and(x) or bool_or(x)"),
     **dict.fromkeys(
-        ["bit_xor", "bit_and", "bit_or"],
-        "no aggregate of bits is maintained; of two numbers write xor(a, b), a & b or a | b",
+        ["list_zip", "array_zip"],
+        "a row of values without names is no value here: `unnest` both lists and join them by their places",
     ),
-    **dict.fromkeys(
-        ["explode", "posexplode", "flatten"], "write `from t, unnest(t.list) as e(x)`, a row for each element"
-    ),
+    **dict.fromkeys(["explode", "posexplode"], "write `from t, unnest(t.list) as e(x)`, a row for each element"),
     "decode": "write case x when 1 then 'a' else 'b' end",
+    **dict.fromkeys(["json_group_array", "json_agg", "jsonb_agg"], "write to_json(array_agg(x order by y))"),
+    **dict.fromkeys(["weighted_avg", "wavg"], "write sum(x * weight) / sum(weight) filter (where x is not null)"),
+    **dict.fromkeys(["geomean", "geometric_mean"], "write exp(avg(ln(x)))"),
     "sum_if": "write sum(x) filter (where condition)",
     "avg_if": "write avg(x) filter (where condition)",
-    "regexp_full_match": "write regexp_like(text, '^(?:pattern)$')",
     "zeroifnull": "write coalesce(x, 0)",
     "typeof": "`dd check -o json` prints the types of the columns",
 }
@@ -258,7 +257,7 @@ class ExpressionReader(FormReader):
             return self.cast(node, *self.take(node, "this", "to"), tried=False)
         if isinstance(node, exp.Interval):
             return self.interval(node)
-        if isinstance(node, exp.Extract) and isinstance(node.this, exp.Var):
+        if isinstance(node, exp.Extract) and isinstance(node.this, exp.Var | exp.Literal):
             return self.extract(node)
         if isinstance(node, exp.AtTimeZone):
             value, zone = self.take(node, "this", "zone")
@@ -305,6 +304,7 @@ class ExpressionReader(FormReader):
             casts.check_constants(canonical, converted)
             check_lengths(converted)
         except Mismatch as mismatch:
+            mismatch.hint = INSTEAD.get(name, mismatch.hint)
             raise mismatch.at(span) from None
         return Call(canonical, tuple(converted), type_, span=span)
 

@@ -105,6 +105,8 @@ class ReductionReader(ExpressionReader):
             args = [value]
         if aggregate.name in ("min", "max") and len(args) == 1 and args[0].type.kind in COMPOSITE and not order:
             return self.extreme_nested(node, aggregate.name, args[0])
+        if aggregate.name == "string_agg" and len(args) == 1:
+            args = [*args, Literal(",", STRING)]
         self.check_form(node, aggregate, written, args, order, distinct=distinct)
         if args[0].type.kind in COMPOSITE and order:  # ties are broken by its parts
             order = (*order, *self.ordering(node, args[0], descending=False, nulls_first=None))
@@ -235,9 +237,10 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
             arg = convert(arg, INT64, f"use a decimal, which holds 38 digits: {wide}")
         elif kind.is_float:
             arg = convert(arg, FLOAT64)
-    elif aggregate.accepts in ("bool", "string"):
-        if kind.kind != aggregate.accepts:
+    elif aggregate.accepts in ("bool", "string", "integer"):
+        if aggregate.accepts != ("integer" if kind.is_integer else kind.kind):
             raise Mismatch(f"{aggregate.name} expects {aggregate.accepts}, got {kind.required()}", arg)
+        arg = convert(arg, INT64) if kind.is_integer else arg
     elif (
         aggregate.accepts == "ordered" and kind.kind in ORDERLESS and not (aggregate.ordered and kind.kind in COMPOSITE)
     ):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ACCEPTS: dict[str, tuple[frozenset[str], Type | None]] = {
     "string": (frozenset({"string"}), STRING),
     "bool": (frozenset({"bool"}), BOOL),
+    "binary": (frozenset({"binary"}), Type("binary")),
     "date": (frozenset({"date"}), DATE),
     "dated": (frozenset({"date", "datetime"}), None),
     "timed": (frozenset({"time", "datetime"}), None),

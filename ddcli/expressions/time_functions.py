@@ -116,6 +116,7 @@ DIFFERENCE = "date_diff(unit: constant string, a: timestamp, b: timestamp) -> in
 WHOLE = DIFFERENCE.replace("date_diff", "date_sub")
 PART_SYNONYMS = {
     "dayofweek": "dow",
+    "weekday": "dow",
     "dayofmonth": "day",
     "dayofyear": "doy",
     "weekofyear": "week",
@@ -165,8 +166,12 @@ TIME = [
     date_add [date_add]: date_add(x, interval), date_add(x, days) -- `x + interval`; with a number, days later. -- date_add(date '2024-02-28', 2) => date '2024-03-01'
     date_sub [date_sub]: date_sub(x, interval), date_sub(x, days), date_sub(unit, a, b) -- `x - interval`; with a number, days earlier; with a unit and two moments, the whole units from a to b, toward zero. -- date_sub(date '2024-03-01', 2) => date '2024-02-28'
     {ADD_DAYS} -- So many days later. -- add_days(date '2024-02-28', 2) => date '2024-03-01'
+    days_in_month(x: dated) -> int64 -- The number of days of its month. -- days_in_month(date '2024-02-01') => 29 -- day(last_day(x))
+    to_timestamp(seconds: float) -> any -- The instant so many seconds after 1970-01-01 00:00 UTC, a timestamp with a zone. -- to_timestamp(1.5) => timestamptz '1970-01-01 00:00:01.5+00' -- timestamptz '1970-01-01 00:00:00+00' + to_microseconds(cast(round(seconds * 1e6) as bigint))
     last_day(x: dated) -> date -- The last day of its month. -- last_day(date '2024-02-01') => date '2024-02-29'
     to_weeks(n: integer) -> duration -- An interval of so many weeks. -- to_weeks(2) => interval '2' week -- n * interval '1' week
+    to_months(n: integer) -> duration -- An interval of so many months, to be added to a date or timestamp. -- date '2024-01-31' + to_months(1) => timestamp '2024-02-29 00:00:00' -- n * interval '1' month
+    to_years(n: integer) -> duration -- An interval of so many years. -- date '2024-02-29' + to_years(1) => timestamp '2025-02-28 00:00:00' -- n * interval '1' year
     to_days(n: integer) -> duration -- An interval of so many days. -- to_days(2) => interval '2' day -- n * interval '1' day
     to_hours(n: integer) -> duration -- An interval of so many hours. -- to_hours(2) => interval '2' hour -- n * interval '1' hour
     to_minutes(n: integer) -> duration -- An interval of so many minutes. -- to_minutes(2) => interval '2' minute -- n * interval '1' minute

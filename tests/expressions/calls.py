@@ -161,6 +161,11 @@ VALUES: dict[str, list[object]] = {
     "datetime[ms]?": [None, *(each.replace(microsecond=each.microsecond // 1000 * 1000) for each in MOMENTS[1:])],
     "datetime[ns]?": [None, *(each for each in MOMENTS[1:] if 1700 < each.year < 2200)],
     "uint64?": [None, 0, 1, 255, 2**63 - 1, 2**63, 2**64 - 1],
+    "datetime[us, UTC]?": [None, *(each.replace(tzinfo=dt.UTC) for each in MOMENTS if each and 1 < each.year < 9999)],
+    "list[list[int64?]?]?": [None, [], [None], [[]], [[1], None, [2, None]], [[3, 1], [3]], [[3, 1]]],
+    "list[date?]?": [None, [], [None], [dt.date(2024, 2, 29), None, dt.date(1969, 12, 31)]],
+    "list[struct[i: int64?, s: string?]?]?": [None, [], [None, {"i": 1, "s": None}], [{"i": 1, "s": ""}]],
+    "binary?": [None, b"", b"a", b"\xff\x00", "ñ".encode(), b"abcd"],
 }
 """The values of a column, by its type."""
 SQL_TYPES = {
@@ -181,6 +186,8 @@ SQL_TYPES |= {
     "list[string?]": "varchar[]",
 }
 SQL_TYPES |= {"list[float64?]": "double[]", "struct[i: int64?, s: string?]": "struct(i bigint, s varchar)"}
+SQL_TYPES |= {"list[list[int64?]?]": "bigint[][]", "list[date?]": "date[]", "datetime[us, UTC]": "timestamptz"}
+SQL_TYPES |= {"list[struct[i: int64?, s: string?]?]": "struct(i bigint, s varchar)[]", "binary": "blob"}
 COLUMNS = {f"{'ab'[side]}{at}": kind for at, kind in enumerate(VALUES) for side in (0, 1)}
 """Two columns of each type."""
 
@@ -266,7 +273,7 @@ INTERVALS = ["interval '1' day", "interval '1' month", "interval '90' minute", "
 def constant(column: str, value: object) -> str:
     """Return a value of a column as a constant, empty for a list or a struct."""
     kind = COLUMNS[column].removesuffix("?")
-    if kind.startswith(("list", "struct")):
+    if kind.startswith(("list", "struct", "binary")):
         return ""
     written = "null" if value is None else "'" + str(value).replace("'", "''") + "'"
     return f"cast({written} as {SQL_TYPES.get(kind, kind)})"
@@ -280,8 +287,33 @@ def same_names(theirs: set[str]) -> list[tuple[str, str]]:
 
 SYNTAX = {"coalesce", "ifnull", "in", "and", "or", "not", "like", "ilike", "isnull"}
 """Functions that DuckDB's list lacks, as its grammar has them."""
-UNARY = {"negate": "-{}", "~": "~{}", "not": "not {}", "is null": "{} is null"}
-OTHER = {"in": "{} in ({}, {})", "array": "[{}, {}]", "json_extract": "{} -> {}", "json_extract_string": "{} ->> {}"}
+UNARY = {
+    "to_months": "a11 + to_months({})",
+    "to_years": "a9 + to_years({})",
+    "negate": "-{}",
+    "~": "~{}",
+    "not": "not {}",
+    "is null": "{} is null",
+}
+OTHER = {
+    "datepart": "extract('month' from {})",
+    "in": "{} in ({}, {})",
+    "array": "[{}, {}]",
+    "json_extract": "{} -> {}",
+    "json_extract_string": "{} ->> {}",
+}
+
+
+FORMS = {
+    "list_sort": "@list , 'desc'; 'ASC'; 'desc'",
+    "list_reverse_sort": "@list , 'nulls first'; 'NULLS LAST'; ",
+    "list_where": "@list , [true, false, true]; [false]; []; null; [a7]; [true, a7]; [b7, a7, true]",
+    "list_select": "@list , [1]; [2, 1, -1]; []; [a0 % 5]; [9, 0]; null; [1, null]",
+    "flatten": "@list[list; [a14, b14]; [a12]; null",
+    "generate_series": "1; a0 % 9; b0 % 9; null; 9223372036854775807 , 3; b0 % 9; 5; null , -1; 0; 2; null; 1; a0 % 4",
+    "range": "1; a0 % 9; b0 % 9; null , 3; b0 % 9; 5; null; ",
+}
+"""Arguments of functions that take no others, with `@` before the kinds of a column; what may be left out is empty."""
 
 
 class Calls:
@@ -313,6 +345,7 @@ class Calls:
             "timed": "time datetime",
         }
         kinds |= {
+            "binary": "binary",
             "timestamp": "datetime date",
             "duration": "duration",
             "list": "list",
@@ -349,7 +382,7 @@ class Calls:
 
     def of_lambda(self, name: str, meant: str) -> str:
         """Return the call of a function with a lambda, which may read columns; some are written as list comprehensions."""
-        rng, one = self.rng, self.column("list")
+        rng, one = self.rng, self.column("list[int list[string list[float")
         inner = COLUMNS[one][len("list[") :].partition("?")[0]
         like = rng.choice([self.column(inner + "?"), self.column(inner + "?"), "null", "e"])
         number, text = self.argument("integer"), self.column("string")
@@ -415,7 +448,7 @@ class Calls:
             if meant == "from_json":
                 args = [self.argument("string"), f"'{self.rng.choice(STRUCTURES)}'"]
             if function in LISTS and meant != "array":
-                args[:2] = self.of_list(name)
+                args = self.of_list(name, meant) + args[2 + 9 * (meant in FORMS) :]
             if name in ("round", "trunc"):
                 args[1:] = [self.rng.choice(CONSTANTS["digits"]) for _ in args[1:2]]
             if "date" in name:
@@ -424,8 +457,11 @@ class Calls:
             return f"{args[0]}.{name}({', '.join(args[1:])})"
         return f"{name}({', '.join(args)})"
 
-    def of_list(self, name: str) -> list[str]:
+    def of_list(self, name: str, meant: str) -> list[str]:
         """Return a list, and if the function takes something beside it, a list or an element of its type."""
+        if meant in FORMS:
+            args = [self.rng.choice(each.split("; ")) for each in FORMS[meant].split(" , ")]
+            return [self.column(each[1:]) if each.startswith("@") else each for each in args if each]
         one = self.column("list")
         kind = COLUMNS[one]
         two = [self.column(kind), self.column(kind[len("list[") :].partition("?")[0]), "null", self.argument("string")]
@@ -438,6 +474,8 @@ class Calls:
         """Return a cast."""
         kinds = [SQL_TYPES.get(kind.rstrip("?"), kind.rstrip("?")) for kind in VALUES]
         value = self.rng.choice(list(COLUMNS)) if self.rng.random() < 0.8 else self.any()
+        if self.rng.random() < 0.1:
+            value = self.rng.choice(["(a8 -> '$.a')", "(b8 -> '$[0]')", "(a8 -> 'a')", "(try_cast(b8 as json) -> '$')"])
         return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if '[' not in each and 'struct' not in each])})"
 
     def part(self) -> str:
@@ -475,10 +513,12 @@ class Aggregations:
         kinds = [kind for kind in VALUES if kind not in NARROW and "[" not in kind.removeprefix("datetime[us]")]
         if AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].accepts in ("number", "numbers"):
             kinds = ["decimal(6, 2)?"]  # sums of squares of others round differently
+        if AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].accepts == "integer":
+            kinds = ["int64?"]
         if name in ("sum", "avg", "mean"):  # those of floats are exact here, and by the order of rows there
             kinds.remove("float64?")
         args = [f"{self.rng.choice('ab')}{list(VALUES).index(self.rng.choice(kinds))}" for _ in range(count)]
-        if name.endswith("_by") or name.startswith("arg_"):
+        if name.endswith("_by") or name.startswith("arg"):
             args[1:] = [self.rng.choice(["n", "nullif(n, 8)", "nullif(n % 10, 3) * 100 + n"])]
         if name.startswith(("quantile", "percentile")):
             args[1:] = [self.rng.choice(["0.5", "0.25", "0", "1", "0.9"])]

@@ -251,6 +251,8 @@ AGGREGATES = {
         ("sum({} * 2) + count(*)", "int"),
         ("median({})", "float"),
         ("sum(distinct {})", "int"),
+        ("bit_xor({})", "int"),
+        ("bit_or({0}) + bit_and({0})", "int"),
         ("quantile_cont({}, 0.25)", "float"),
     ],
     "float": [("sum({})", "float"), ("avg({})", "float"), ("median({})", "float")],

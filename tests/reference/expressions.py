@@ -6,6 +6,7 @@ Integers and decimals are exact (int, Fraction), floats are Python's, which are 
 
 from __future__ import annotations
 
+import binascii
 import calendar
 import datetime as dt
 import functools
@@ -16,6 +17,7 @@ import math
 import operator
 import re
 import struct
+import unicodedata
 from contextlib import suppress
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -530,6 +532,76 @@ def in_order(values: list[Any]) -> list[Any]:
     return sorted((each for each in values if each is not None), key=cmp_to_key(compare))
 
 
+def list_sort(_: Call, args: list[Any]) -> list[Any]:
+    values, nulls = in_order(args[0]), [None] * args[0].count(None)
+    values = values[::-1] if "desc" in args else values
+    return nulls + values if "nulls first" in args else values + nulls
+
+
+def places(listed: list[Any]) -> range:
+    if None in listed:
+        raise Fails
+    return range(len(listed))
+
+
+def series(call: Call, args: list[Any]) -> list[int]:
+    """Count from the first number by the step, as long as the last one is not passed."""
+    first, last, step = args
+    found, most = [], 1 << 20
+    while step and (first <= last if step > 0 else first >= last) and not (call.function == "range" and first == last):
+        found.append(first)
+        first += step
+        if len(found) > most:
+            raise Fails
+    return found
+
+
+@functools.cache
+def distance(one: str, other: str) -> int:
+    """Return the least number of edits, by the definition: of the texts without their first characters."""
+    if not one or not other:
+        return len(one or other)
+    if one[0] == other[0]:
+        return distance(one[1:], other[1:])
+    return 1 + min(distance(one[1:], other), distance(one, other[1:]), distance(one[1:], other[1:]))
+
+
+def text_of(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise Fails from None
+
+
+def from_base64(_: Call, args: list[Any]) -> bytes:
+    if len(args[0]) % 4 or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", args[0], re.ASCII):
+        raise Fails
+    return binascii.a2b_base64(args[0])
+
+
+def structure(found: Parts) -> Any:
+    """Return the kinds of a value's parts, by what all values at a place are."""
+    kind, *rest = found
+    if kind == "object":
+        return {name: joint([each for other, each in rest if other == name]) for name, _ in rest}
+    return [joint(rest)] if kind == "list" else json_kind(found)
+
+
+def joint(values: list[Parts]) -> Any:
+    """Return the structure of all values at one place."""
+    some = [each for each in values if each != ["value", None]]
+    kinds = {each[0] if each[0] in ("object", "list") else json_kind(each) for each in some}
+    if kinds == {"object"}:
+        return structure(["object", *(member for each in some for member in each[1:])]) or "JSON"
+    if kinds == {"list"}:
+        return [joint([inner for each in some for inner in each[1:]])]
+    if not kinds:
+        return "NULL"
+    if kinds <= {"UBIGINT", "BIGINT", "DOUBLE"} and len(kinds) > 1:
+        return "DOUBLE" if "DOUBLE" in kinds else "HUGEINT"
+    return kinds.pop() if len(kinds) == 1 else "JSON"
+
+
 def arc(call: Call, args: list[Any]) -> float:
     if abs(args[0]) > 1:
         raise Fails
@@ -959,7 +1031,41 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "list_count": lambda _, args: sum(each is not None for each in args[0]),
     "list_reverse": lambda _, args: args[0][::-1],
     "list_concat": lambda _, args: args[0] + args[1],
-    "list_sort": lambda _, args: in_order(args[0]) + [None] * args[0].count(None),
+    "list_sort": list_sort,
+    "list_where": lambda _, args: [args[0][at] if at < len(args[0]) else None for at in places(args[1]) if args[1][at]],
+    "list_select": lambda _, args: [
+        args[0][at - 1] if 0 < at <= len(args[0]) else None for at in args[1] if at is not None or places(args[1])
+    ],
+    "flatten": lambda _, args: [each for inner in args[0] if inner is not None for each in inner],
+    **dict.fromkeys(["generate_series", "range"], series),
+    "gcd": lambda _, args: int64(math.gcd(*args)),
+    "atan2": lambda _, args: math.atan2(*args),
+    "levenshtein": lambda _, args: distance(*args),
+    "regexp_full_match": lambda _, args: re.fullmatch(args[1], args[0], flags_of("".join(args[2:]))) is not None,
+    "regexp_split_to_array": lambda _, args: (
+        re.split(args[1], args[0], flags=flags_of("".join(args[2:]))) if args[1] else list(args[0])
+    ),
+    "encode": lambda _, args: args[0].encode(),
+    "decode": lambda _, args: text_of(args[0]),
+    "to_base64": lambda _, args: binascii.b2a_base64(args[0], newline=False).decode(),
+    "from_base64": from_base64,
+    "url_encode": lambda _, args: "".join(
+        chr(each) if re.match(r"[\w.~-]", chr(each), re.ASCII) else f"%{each:02X}" for each in args[0].encode()
+    ),
+    "url_decode": lambda _, args: text_of(
+        re.sub(rb"%([0-9a-fA-F]{2})", lambda match: bytes([int(match[1], 16)]), args[0].encode())
+    ),
+    "strip_accents": lambda _, args: re.sub(
+        "[\u0300-\u036f]", "", "".join(unicodedata.normalize("NFD", each) for each in args[0])
+    ),
+    "json_value": lambda _, args: (
+        None
+        if (found := at_path(parts(args[0]), args[1])) is None or found[0] in ("object", "list") or found[-1] is None
+        else unmarked(found)
+    ),
+    "json_structure": lambda _, args: json.dumps(
+        structure(parts(args[0])) or "JSON", ensure_ascii=False, separators=(",", ":")
+    ),
     "list_distinct": lambda _, args: list(dict.fromkeys(each for each in args[0] if each is not None)),
     "list_min": lambda _, args: next(iter(in_order(args[0])), None),
     "list_max": lambda _, args: next(reversed(in_order(args[0])), None),
@@ -1004,6 +1110,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     ),
     "initcap": lambda _, args: re.sub(r"[^\W\d_]+", lambda word: word[0][0].upper() + word[0][1:].lower(), args[0]),
     "octet_length": lambda _, args: len(args[0].encode()),
+    "sha1": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
     "md5": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
     "sha256": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
     "regexp_count": lambda _, args: len(re.findall(args[1], args[0])),
@@ -1362,6 +1469,10 @@ AGGREGATES: dict[str, Callable[[AggregateCall, list[tuple[Any, int]]], Any]] = {
     "max": lambda _, present: repeated(present)[-1],
     "bool_and": lambda _, present: all(value for value, _ in present),
     "bool_or": lambda _, present: any(value for value, _ in present),
+    "bit_and": lambda _, present: functools.reduce(operator.and_, repeated(present)),
+    "bit_or": lambda _, present: functools.reduce(operator.or_, repeated(present)),
+    "bit_xor": lambda _, present: functools.reduce(operator.xor, repeated(present)),
+    "product": lambda _, present: functools.reduce(operator.mul, repeated(present)),
     "median": lambda _, present: quantile(0.5, present),
     "quantile_cont": lambda call, present: quantile(constant(call), present),
     "quantile_disc": quantile_disc,

@@ -21,6 +21,17 @@ SUBQUERIES = """
 (select 1 from u having true)
 (select case when exists (select 1 from u where u.a = t.a) then 1 else 0 end)
 (select 7)
+(select max(r) from (select row_number() over (order by c, d) as r from u where u.a = t.a) z)
+(select count(distinct u.c) filter (where u.c > t.b) from u)
+(select u.c from u where u.a = t.a union select v.x from v where v.k = t.b order by 1 nulls last limit 1)
+(select sum(l.y) from u, lateral (select u.c + t.b as y) l)
+(select sum(l.y) from u, lateral (select max(v.x) as y from v where v.k = u.a and v.x > t.a) l)
+(select max(g) from (select count(*) as g from v group by v.k having count(*) >= t.a) z)
+(select max(u.c) from u where u.a in (select v.k from v where v.x = t.b))
+(select max(u.c) from u where u.a not in (select v.k from v where v.x is null or v.x > t.a))
+(select (with q as (select max(c) as y from u) select y + t.a from q))
+(select y from (values (t.a), (t.b), (null)) z(y) order by 1 desc nulls last limit 1)
+(select max(u.c) from u left join v on v.k = u.a and v.x = t.b where v.x is null)
 """
 CONDITIONS = """
 exists (select 1 from u where u.a = t.a)
@@ -30,6 +41,15 @@ t.b not in (select x from v where v.k = t.a)
 t.b > any (select c from u where u.a = t.a)
 t.a <= all (select x from v)
 (t.a, t.b) in (select k, x from v)
+t.b >= any (values (t.a), (1), (null))
+t.a < all (values (t.b), (2))
+t.b not in (values (1), (t.a))
+t.b not in (select nullif(u.c, 1) from u where u.a = t.a)
+t.a not in (select v.x from v where v.x is not null)
+exists (select 1 from u where u.a = t.a and u.c in (select v.x from v where v.k = t.b))
+exists (select 1 from u where u.a = t.a except select 1 from v where v.k = t.b)
+t.b = some (select l.y from u, lateral (select u.c + t.a as y) l)
+(t.a, t.b) not in (select v.k, v.x from v where v.k is not null)
 {value} > 1
 """
 CLAUSES = """
@@ -85,6 +105,13 @@ select a, coalesce({value}, {value}, 0) as x from t
 select a, {value} in (1, b, {value}) as x from t
 select a, {value} between a and {value} as x from t
 select a, {value} is null as x from t
+select a, (with q as (select {value} as y) select max(y) from q) as x from t
+select a from t where exists (select 1 from u where u.a = t.a and u.c > {value})
+select a, (select max(c) from u where u.c >= all (select {value})) as x from t
+select a, l.n from t, lateral (select count(*) as n from u where u.a = t.a and u.c <> {value}) l where {condition}
+select a, sum(b) over (order by a, b, s rows between 1 preceding and current row) as x from t where {condition} qualify x > 0 or {condition}
+select s, count(*) filter (where {condition}) as n, max(a) as m from t group by s having max(a) in (select c from u)
+select a, case when {condition} then 1 end as x from t except select a, {value} from t
 select a, max(b) = {grouped} as x from t group by a
 select a, (select count(*) from u where u.c >= count(t.b)) as x from t group by a having {grouped} is not null
 select x.a, {nested} as z from t x

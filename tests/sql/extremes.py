@@ -163,6 +163,7 @@ class Calls:
         """Return a call of an aggregate."""
         known = AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)]
         kind = {"numbers": "number", "number": "number", "summable": "number", "bool": "bool", "string": "string"}
+        kind["integer"] = "integer"
         values = [self.value(kind.get(known.accepts, "")) for _ in range(known.args)]
         if known.args == 2 and known.accepts != "numbers" and self.draw.random() < 0.8:
             values[1] = (
@@ -170,11 +171,11 @@ class Calls:
                 if name in ("string_agg", "listagg", "group_concat")
                 else self.draw.choice(["0", "0.5", "1", "null", "2"])
             )
-        if name in ("arg_min", "min_by", "arg_max", "max_by") or (name.startswith("regr") and known.args == 1):
+        if name.startswith("arg") or name in ("min_by", "max_by") or (name.startswith("regr") and known.args == 1):
             values.append(self.value("number"))
         distinct = "distinct " if self.draw.random() < 0.15 else ""
         order = ""
-        if known.ordered and "by" not in name and not name.startswith("arg_"):
+        if known.ordered and "by" not in name and not name.startswith("arg"):
             keys = [values[0]] if distinct else [self.value() for _ in range(self.draw.randint(1, 2))]
             order = " order by " + ", ".join(f"{key}{self.draw.choice(['', ' desc', ' nulls first'])}" for key in keys)
         condition = f" filter (where {self.value('bool')})" if self.draw.random() < 0.2 else ""

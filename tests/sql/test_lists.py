@@ -73,6 +73,8 @@ select n from t where x not in (select x from t where n % 2 = 0 and x is not nul
 select n from t where x in ((select x from t where n = 1), (select x from t where n = 2))
 select n, (select max(u.x) from t u where u.n < t.n) as m from t
 select array_agg(x order by x, n) as a from t
+select a.n, b.n as m, greatest(a.x, b.x) as g, least(b.x, a.x, null) as l from t a, t b
+select a.n, [a.x, null, b.x] as p, list_select([a.x, b.x], [2]) as s from t a, t b where a.n < b.n
 """
 
 
@@ -86,7 +88,11 @@ def test_lists_and_structs_are_compared_and_ordered_as_in_duckdb(kind):
     base.executemany("insert into t values (?, ?)", drawn)
     dataflow = Dataflow()
     rows = dataflow.input("t", {"n": "int64", "x": ours})
-    queries = [each for each in QUERIES.strip().splitlines() if "array_agg" not in each or kind != "bigint[][]"]
+    queries = [
+        each
+        for each in QUERIES.strip().splitlines()
+        if kind != "bigint[][]" or ("array_agg" not in each and "[a.x" not in each)
+    ]
     outputs = [dataflow.sql(each, t=rows).output() for each in queries]
     held: list[Counter[str]] = [Counter() for _ in queries]
     gone = [(100 + n, rng.choice(values)) for n in range(4)]

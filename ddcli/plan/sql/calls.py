@@ -25,7 +25,7 @@ def quantifier(node: object) -> str:
         inside = node.expressions[0] if node.expressions else None
         around = node.parent
         compared = type(around) in BINARY and around is not None and around.args.get("expression") is node
-        return word.replace("some", "any") if compared or isinstance(inside, exp.Query | exp.Array) else ""
+        return word.replace("some", "any") if compared or isinstance(inside, exp.Query | exp.Values | exp.Array) else ""
     return ""
 
 

@@ -124,7 +124,7 @@ class RowExpressions(ExpressionReader):
             (query,) = self.take(query, "this")
         if type(node) not in COMPARISONS:
             self.fail(found, f"`{word}` is allowed only behind a comparison: `=`, `<>`, `<`, `like`")
-        if isinstance(query, exp.Query):
+        if isinstance(query, exp.Query | exp.Values):
             return self.block.quantified(node, self.read(written), query, every=word == "all")
         if not isinstance(query, exp.Array):
             return self.of_list(node, self.read(written), query, word)
