@@ -277,6 +277,43 @@ def test_errors_of_spark_are_told_in_a_line():
     )
 
 
+WAITS = {
+    "java.io.IOException: Failed to connect to /10.0.0.3:40913": "can't reach another one at 10.0.0.3:40913",
+    "io.netty.channel.AbstractChannel$AnnotatedConnectException: Connection refused: vm/10.0.0.3:7077": "one at vm/10.0.0.3:7077",
+    "java.io.IOException: Connection from /10.0.0.3:40913 closed": "can't reach another one at 10.0.0.3:40913",
+    "java.util.concurrent.TimeoutException: Futures timed out after [120 seconds]. This timeout is controlled by spark.rpc.askTimeout": "has not answered within 120 seconds",
+    "java.io.IOException: No space left on device": "can't write the rows that it exchanges",
+    "java.io.FileNotFoundException: /tmp/blockmgr-1/0c/temp_shuffle (No space left on device)": "at /tmp/blockmgr-1/0c/temp_shuffle: ",
+    "java.io.IOException: Failed to create local dir in /no/place.": "at /no/place: Failed to create local dir in",
+    "java.lang.OutOfMemoryError: Java heap space": "ran out of memory",
+    "org.apache.spark.SparkException: Could not find CoarseGrainedScheduler.": "has ended while another one waited for it",
+    "java.io.IOException: Connection reset by peer": "has ended while another one waited for it",
+    "org.apache.spark.SparkException: Failed to get broadcast_3_piece0 of broadcast_3": ": Failed to get broadcast_3_piece0 of broadcast_3",
+    "": "a process of Spark has waited for another one in vain",
+}
+
+
+@pytest.mark.parametrize("cause", WAITS)
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_wait_in_vain_is_explained_by_its_innermost_cause(cause, lost):
+    """With the machine where Spark names it, and a remedy; Java's words for the wait alone explain nothing."""
+    waited = (
+        "org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat org.apache.spark.util.ThreadUtils\n"
+    )
+    where = (
+        "Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.2 executor 2): "
+        if lost
+        else "An error occurred while calling x.\n: "
+    )
+    inner = f"Caused by: {cause}\n\tat java.x\n\t... 3 more\n" if cause else ""
+    error = shortened(f"{where}{waited}Caused by: {waited}{inner}")
+    assert WAITS[cause] in error.problem
+    assert "awaitResult" not in error.problem
+    assert "\n" not in error.problem
+    assert (" on 10.0.0.2" in error.problem) == lost
+    assert error.hint.startswith("nothing of this run is visible")
+
+
 @pytest.mark.parametrize(
     "said",
     [

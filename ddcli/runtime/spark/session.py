@@ -45,6 +45,17 @@ NO_MEMORY = re.compile(
 """Messages of a process at its limit of address space, which `spark.executor.pyspark.memory` sets."""
 RESULTS = re.compile(r"results of (\d+) tasks \((.*?)\) is bigger than spark\.driver\.maxResultSize \((.*?)\)")
 NO_PYTHON = re.compile(r'Cannot run program "(.*?)"')
+WAITED = "Exception thrown in awaitResult"
+"""Java's words where it has waited for another process in vain; the reason is its innermost cause, the last."""
+CAUSE = re.compile(r"^\s*Caused by: (.*\S)", re.MULTILINE)
+UNREACHED = re.compile(
+    r"(?:onnect(?:ing|ion)?(?: refused| reset by peer| from| to)*:? )/?(?P<at>[\w.-]+(?:/[\d.]+)?:\d+)"
+)
+UNANSWERED = re.compile(r"timed out after \[(?P<time>.+?)\](?:.* controlled by (?P<setting>spark[\w.]*\w))?")
+DISK = re.compile(
+    r"(?P<path>/[^\s:]+) ?\(?.*No space left on device|No space left on device|local dir\S* in (?P<dir>/\S*\w)"
+)
+ENDED = re.compile(r"Could not find \w+|RpcEnv already stopped|stopped SparkContext|ClosedChannel|Broken pipe|by peer")
 DIED = "Python worker exited unexpectedly"
 CRASHED = re.compile(r"Fatal Python error: (?P<what>.*)\n(?:.*\n)*?Current thread .*\n(?P<stack>(?:  File .*\n)*)")
 FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
@@ -183,6 +194,8 @@ def shortened(text: str) -> DdError:
             )
         return EngineError(f"a task failed: {message}", hint=AGAIN)
     lost = list(LOST.finditer(text))
+    if WAITED in (lost[-1]["why"] if lost else text):
+        return _waited(text)
     if lost:
         on, why = _place(text), lost[-1]["why"].strip()
         if DIED in why:
@@ -206,6 +219,39 @@ def _place(text: str) -> str:
     """Return the words for the machine of the last task that Spark has lost; "" if it names none."""
     lost = list(LOST.finditer(text))
     return f" on {lost[-1]['host']}" if lost else ""
+
+
+def _waited(text: str) -> EngineError:
+    r"""Return the error for a process of Spark that has waited for another one in vain.
+
+    >>> waited = "SparkException: Exception thrown in awaitResult: \n\tat x\nCaused by: "
+    >>> print(_waited(f"{waited}java.io.IOException: Failed to connect to db/10.0.0.2:7077").problem)
+    a process of Spark can't reach another one at db/10.0.0.2:7077
+    """
+    on, causes = _place(text), [cause for cause in CAUSE.findall(text) if WAITED not in cause]
+    for cause in reversed(causes):
+        if found := UNREACHED.search(cause):
+            problem = f"a process of Spark can't reach another one at {found['at']}"
+            hint = f"{AGAIN}, if an executor there was lost; else its port must be open for the other machines (--conf spark.blockManager.port=..., spark.driver.port=...)"
+            return EngineError(problem + (on and f", from a task{on}"), hint=hint)
+        if found := UNANSWERED.search(cause):
+            setting = found["setting"] or "spark.network.timeout"
+            problem = f"a process of Spark has not answered within {found['time']}{on}"
+            return EngineError(
+                problem, hint=f"{AGAIN} with fewer tasks at once, or wait for longer: --conf {setting}=..."
+            )
+        if found := DISK.search(cause):
+            path = found["path"] or found["dir"]
+            problem = f"Spark can't write the rows that it exchanges{on}{f', at {path}' if path else ''}: {cause.partition(': ')[2]}"
+            hint = f"{AGAIN} with room there, or another directory: --conf spark.local.dir=..."
+            return EngineError(problem, hint=hint)
+        if KILLED.search(cause):
+            return EngineError(f"a process of an executor ran out of memory{on}: {cause}", hint=LESS)
+        if ENDED.search(cause):
+            return EngineError(f"a process of Spark has ended while another one waited for it{on}", hint=AGAIN)
+    reason = f": {causes[-1].partition(': ')[2] or causes[-1]}" if causes else ""
+    hint = f"{AGAIN}; `--conf spark.log.level=WARN` prints what Spark reports meanwhile"
+    return EngineError(f"a process of Spark has waited for another one in vain{on}{reason}", hint=hint)
 
 
 def _died(text: str, on: str) -> EngineError:
