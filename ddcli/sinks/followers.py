@@ -224,11 +224,11 @@ def _settled(
     if marks.next is None:
         return marks
     if held == marks.next.number:
-        target.discard(())
+        target.discard(marks.next.number, ())
         settled = FollowerCommits(replace(marks.next, left=target.left()))
     else:
         there = {piece.name for piece in marks.done.pieces} if marks.done else set()
-        target.discard([piece for piece in marks.next.pieces if piece.name not in there])
+        target.discard(marks.next.number, [piece for piece in marks.next.pieces if piece.name not in there])
         settled = FollowerCommits(marks.done)
     write_marks(directory, files, settled)
     return settled

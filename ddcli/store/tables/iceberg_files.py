@@ -64,6 +64,20 @@ class TableFiles(FileIO):
         self._check(place)
         self._files(place).delete(location)
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder of the table; none if the IO that a person has configured can't list."""
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        self._check(folder)
+        files = self._files(folder)
+        if not isinstance(files, PyArrowFileIO):
+            return []
+        from pyarrow.fs import FileSelector
+
+        scheme, host, path = files.parse_location(folder, files.properties)
+        found = files.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, allow_not_found=True))
+        return [file.base_name for file in found]
+
     def _check(self, location: str) -> None:
         if self.folder is not None:
             below(location, self.folder)

@@ -138,7 +138,7 @@ class DatabaseTable:
     def left(self) -> dict[str, Any]:
         return self._stated
 
-    def discard(self, pieces: Sequence[TableFile]) -> None:
+    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         """Do nothing: a transaction that was not committed leaves nothing."""
 
     def _find_table(self, connection: Any) -> bool:

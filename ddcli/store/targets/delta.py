@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import EngineError, LockedError, StateError, first_line
-from ddcli.store.files.access import is_there, read_bytes
+from ddcli.store.files.access import is_directory, is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
@@ -135,14 +135,15 @@ class DeltaTarget(FileTable):
         self._tidy()
 
     def sweep(self, number: int, names: Collection[str]) -> None:
+        if not is_directory(self._directory):
+            return
         ours = f"{self.prefix}{number:016x}-"
         self._files.remove_all(
             [path for path in self._directory.iterdir() if path.name.startswith(ours) and path.name not in names]
         )
 
-    def discard(self, pieces: Sequence[TableFile]) -> None:
-        for piece in pieces:
-            self._files.remove(self._directory / piece.name)
+    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
+        super().discard(number, pieces)
         if self._version >= 0 or self._table() is not None:
             for version in (self._version, self._version + 1):
                 self._files.remove(temporary(self._directory / LOG / f"{version:020d}.json", 0))

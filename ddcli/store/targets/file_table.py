@@ -85,12 +85,12 @@ class FileTable(ABC):
         """Add files to the table and remove others, under a number, all or nothing."""
 
     @abstractmethod
-    def discard(self, pieces: Sequence[TableFile]) -> None:
-        """Remove files of a commit that was announced and not made."""
-
-    @abstractmethod
     def sweep(self, number: int, names: Collection[str]) -> None:
         """Remove other files than these that tasks have written for a commit, where the table's folder can be listed: second attempts leave some."""
+
+    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
+        """Remove the files of a commit that the table doesn't have: those of tasks were not announced if the driver died before all had ended."""
+        self.sweep(number, self.names())
 
     def check(self, known: CommitRecord | None) -> None:
         """Refuse files that others added (StateError), and, of a table of contents, that they removed ours."""

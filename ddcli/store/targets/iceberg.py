@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from ddcli.expressions.types import Schema
+    from ddcli.store.tables.iceberg_files import TableFiles
     from ddcli.store.targets.file_table import Write
     from ddcli.store.targets.mark import TableFile
 
@@ -151,14 +152,22 @@ class IcebergTarget(FileTable):
             ) from None
 
     def sweep(self, number: int, names: Collection[str]) -> None:
-        """Do nothing: the folder is known by names alone."""
+        if self._table is None:
+            return
+        ours = f"{self.prefix}{number:016x}-"
+        files: TableFiles = self._table.io  # type: ignore[assignment] # by `with_own_files`
+        with self._errors():
+            for name in files.names(self._path("")):
+                if name.startswith(ours) and name not in names:
+                    files.delete(self._path(name))
 
-    def discard(self, pieces: Sequence[TableFile]) -> None:
+    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
+        super().discard(number, pieces)
         if self._table is None:
             return
         from contextlib import suppress
 
-        for piece in pieces:
+        for piece in pieces:  # where the folder can't be listed
             with suppress(OSError):  # it is not there
                 self._table.io.delete(self._path(piece.name))
 

@@ -82,7 +82,7 @@ class ParquetTarget:
     def left(self) -> dict[str, Any]:
         return size_and_time(self._path)
 
-    def discard(self, pieces: Sequence[TableFile]) -> None:
+    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         self._files.remove(temporary(self._path, 0))
 
     def _entry(self) -> str:

@@ -125,7 +125,7 @@ class SparkTable:
     def left(self) -> dict[str, Any]:
         return self._stated | {"rows": not self._is_empty()}
 
-    def discard(self, pieces: Sequence[TableFile]) -> None:
+    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         """Do nothing: a commit that was under way is made good by the next one."""
 
     def _properties(self) -> dict[str, str] | None:

@@ -52,8 +52,8 @@ class Target(Protocol):
     def left(self) -> dict[str, Any]:
         """Return the properties of the table after the last commit, which `is_as_left` compares."""
 
-    def discard(self, pieces: Sequence[TableFile]) -> None:
-        """Remove these files, of a commit that was announced and not made, and other leavings of a dead run."""
+    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
+        """Remove these files, of a commit that was announced and not made, and all else that a dead run has left of the commit with the number."""
 
 
 def strange(place: str, problem: str) -> StateError:
