@@ -89,7 +89,7 @@ class FileTable(ABC):
         """Remove other files than these that tasks have written for a commit, where the table's folder can be listed: second attempts leave some."""
 
     def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
-        """Remove the files of a commit that the table doesn't have: those of tasks were not announced if the driver died before all had ended."""
+        """Remove the files of a commit that the table doesn't have: a driver that died had not announced the files that tasks were writing."""
         self.sweep(number, self.names())
 
     def check(self, known: CommitRecord | None) -> None:
