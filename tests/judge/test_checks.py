@@ -21,6 +21,8 @@ from tests.spark.support import Here, started
 
 ORDERS, PEOPLE = ("id", "person", "amount", "status"), ("pid", "city")
 KEPT = ("fail", "warn", "quarantine")
+NEWEST = "max(case when amount > 2 then timestamp '9999-01-01' else timestamp '2000-01-01' end)"
+"""A time that is fresh if a row has an amount above 2, whatever the time is."""
 
 
 class Rows:
@@ -55,7 +57,7 @@ class Rows:
 @st.composite
 def a_check(draw):
     """Give a check as a file has it."""
-    kind = draw(st.sampled_from(["unique", "not_null", "row", "in", "refers", "sql", "change"]))
+    kind = draw(st.sampled_from(["unique", "not_null", "row", "in", "refers", "sql", "change", "fresh"]))
     given = {
         "unique": st.sampled_from([["id"], ["person"], ["person", "status"]]),
         "not_null": st.sampled_from([["amount"], ["person", "status"]]),
@@ -63,7 +65,10 @@ def a_check(draw):
         "in": st.sampled_from([{"status": ["open", "paid"]}, {"amount": [0, 1, 2, 3]}]),
         "refers": st.just({"person": "people.pid"}),
         "sql": st.just("select status, count(*) as n from orders group by status having count(*) > 3"),
-        "change": st.sampled_from([{"rows": [-2, 3]}, {"sum(amount)": ["-50%", "100%"]}, {"rows": "80%"}]),
+        "change": st.sampled_from(
+            [{"rows": [-2, 3]}, {"sum(amount)": ["-50%", "100%"]}, {"rows": "80%"}, {"removed": 1}, {"removed": "40%"}]
+        ),
+        "fresh": st.just({NEWEST: "2h"}),
     }
     single = kind in ("not_null", "row", "in", "refers")
     check = {kind: draw(given[kind]), "otherwise": draw(st.sampled_from(KEPT if single else KEPT[:2]))}
@@ -92,10 +97,9 @@ def histories(draw):
 
 
 def judged(check, orders, people, before):
-    """Return the violations of a check as a multiset, or the number of measures out of range, by its definition."""
-    kind, of = next(name for name in check if name not in ("otherwise", "of", "name")), check.get("of")
-    rows = Counter({row: n for row, n in orders.items() if of != "open" or row[3] == "open"})
-    given = check[kind]
+    """Return the violations of a check as a multiset, or whether its measure is out of range, by its definition; `before` are the rows of the last commit."""
+    kind = next(name for name in check if name not in ("otherwise", "of", "name"))
+    rows, given = rows_of(check, orders), check[kind]
     if kind == "unique":
         groups = Counter()
         for row, n in rows.items():
@@ -108,10 +112,11 @@ def judged(check, orders, people, before):
         for row, n in rows.items():
             groups[row[3]] += n
         return Counter({(status, n): 1 for status, n in groups.items() if n > 3})
+    if kind == "fresh":
+        return not any((row[2] or 0) > 2 for row in +rows)
     if kind == "change":
         ((name, bound),) = given.items()
-        value = sum(rows.values()) if name == "rows" else sum((row[2] or 0) * n for row, n in rows.items())
-        return value, bound, before
+        return before is not None and out_of_range(name, bound, rows, rows_of(check, before))
     if kind == "refers" and check["otherwise"] != "quarantine":
         groups, known = Counter(), {pid for pid, _ in people}
         for row, n in rows.items():
@@ -121,11 +126,23 @@ def judged(check, orders, people, before):
     return Counter({row: n for row, n in rows.items() if bad(row)})
 
 
-def out_of_range(value, bound, before):
+def rows_of(check, orders):
+    """Return the rows of the collection that a check is of."""
+    return Counter({row: n for row, n in orders.items() if check.get("of") != "open" or row[3] == "open"})
+
+
+def out_of_range(name, bound, rows, before):
     """Return whether a measure changed by too much."""
+    if name == "removed":
+        part = isinstance(bound, str)
+        most = float(bound.rstrip("%")) / 100 * before.total() if part else bound
+        return (before - rows).total() > most
+    old, new = (
+        held.total() if name == "rows" else sum((row[2] or 0) * n for row, n in held.items()) for held in (before, rows)
+    )
     ends = bound if isinstance(bound, list) else [f"-{bound}", bound]
-    least, most = (float(end.rstrip("%")) / 100 * abs(before) if isinstance(end, str) else end for end in ends)
-    return not least <= value - before <= most
+    least, most = (float(end.rstrip("%")) / 100 * abs(old) if isinstance(end, str) else end for end in ends)
+    return not least <= new - old <= most
 
 
 @settings(
@@ -159,7 +176,7 @@ def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths):
     ):
         folder = Path(place)
         (folder / "p.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
-        raw, people, measures = Counter(), Counter(), {}
+        raw, people, before = Counter(), Counter(), None
         for number, (new, gone, arrived) in enumerate(steps):
             updates = Counter(new)
             updates.subtract({row: raw[row] for row in gone if raw[row]})
@@ -177,29 +194,25 @@ def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths):
             )
             raw = +raw
             died = any(death is not None for death in deaths[:number])
-            judge(folder, checks, raw, people, measures, deaths[number], (seed, number, died))
+            before = judge(folder, checks, raw, people, before, deaths[number], (seed, number, died))
 
 
-def judge(folder, checks, raw, people, measures, death, chosen):
-    """Run, and hold what it leaves against the definition. `measures` has the values after the last commit."""
+def judge(folder, checks, raw, people, last, death, chosen):
+    """Run, and hold what it leaves against the definition. `last` has the rows of the last commit, None before the first; return those of this one."""
     seed, number, died = chosen
     aside = [check for check in checks if check["otherwise"] == "quarantine"]
     wanted = {id(check): judged(check, raw, people, None) for check in aside}
     kept = Counter({row: n for row, n in raw.items() if not any(row in wanted[id(check)] for check in aside)})
-    stopping, verdicts, after = [], {}, dict(measures)
+    stopping, verdicts = [], {}
     for check in checks:
         name = check["name"].replace(" ", "_")
         if check["otherwise"] == "quarantine":
             verdicts[name] = wanted[id(check)]
             continue
-        found = judged(check, kept, people, measures.get(name))
-        if isinstance(found, tuple):
-            value, bound, before = found
-            after[name] = value
-            bad = before is not None and out_of_range(value, bound, before)
-        else:
-            verdicts[name], bad = found, bool(found)
-        if bad and check["otherwise"] == "fail":
+        found = judged(check, kept, people, last)
+        if isinstance(found, Counter):
+            verdicts[name] = found
+        if found and check["otherwise"] == "fail":
             stopping.append(name)
     before, committed = files(folder / "out", folder / ".dd"), read_newest(folder / ".dd/p")
     engine = "local" if seed is None or (seed + number) % 2 else "spark"
@@ -220,12 +233,11 @@ def judge(folder, checks, raw, people, measures, death, chosen):
     manifest = read_newest(folder / ".dd/p")
     if manifest is None:  # there is no row at all
         assert not raw
-        return
+        return None
     assert contents(folder / "out/orders") == kept
     assert contents(folder / "out/open") == {row: n for row, n in kept.items() if row[3] == "open"}
     for name, found in verdicts.items():
         assert contents(folder / ".dd/p/logs" / name) == found, name
         assert manifest.cache["checks"][name]["violations"] == found.total()
     assert {each["check"] for each in manifest.cache.get("accepted", ())} >= set(stopping)
-    measures.clear()
-    measures.update(after)
+    return kept
