@@ -13,7 +13,7 @@ from ddcli.errors import Expanded, Span, Text
 from ddcli.spec import model
 from ddcli.spec.check_model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION
-from ddcli.spec.operator_model import GroupColumn, Operator
+from ddcli.spec.operator_model import GroupColumn, Inline, Operator
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Refused, Shape
 from ddcli.spec.shapes import Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
@@ -335,13 +335,14 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
     def there(columns: Items[Text]) -> str:
         return " and ".join(f"{quoted(column.value)} is not null" for column in columns)
 
-    def counted(columns: Items[Text]) -> tuple[str, Operator]:
-        rows = "rows"
-        while rows in {column.value for column in columns}:
-            rows += "_"
-        by = tuple(map(GroupColumn, columns))
-        count = ((Text(rows, check.span), Text("count(*)", check.span)),)
-        return rows, Operator("reduce", {"by": by, "columns": count}, **around)
+    def unnamed(name: str, columns: Items[Text]) -> str:
+        return name if name not in {column.value for column in columns} else unnamed(f"{name}_", columns)
+
+    def counted(columns: Items[Text], *sums: str) -> tuple[str, Operator]:
+        rows = unnamed("rows", columns)
+        computed = [(rows, "count(*)"), *((name, f"sum({name})") for name in sums)]
+        made = tuple((Text(name, check.span), Text(value, check.span)) for name, value in computed)
+        return rows, Operator("reduce", {"by": tuple(map(GroupColumn, columns)), "columns": made}, **around)
 
     if check.kind == "unique":
         rows, count = counted(given)
@@ -353,11 +354,28 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
     if check.kind == "in":
         return (filtered(" or ".join(_outside(column, values) for column, values in given), given[0][0]),)
     (other, _), pairs = given[0][1], tuple((column, found) for column, (_, found) in given)
-    columns = [column for column, _ in given]
-    unmatched = Operator("antijoin", {"on": pairs}, inputs=(other,), **around)
-    missing = unmatched, filtered(there(columns), columns[0])
-    # The rows themselves would all be in the state, once more.
-    return missing if check.otherwise == "quarantine" else (counted(columns)[1], *missing)
+    columns = [column for column, _ in pairs]
+    if check.otherwise == "quarantine":
+        unmatched = Operator("antijoin", {"on": pairs}, inputs=(other,), **around)
+        return unmatched, filtered(there(columns), columns[0])
+    # One reduction of both sides by the key: a join would look each key up in the other side, and keep both sides in the state.
+    known = unnamed("known", [*columns, Text("rows", check.span)])
+
+    def keys(number: str, names: Items[tuple[Text, Text]]) -> tuple[Operator, Operator]:
+        kept = [(name, Text(quoted(column.value), column.span)) for name, column in names]
+        made = Operator("map", {"columns": (*kept, (Text(known, check.span), Text(number, check.span)))}, **around)
+        return filtered(there([column for _, column in names]), columns[0]), made
+
+    others = Inline((other,), keys("1", pairs), check.span, around["place"])
+    rows, count = counted(columns, known)
+    shown = (*columns, Text(rows, check.span))
+    return (
+        *keys("0", [(column, column) for column in columns]),
+        Operator("concat", {}, inputs=(others,), **around),
+        count,
+        filtered(f"{known} = 0", columns[0]),
+        Operator("project", {"columns": shown}, **around),
+    )
 
 
 def _outside(column: Text, values: tuple[str, ...]) -> str:
