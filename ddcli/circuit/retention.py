@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import SpecError, SpecErrors
+from ddcli.plan.logical import EXPORT, HISTORY
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.store.time_text import SECONDS
 
@@ -49,7 +50,7 @@ def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[s
     """Return the distance behind the frontier within which the times of each node's arrangements stay apart, by fingerprint; None: all the way.
 
     It is the length that the file states for the whole pipeline, or, if that is more, for an output that reads the node. Other nodes
-    keep nothing. Raises SpecError for a length that the times don't have.
+    keep nothing. An arrangement in which a history looks keys up keeps all. Raises SpecError for a length that the times don't have.
     """
     found: dict[str, int | None] = {}
     for name, node in graph.outputs.items():
@@ -59,6 +60,8 @@ def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[s
             for each in physical_graph({name: node}).nodes:
                 known = [found[each.fingerprint]] if each.fingerprint in found else []
                 found[each.fingerprint] = _longest([*known, *lengths])
+    histories = (node for name, node in graph.outputs.items() if name.startswith(EXPORT + HISTORY))
+    found |= {node.fingerprint: ALL for node in histories}
     return {name: length for name, length in found.items() if length != 0}
 
 

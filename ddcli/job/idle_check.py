@@ -58,7 +58,12 @@ def idle_summary(request: Request, manifest: Manifest) -> RunSummary:
 
     verdicts = verdicts_of(request.spec, manifest, request.clock.now)
     if request.decided.closes:
-        refuse(request.spec, {name: each for name, each in verdicts.items() if each.kind == "fresh"}, "nothing is new")
+        judged = {name: each for name, each in verdicts.items() if each.kind == "fresh"}
+        refuse(
+            request.spec,
+            {name: judged[name] for name in judged if name not in request.decided.accepts},
+            "nothing is new",
+        )
     return replace(summary, checks=verdicts)
 
 

@@ -88,6 +88,10 @@ def build(
             errors.extend(refused_columns(output, relation.schema, dict(zip(_own_columns(spec), time, strict=False))))
     if errors:
         raise SpecErrors(errors)
+    for name, output in spec.outputs.items():
+        if output.target is not None and (key := tuple(text.value for text in output.target.history)):
+            node = outputs[name]
+            around.exports[logical.HISTORY + name] = logical.Arrange((node,), node.schema, key)
     exports = {logical.EXPORT + name: node for name, node in around.exports.items()}
     return Graph(outputs | exports, section.engines, tuple(around.notes), around.places, orders)
 

@@ -174,6 +174,8 @@ class Snapshots(Table):
 
 EXPORT = "export:"
 """The prefix of a graph's outputs that are arrangements for other pipelines."""
+HISTORY = "history:"
+"""The prefix of the names of arrangements in which histories look up the updates of keys, with all times; no name that a file exports has a colon."""
 
 
 class Passthrough(Node):

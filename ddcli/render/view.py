@@ -13,7 +13,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
 from ddcli.plan.estimates import PastRun
-from ddcli.plan.logical import EXPORT
+from ddcli.plan.logical import EXPORT, HISTORY
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import estimated_rows
 from ddcli.plan.words import columns
@@ -170,7 +170,9 @@ def view_of(
     outputs = {name: node for name, node in graph.outputs.items() if not name.startswith(EXPORT)}
     exported: dict[str, list[str]] = defaultdict(list)
     for export, node in graph.outputs.items():
-        if export.startswith(EXPORT):
+        if export.startswith(EXPORT + HISTORY):
+            exported[node.fingerprint].append(f"for the history {export.removeprefix(EXPORT + HISTORY)}")
+        elif export.startswith(EXPORT):
             exported[node.fingerprint].append(f"exported as {export.removeprefix(EXPORT)}")
     readers: dict[str, list[str]] = defaultdict(list)
     for reader, given in inputs.items():

@@ -15,11 +15,14 @@ import polars as pl
 
 from ddcli.dataclass import frozen
 from ddcli.engine.lanes import decode
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, StateError
 from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.expressions.zones import in_utc
 from ddcli.job.output_tables import check_catalog, check_server, is_followed, place_in, place_of, stated
+from ddcli.plan.logical import HISTORY
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.log.progress import read_owned
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.request import Request
     from ddcli.spec.model import TargetSpec
+    from ddcli.store.batch.key_lookup import KeyLookup
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
@@ -94,7 +98,7 @@ def compare_table(request: Request, manifest: Manifest, name: str) -> TableDiffe
     if done is None or (done.log, done.upto) != place_in(log, spec):
         raise StateError("the table lacks the last commit: the next run completes it", place=spec.place.value)
     path = output_paths(request.state, manifest)[name]
-    change = _change(name, path, spec, log, manifest, list(log.files), 0, whole=True)
+    change = _change(request.state, name, path, spec, log, manifest, list(log.files), 0, whole=True)
     with _opened(spec, request, CommitKey(manifest.identity, name), Files(), None) as target:
         rows, others = target.difference(change)
     frame = decode(rows, change.layout, change.pool).with_columns(pl.Series(DIFF, rows[:, -1]))
@@ -138,12 +142,12 @@ def _follow(
             known, newer = None, (list(log.files), 0)
         files, rows = newer
         if known is not None and loader is not None and spec.table and 4 * _rows(files) >= _rows(log.files):
-            coming_change = _change(name, path, spec, log, manifest, files, rows, whole=False)
+            coming_change = _change(request.state, name, path, spec, log, manifest, files, rows, whole=False)
             if loader.wants(coming_change):  # then tasks write the table anew
                 known, files, rows = None, list(log.files), 0
-        change = _change(name, path, spec, log, manifest, files, rows, whole=known is None)
+        change = _change(request.state, name, path, spec, log, manifest, files, rows, whole=known is None)
         if grown is not None:
-            before = _change(name, path, spec, replace(log, schema=grown), manifest, (), 0, whole=False)
+            before = _change(request.state, name, path, spec, replace(log, schema=grown), manifest, (), 0, whole=False)
             change = replace(change, former=before.columns)
         number = number_after(max(held or 0, marks.done.number if marks.done else 0))
         coming = CommitRecord(number, identity, upto, columns=log.schema)
@@ -171,6 +175,7 @@ def _with_certain_key(spec: TargetSpec, log: OutputEntry) -> TargetSpec:
 
 
 def _change(
+    state: Path,
     name: str,
     path: Path,
     spec: TargetSpec,
@@ -194,13 +199,23 @@ def _change(
 
         columns = history_columns(schema, moved(manifest.cache["time"]))
         key, track = ([text.value for text in texts] for texts in (spec.history, spec.track))
-        every = list(log.files)
-        return HistoryChange(
-            name, path, files, columns, time, secret, whole, True, known, shown, log_files=every, key=key, track=track
-        )
+        given = name, path, files, columns, time, secret, whole, True, known, shown
+        lookup = None if whole else _past(state, name, manifest, key)
+        return HistoryChange(*given, log_files=list(log.files), key=key, track=track, lookup=lookup)
     from ddcli.store.targets.change import Change
 
     return Change(name, path, files, schema, time, secret, whole, spec.table, known, shown)
+
+
+def _past(state: Path, name: str, manifest: Manifest, key: Sequence[str]) -> KeyLookup | None:
+    """Return the arrangement of an output by the key of its history; None where the state has none with all times since the log's beginning."""
+    from ddcli.store.batch.key_lookup import KeyLookup
+
+    identity = manifest.exports.get(HISTORY + name)
+    entry = manifest.arrangements.get(identity) if identity is not None else None
+    if identity is None or entry is None or set(entry.key) != set(key) or entry.since != ((LEAST,),):
+        return None
+    return KeyLookup(state, identity, entry, 1, Pool(manifest.secret_bytes))
 
 
 def _newer(log: Path, files: Sequence[FileEntry], upto: int) -> tuple[list[FileEntry], int] | None:

@@ -276,6 +276,8 @@ def test_fresh_rows(checked):
     assert "max(at) is 3 hours old, more than 2h" in left_alone(checked, "--now", "2024-01-01T04:00")
     assert checked("run", "p.yaml", "--now", "2024-01-01T03:00").code == 0
     assert checked("run", "p.yaml", "--now", "2024-01-01T03:00:00.1").code == 7  # nothing is new, and it is too old
+    accepted = ("--accept", "orders_fresh", "--reason", "a holiday")
+    assert checked("run", "p.yaml", "--now", "2024-01-01T03:00:00.1", *accepted).code == 0
     assert checked("checks", "p.yaml", "--now", "2024-01-01T03:00").code == 0
     assert "max(at) is" in checked("checks", "p.yaml").out
 

@@ -13,6 +13,7 @@ from pyiceberg.catalog import load_catalog
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, SpecErrors
 from ddcli.plan.pipeline_file import parse_spec
+from ddcli.store.targets.history import HistoryChange
 from tests.draws import chance, many
 from tests.harness import Folder, write_log
 from tests.judge.test_arrival import die
@@ -106,7 +107,10 @@ def steps(draw, keys=range(4)):
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_random_logs(tmp_path, kind):
+def test_random_logs(tmp_path, kind, monkeypatch):
+    looked_up = []
+    arranged = HistoryChange._arranged
+    monkeypatch.setattr(HistoryChange, "_arranged", lambda *given: looked_up.append(1) or arranged(*given))
     for seed in range(many(20)):
         draw = chance("history", kind, seed)
         track = draw.choice([(), (2,), (1, 2)])
@@ -133,6 +137,7 @@ def test_random_logs(tmp_path, kind):
             updates = [row for rows in taken.values() for row in rows]
             assert held(folder, kind) == built(updates, track or (0, 1, 2)), seed
         shutil.rmtree(folder)
+    assert looked_up  # in the state, not in all of the log
 
 
 def test_under_the_clock_of_arrivals(shop):

@@ -6,6 +6,7 @@
 * frame_file: a file of any columns, its pages made of frames by pyarrow
 * index_writer: the index of a file that is being written
 * lane_file: a file of integers, its pages made of lanes by kernels
+* key_lookup: the updates of some keys in an arrangement
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory

@@ -1,7 +1,8 @@
 """The history of an output: a row for each interval of time in which a record held, with its beginning and its end.
 
 It follows from the log alone. A commit changes the intervals of the keys whose records it changes, at whatever times: so a correction of the past
-rewrites the intervals concerned. These keys' updates are looked up in all files of the log, of whose other rows only the keys are decoded.
+rewrites the intervals concerned. These keys' updates are looked up in an arrangement that the state keeps of the output, by the key and with all times.
+Where it has no such past, as it was built later than the log, or a key has a null, they are looked up in all files of the log: of other rows only the keys are decoded.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
+from ddcli.store.log.writer import output_frame
 from ddcli.store.targets.change import DIFF, Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ddcli.expressions.types import Schema
+    from ddcli.store.batch.key_lookup import KeyLookup
     from ddcli.store.state.entries import FileEntry
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
@@ -89,6 +92,8 @@ class HistoryChange(Change):
     log_files: Sequence[FileEntry] = ()
     key: Sequence[str] = ()
     track: Sequence[str] = ()
+    lookup: KeyLookup | None = None
+    """The arrangement of the output by the key, with all times up to the last commit."""
     _record: Schema = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -103,11 +108,23 @@ class HistoryChange(Change):
         known, *newer = [self.rows(file, self._record) for file in self.files]
         newer = [known[self.known :], *newer]
         keys = pl.concat(newer).select(self.key).unique()
+        if self.lookup is not None and not keys.select(pl.any_horizontal(pl.all().is_null().any())).item():
+            now = self._arranged(self.lookup, keys)
+            yield self._intervals(now, 1)
+            yield self._intervals(pl.concat([now, *(frame.with_columns(-pl.col(DIFF)) for frame in newer)]), -1)
+            return
         before = self.log_files[: len(self.log_files) - len(self.files)]
         found = [known[: self.known], *(self.rows(file, self._record, _like(keys)) for file in before)]
         older = pl.concat([frame.join(keys, on=self.key, how="semi", nulls_equal=True) for frame in found])
         yield self._intervals(pl.concat([older, *newer]), 1)
         yield self._intervals(older, -1)
+
+    def _arranged(self, lookup: KeyLookup, keys: pl.DataFrame) -> pl.DataFrame:
+        """Return all updates of some keys by the arrangement, as the log would have them."""
+        found = lookup.updates(lookup.entry.key, keys)
+        return self.typed(
+            output_frame(found, lookup.layout.record, lookup.pool, self.time).lazy(), self._record
+        ).collect()
 
     def _intervals(self, updates: pl.DataFrame, diff: int) -> pl.DataFrame:
         (time,) = self.time
