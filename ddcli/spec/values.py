@@ -115,7 +115,7 @@ class QueryText(Shape[Query]):
         if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value.strip():
             hint = "write it as a block: `sql: |`, and the query below, indented"
             raise notes.mismatch(node, place, "a query", hint)
-        if node.comment and node.plain:
+        if node.comment and node.plain and unfinished(node.text.value):
             hint = "write it as a block: `sql: |`, and the query below, indented"
             raise notes.refuse(place.path, "` #` cuts the query: a comment begins here", node.comment, hint)
         from ddcli.expressions.statement import read_statement, tables_of

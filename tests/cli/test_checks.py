@@ -60,6 +60,7 @@ check → row → words
 {refers: {person: people.pid}, of: orders}       → 3,4,5,          → {person: 4, rows: 1}
 {row: total < 50, of: sums}                      → 3,2,30,         → {person: 2, total: 50}
 {sql: select sum(amount) from orders having sum(amount) > 50} → 3,2,30, → 60
+sql: select sum(amount) from orders having sum(amount) > 50  # rows are violations → 3,2,30, → 60
 {change: {rows: 49%}, of: orders}                → 3,2,30,         → rows changed from 2 to 3 (+50.0%), outside of 49%
 {change: {"sum(amount)": [-5, 20]}, of: orders}  → 3,2,30,         → sum(amount) changed from 30 to 60 (+100.0%), outside of [-5, 20]
 """)

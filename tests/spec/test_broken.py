@@ -78,6 +78,11 @@ BROKEN = {
         "8:27 collections.big.apply[0].filter: ` #` cuts the expression: a comment begins here",
         "quote the expression",
     ),
+    "hash_in_query": (
+        "dd: 1\nname: p\ninputs: {a: in/}\ncollections:\n  b:\n    sql: select * from a where name = 'a #1'\noutputs: {b: out/}\n",
+        "6:42 collections.b.sql: ` #` cuts the query: a comment begins here",
+        "write it as a block: `sql: |`, and the query below, indented",
+    ),
     "hash2": (
         applied("- filter: #1 = x"),
         "8:17 collections.big.apply[0].filter: ` #` cuts the expression: a comment begins here",

@@ -103,7 +103,7 @@ def find_shared(state: Path, name: str, reader: str | None = None) -> Shared:
         hint = "check the input's `import: {state: ...}`, relative to this file; run the exporting pipeline first"
         raise InputError("there is no state of a pipeline to import from", place=str(state), hint=hint)
     if name not in manifest.exports:
-        exported = [each for each in manifest.exports if ":" not in each]  # others are those of histories
+        exported = [each for each in manifest.exports if ":" not in each]  # histories have the others
         near = did_you_mean(name, exported)
         listed = f"it exports: {', '.join(exported)}" if exported else "it exports nothing"
         hint = (
