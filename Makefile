@@ -81,7 +81,7 @@ tools: $(READY)
 	@# Else each of the processes compiles all kernels.
 	@$(BIN)/python -m ddcli.engine.jit.cargo
 
-soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says; RUNS=10000 measures as many runs of one pipeline
+soak: $(READY) ## Run hostile inputs and the random tests with fresh seeds, for MINUTES=10; CASE=NAME:SEED repeats one that failed; RUNS=10000 times 10000 runs of one pipeline
 	$(BIN)/python -m $(if $(RUNS),tests.bench.ageing --runs $(RUNS),tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10))) $(ARGS)
 
 check: ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with a quarter of the random cases

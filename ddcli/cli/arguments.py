@@ -325,6 +325,7 @@ def only_pipeline() -> Path:
 def _named_or_only(context: click.Context, argument: click.Parameter, given: Any) -> Any:
     if given or context.resilient_parsing:
         return given
+    context.call_on_close(lambda: name_pipeline(None))
     return only_pipeline() if argument.nargs == 1 else (only_pipeline(),)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import IF_LOCKED, ONLY_PIPELINE, REPORT, STATE, VAR
-from ddcli.screen import json_text, near, say
+from ddcli.screen import json_text, near, say, shell
 
 if TYPE_CHECKING:
     from ddcli.commands.branch_conflicts import BranchChanges
@@ -82,6 +82,8 @@ def ls(pipeline: Path, state: str | None, output: str) -> None:
         return
     for each in found:
         _show(each)
+    if not found:
+        say(f"no branches; `dd branch new NAME {shell(near(str(pipeline)))}` begins one", err=True)
 
 
 @command.command("merge", short_help="Take a branch's changes of inputs and file into main.")

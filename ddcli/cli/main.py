@@ -166,8 +166,11 @@ def show_traceback(error: BaseException) -> None:
 
 
 def show_misuse(error: click.ClickException) -> None:
-    """Report wrong use on stderr like any error: the problem, a hint, and the command's usage."""
+    """Report wrong use on stderr like any error: the problem, a hint, and the command's usage; of a group without a command its help."""
     problem = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        say(*problem.split("\n"), err=True)
+        return
     hint = getattr(error, "hint", "")
     if found := DID_YOU_MEAN.search(problem):
         problem, hint = problem[: found.start()], f"d{found['hint'][1:]}"

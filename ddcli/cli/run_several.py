@@ -73,6 +73,8 @@ def run_several(
             records.done(summary)
             if not json:
                 speaker.summary(summary, verbose=verbose)
+        finally:
+            name_pipeline(None)
     tree = {"exit_code": first, "pipelines": done}
     put(tree)
     if json:

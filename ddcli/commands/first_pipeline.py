@@ -24,7 +24,7 @@ OWN = ("time", "diff")
 
 
 def begin(data: Path, directory: Path, notes: list[str] | None = None) -> dict[str, str]:
-    """Return the text of pipeline files over the files below `data`, by name; paths in them are relative to `directory`. Files and columns that are left out are added to `notes`.
+    """Return the text of pipeline files over the files below `data`, by name; paths in them are relative to `directory`. Files that are left out are added to `notes`.
 
     Rows have the time of the run that takes them in. Debezium's events have times of their own, so they are in a second pipeline. Raises
     UsageError if nothing can be read.
@@ -46,9 +46,6 @@ def begin(data: Path, directory: Path, notes: list[str] | None = None) -> dict[s
     bad = [one for one in found if one.why_not is not None]
     if notes is not None:
         notes += [f"{one.path} is left out: {one.why_not}" for one in bad]
-        notes += [
-            f"{one.path}: the column '{name}' is left out: {why}" for one in good for name, why in one.partial.items()
-        ]
     made = {}
     for clock in clocks:
         called = name if clock == clocks[0] else f"{name}_events"
@@ -145,9 +142,9 @@ def _input(given: FoundInput) -> Iterator[str]:
             form = _word(kind)
             if column in given.former:
                 form = f"{{type: {form}, from: {_value(given.former[column])}}}"
+            elif column in given.optional:
+                form = f"{{type: {form}, optional: true}}"
             yield _commented(f"      {_word(column)}: {form}", _doubt(given, f"columns.{column}"))
-        for column, why in given.partial.items():
-            yield f"      # ? {visible(_word(column))} is left out: {why}"
 
 
 def _declares(given: FoundInput) -> bool:

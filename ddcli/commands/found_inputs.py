@@ -45,6 +45,7 @@ TIMES = ("date", "datetime[us]", "datetime[us, UTC]", "datetime[ms]", "datetime[
 COMMON = 0.5
 """The share of a file's keys that the next file must have, too, if both are whole tables."""
 MOST_SKIPPED = 5
+ALIKE = "name those that are alike by a glob of their own"
 
 
 @dataclass
@@ -57,8 +58,8 @@ class FoundInput:
     given: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
-    partial: dict[str, str] = field(default_factory=dict)
-    """The columns that are left out, as some files lack them, and how many."""
+    optional: set[str] = field(default_factory=set)
+    """The columns that some of the files lack."""
     checks: dict[str, str] = field(default_factory=dict)
     """The column of each kind of check that all rows meet so far."""
     former: dict[str, list[str]] = field(default_factory=dict)
@@ -143,7 +144,7 @@ def _look_at(given: FoundInput) -> None:
             tables = _with_one_name(given, tables)
         names = list(dict.fromkeys(name for table in tables for name in table if is_named(name)))
         if kind != NDJSON:
-            names = _in_all(given, tables, names)
+            names = _in_files(given, tables, names, has_header=dialect.has_header or kind == EXCEL)
         if any("" in table for table in tables):
             given.doubts["path"] = "a column without a name is left out"
         texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
@@ -217,20 +218,22 @@ def _kind_of_values(values: Sequence[list[str | None]]) -> str:
     return found.types["column"].removesuffix("?")
 
 
-def _in_all(given: FoundInput, tables: Sequence[TextColumns], names: Sequence[str]) -> list[str]:
-    """Return the columns that all files have, as a file of text must have all that are declared; note the others."""
-    for name in names:
-        having = sum(name in table for table in tables)
-        if having < len(tables):
-            given.partial[name] = (
-                f"only {having} of {len(tables)} files have it; to have it, make those an input of their own, docs/tasks.md"
-            )
-    kept = [name for name in names if name not in given.partial]
+def _in_files(given: FoundInput, tables: Sequence[TextColumns], names: Sequence[str], *, has_header: bool) -> list[str]:
+    """Return the columns of files of text, and note those that some of them lack."""
+    counts = {name: sum(name in table for table in tables) for name in names}
+    lacking = {name: count for name, count in counts.items() if count < len(tables)}
     if not names:
         raise InputError("it has no row to find columns from")
-    if not kept:
-        raise InputError("its files have no column in common", hint="name those that are alike by a glob of their own")
-    return kept
+    if lacking and not has_header:
+        raise InputError("its files have no header, and not as many columns each", hint=ALIKE)
+    if len(lacking) == len(names):
+        raise InputError("its files have no column in common", hint=ALIKE)
+    given.optional = {*lacking}
+    given.doubts |= {
+        f"columns.{name}": f"only {count} of {len(tables)} files have it, it is null in the others"
+        for name, count in lacking.items()
+    }
+    return [*names]
 
 
 def _own_columns(path: Path) -> dict[str, str]:
@@ -308,7 +311,8 @@ def _encoding(given: FoundInput, files: Iterable[Path]) -> str:
 def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *, declared: bool) -> None:
     """Guess the format, the key, and the column that orders the rows of a key."""
     day, order = _named_days(given, declared=declared)
-    names = [name for name in given.columns if name != day]
+    in_all = {name: kind for name, kind in given.columns.items() if name not in given.optional}
+    names = [name for name in in_all if name != day]
     in_each = [name for name in names if _is_key(given, name) and all(_is_unique(table.get(name)) for table in tables)]
     named = [name for name in names if _is_key(given, name) and NAMED_KEY.fullmatch(name)]
     key = next((name for name in in_each if name in named), in_each[0] if in_each and in_each[0] == names[0] else None)
@@ -318,7 +322,7 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
             f"each file looks like the whole table of its {day}; if it has only what is new: append"
         )
         return
-    times = [name for name in given.columns if given.columns[name] in TIMES]
+    times = [name for name, kind in in_all.items() if kind in TIMES]
     time = day or next((name for name in times if NAMED_TIME.fullmatch(name)), times[0] if times else None)
     candidate = key or (named[0] if named else None)
     values = [value for table in tables for value in table.get(candidate, [])] if candidate else []

@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ddcli.errors import SpecError
+from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions.dialect import SqlDialect
 from ddcli.expressions.syntax_checks import (
     check_comparisons,
@@ -107,6 +107,10 @@ ELSEWHERE = {
 """The hints for signs of other languages."""
 
 
+FIRST = ("select", "with", "values", "from")
+"""The words with which a query begins."""
+CLAUSES = ("select", "from", "where", "group", "order", "having", "limit", "join", "union")
+"""The words with which a clause begins."""
 KEYWORD = 'a name that is a keyword goes in double quotes: "{}"'
 
 
@@ -135,8 +139,26 @@ def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
     else:
         shown = f"`{token}`".replace("```", "backtick")
         problem = f"unexpected {shown}" if token else "wrong syntax"
+    hint = hint or (_misspelt(text.value, start) if what == "a query" else None)
     hint = hint or keyword_hint(token)
     raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1)), hint=hint) from None
+
+
+def _misspelt(query: str, stop: int) -> str | None:
+    """Return the hint for a keyword that is misspelt just before the place at which the parser stopped, or as the first word.
+
+    >>> _misspelt("selct a from t", 8), _misspelt("select a form t", 14)
+    ('did you mean `select` in place of `selct`?', 'did you mean `from` in place of `form`?')
+    """
+    before, first = re.search(r"(\w+)\s*$", query[:stop]), re.match(r"\W*(\w+)", query)
+    if before and (word := before[1].lower()) in ("group", "order"):
+        return f"write `{word} by`"
+    for found, known in ((before, CLAUSES), (first, FIRST)):
+        word = found[1].lower() if found else ""
+        near = did_you_mean(word, known) if word not in known else None
+        if near is not None:
+            return f"did you mean `{near}` in place of `{word}`?"
+    return None
 
 
 def _open_quote(text: str) -> int:

@@ -295,6 +295,12 @@ class OrderLanes(Node):
     kind: ClassVar[str] = "order"
     lanes: tuple[tuple[str, str, bool], ...]
 
+    def details(self) -> list[str]:
+        return [
+            "by "
+            + ", ".join(dict.fromkeys(f"{column} desc" if inverted else column for _, column, inverted in self.lanes))
+        ]
+
     def partition(self, times: int) -> Partition:
         return self.inputs[0].partition(times)
 

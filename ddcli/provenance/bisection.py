@@ -27,6 +27,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, Span, SpecError, UsageError
+from ddcli.expressions.sql import read
 from ddcli.expressions.statement import check_tables, query_text, read_statement, tables_of
 from ddcli.expressions.tree import quoted
 from ddcli.expressions.zones import in_zone
@@ -216,11 +217,17 @@ def _errors_at(condition: str) -> Iterator[None]:
     except SpecError as error:
         span = error.span
         if span is None or not 1 < span.line <= len(condition.splitlines()) + 1:
-            raise UsageError(
-                f"`{condition}` is not a whole condition", hint="for example `> 1000`, or `amount is not null`"
-            ) from None
+            raise _unfinished(condition) from None
         place = Span("condition", span.line - 1, span.column, span.length, span.source)
         raise SpecError(error.problem, span=place, hint=error.hint) from None
+    try:
+        read(query_text(condition))
+    except SpecError:  # the query is one only as the condition closes its parenthesis: `v > 0) as x, (1`
+        raise _unfinished(condition) from None
+
+
+def _unfinished(condition: str) -> UsageError:
+    return UsageError(f"`{condition}` is not a whole condition", hint="for example `> 1000`, or `amount is not null`")
 
 
 class _Search:
@@ -253,7 +260,7 @@ class _Search:
         compared = condition.strip().lower().startswith(OPERATORS)
         self.condition = f"{quoted(first)} {condition.strip()}" if compared else condition.strip()
         with _errors_at(self.condition):
-            verdict = bound(f"select (\n{self.condition}\n) as verdict from ({query}) as answer")  # noqa: S608 - it is the person's own query
+            verdict = bound(f"select (\n{self.condition}\n) as verdict from ({query}\n) as answer")  # noqa: S608 - it is the person's own query
         if str(verdict.schema["verdict"].required()) != "bool":
             raise UsageError(
                 f"the condition `{self.condition}` is {verdict.schema['verdict'].required()}, not true or false"

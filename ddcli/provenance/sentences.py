@@ -33,7 +33,7 @@ def readable(text: str, node: Node) -> str:
     if not HIDDEN.search(text):
         return text
     made: dict[str, str] = {}
-    waiting, seen = list(node.inputs), set()
+    waiting, seen = [node] if isinstance(node, groupings.Reduce) else list(node.inputs), set[int]()
     while waiting:
         below = waiting.pop(0)
         if id(below) in seen:

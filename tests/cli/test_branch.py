@@ -244,6 +244,7 @@ def test_a_branch_is_seen_by_all_commands_and_touches_nothing_of_main(branched):
     )
     assert shop("branch", "drop", "q4", "shop.yaml").code == 0
     assert (files(*own), (shop.folder / "shop@q4.yaml").exists()) == (before, True)
+    assert shop("branch", "ls", "shop.yaml").err == "no branches; `dd branch new NAME shop.yaml` begins one\n"
     assert shop("branch", "drop", "q4", "shop.yaml").code == 2
 
 

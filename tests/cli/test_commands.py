@@ -38,6 +38,7 @@ needs_processes = pytest.mark.skipif(not PROCESSES.exists(), reason="no list of 
         (["run", "order.yaml"], "order.yaml: error: there is no such pipeline file"),
         (["run", "orders"], "orders: error: the directory has no pipeline file"),
         (["--nope"], "error: no such option '--nope'\n"),
+        (["state"], "\n  adopt    Give a state to another pipeline file.\n"),
     ],
 )
 def test_wrong_use_ends_with_2(orders, arguments, said):

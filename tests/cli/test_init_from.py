@@ -254,10 +254,10 @@ def test_a_column_that_decides_may_have_any_name(tmp_path, name):
     assert sorted(id_ for _, id_ in held(tmp_path, "things")) == ["a", "b"]
 
 
-def test_a_column_that_some_files_lack_is_left_out_with_a_note(tmp_path, shop):
-    """What is begun runs, and what it leaves out is printed."""
+def test_a_column_that_some_files_lack_is_optional_with_a_question_mark(tmp_path, shop):
+    """What is begun runs and has the column; a key or time is never one that files lack."""
     shop.write("data/1.csv", "a,b\n1,2\n")
-    shop.write("data/2.csv", "a,b,c\n1,2,3\n")
+    shop.write("data/2.csv", "a,b,day,id\n1,2,2024-01-02,7\n1,3,2024-01-03,7\n")
     shop.write("data/3.csv", "x,y\n1,2\n")
     found = shop("init", "p", "--from", "data")
 
@@ -268,12 +268,23 @@ def test_a_column_that_some_files_lack_is_left_out_with_a_note(tmp_path, shop):
     shop.write("data/orders/1.csv", "n,n\n1,2\n")
     found = shop("init", "p", "--from", "data")
     assert "note: ../data/orders/ is left out: the header has the name 'n' twice" in found.err
-    why = "only 1 of 2 files have it; to have it, make those an input of their own, docs/tasks.md"
-    assert f"note: ../data/*.csv: the column 'c' is left out: {why}" in found.err
     text = (shop.folder / "p/data.yaml").read_text()
-    assert f"      # ? c is left out: {why}\n" in text
+    why = "# ? only 1 of 2 files have it, it is null in the others"
+    assert f"      day: {{type: date?, optional: true}}  {why}\n" in text
+    assert f"      id: {{type: int64?, optional: true}}  {why}\n" in text
     assert shop("run", "p/data.yaml").code == 0
-    assert held(shop.folder / "p", "data") == {(1, 2): 2}
+    days = (date(2024, 1, 2), date(2024, 1, 3))
+    assert held(shop.folder / "p", "data") == {(1, 2, None, None): 1, (1, 2, days[0], 7): 1, (1, 3, days[1], 7): 1}
+
+
+def test_files_without_a_header_that_differ_in_width_are_left_out_with_a_note(tmp_path, shop):
+    """Their columns have no names by which one could be found missing, so no file of a pipeline reads them."""
+    shop.write("data/orders/1.csv", "1,2.5\n2,3.5\n")
+    shop.write("data/orders/2.csv", "1,2.5,7\n2,3.5,8\n")
+    shop.write("data/more/1.csv", "1,2.5\n2,3.5\n")
+    found = shop("init", "p", "--from", "data")
+    assert "note: ../data/orders/ is left out: its files have no header, and not as many columns each" in found.err
+    assert shop("run", "p/data.yaml").code == 0
 
 
 def test_numbers_are_read_by_their_marks_or_are_a_question(tmp_path):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ddcli.commands.pipelines import find_pipelines
+from ddcli.errors import UsageError
 from tests.harness import ORDER_COLUMNS, contents
 
 FILES = {
@@ -172,3 +173,8 @@ def test_a_pipeline_reads_an_output_that_has_no_rows_so_far(shop):
         assert contents(shop.folder / "mid") == dict.fromkeys(((-one,) for one in range(1, number)), 1)
         assert contents(shop.folder / "out") == {(number - 1, -sum(range(number))): 1}
     assert shop("state", "verify", "p.yaml").code == 0
+
+
+def test_hints_name_a_pipeline_only_while_it_runs(four):
+    assert four("run", "flows").code == 0
+    assert UsageError("gone", hint="`dd run PIPELINE`").hint == "`dd run PIPELINE`"

@@ -209,6 +209,8 @@ def test_what_is_wrong(simple, arguments, says):
     [
         ("total >", "error: `total >` is not a whole condition\nhint: for example"),
         ("sum(total", "error: `sum(total` is not a whole condition\n"),
+        ("total > 0) as x, (1", "error: `total > 0) as x, (1` is not a whole condition\n"),
+        ("total > 0) from sales where (n > 1", "error: `total > 0) from sales where (n > 1` is not a whole condition\n"),
         ("totl > 3", "condition:1:1: error: no column is named `totl`\n           1 | totl > 3\n"),
         ("total > 3\nand n < 'x'", "condition:2:9: error: `<` needs arguments of one type, got int64 and string\n           2 | and n < 'x'\n"),
         ("> 'x'", "condition:1:9: error: `>` needs arguments of one type"),
@@ -221,7 +223,7 @@ def test_an_error_in_a_condition_is_at_its_place(shop, condition, message):
     shop.write("in/orders/0.csv", "id,customer,amount\n1,0,5\n")
     shop.write("in/customers.csv", "customer,region\n0,north\n")
     assert shop("run", "sales.yaml").code == 0
-    done = shop("bisect", "sales.yaml", "select total, n from sales", "--good", condition)
+    done = shop("bisect", "sales.yaml", "select total, n from sales -- all", "--good", condition)
     assert done.code == 2
     assert done.err.startswith(message)
     assert "verdict" not in done.err

@@ -195,6 +195,11 @@ def test_a_hint_says_what_to_write():
         "select x from t, json_each(s) u(x)": "write unnest(x -> '$[*]')",
         "select explode([a]) from t": "write `from t, unnest(t.list) as e(x)`",
         "select c from t positional join u": "`cross join` pairs each row with each; the table before it is named `positional`",
+        "selct a from t": "did you mean `select` in place of `selct`?",
+        "select a form t": "did you mean `from` in place of `form`?",
+        "select a from t wher a = 1": "did you mean `where` in place of `wher`?",
+        "select a from t group a": "write `group by`",
+        "select a + from t": None,
         "select a from t join using on a = b": 'a name that is a keyword goes in double quotes: "using"',
     }
     for text, hint in hints.items():
