@@ -77,12 +77,12 @@ def correct(
 def reopen(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **options: Any) -> None:
     """Take the state of PIPELINE back to the time T: T and later times are open again, and rows at them are not late.
 
-    The command builds the state anew from the rows before T of the files that it has taken in, which must be unchanged. Rows at T or
-    later wait in their files, and the next run takes them in with new rows, also those that were put aside as late. The outputs keep their files, and each
+    The command builds the state anew from the rows before T of the files that it has read, which must be unchanged. Rows at T or
+    later wait in their files, and the next run reads them with new rows, also those that were put aside as late. The outputs keep their files, and each
     gets one more file that retracts its updates from T on. A pipeline that reads an output and has closed these times gets late rows: reopen it, too. --rewrite NAME writes an
     output anew instead.
 
-    Under `clock: arrival` this takes back the runs from T on, as after a run under a clock that was ahead: the next run takes in their files again, at its own time.
+    Under `clock: arrival` this takes back the runs from T on, as after a run under a clock that was ahead: the next run reads their files again, at its own time.
 
     If a row with a wrong time has closed too many times, withdraw its file first (`dd retract PIPELINE FILE`): else the next run closes them again.
 

@@ -297,7 +297,8 @@ def _are_pipelines(a: str, b: str | None, against: str | None) -> bool:
     pipelines = [side is not None and side.endswith(ENDINGS) for side in (a, b)]
     if any(pipelines) and not all(pipelines):
         raise UsageError(
-            "a pipeline file can only be compared with another one", hint="run it, and name its output's directory"
+            "a pipeline file can only be compared with another one",
+            hint=("run it, and name its output's directory", "with a commit of git: `dd diff --base main orders.yaml`"),
         )
     return all(pipelines)
 

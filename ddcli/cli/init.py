@@ -34,7 +34,7 @@ def command(directory: Path, data: Path | None, output: str) -> None:
 
     With --from, write a pipeline over the files in DATA instead: inputs with their paths, formats, columns and keys
     found in the first rows of the files, and an output for each. A comment with a question mark marks a guess.
-    Rows have the time of the run that takes them in. Debezium's events have their own times, so their inputs get a pipeline file of their own.
+    Rows have the time of the run that reads them. Debezium's events have their own times, so their inputs get a pipeline file of their own.
 
     JSON: {directory, files: [FILE]}: the files that were made.
 

@@ -1,4 +1,4 @@
-"""`dd retract`: withdraw files that were taken in."""
+"""`dd retract`: withdraw files that were read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def command(
 ) -> None:
     """Withdraw files of inputs from PIPELINE, as if it had never read them.
 
-    The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in new files, else at the first open time,
+    The outputs get the difference: under `clock: arrival` at the time of the run, which also reads new files, else at the first open time,
     and no time is closed. A key then has the record of the other files again, and a table their rows. The command does not read the file, which may be changed or gone. It reads all
     other files of the same inputs again, so they must exist.
 

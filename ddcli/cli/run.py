@@ -30,7 +30,7 @@ from ddcli.cli.arguments import (
     budget,
 )
 from ddcli.screen import columns, json_text, near, say
-from ddcli.spec.file import AT, branch_file
+from ddcli.spec.file import AT, file_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -372,7 +372,7 @@ def _of_branch(
     from ddcli.errors import UsageError
     from ddcli.store.files.objects import locate
 
-    pipelines = pipelines if branch in (None, "main") else tuple(branch_file(each, str(branch)) for each in pipelines)
+    pipelines = tuple(file_at(each, branch) for each in pipelines)
     if not (added or without):
         return pipelines, {}
     if watch or len(pipelines) > 1 or AT not in pipelines[0].stem:

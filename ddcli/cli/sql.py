@@ -11,7 +11,7 @@ import click
 from ddcli.cli.arguments import BRANCH, NO_CODE, PIPELINE, ROWS, STATE, VAR
 from ddcli.cli.columns import CSV_OPTION, parse_csv
 from ddcli.screen import say
-from ddcli.spec.file import branch_file
+from ddcli.spec.file import file_at
 
 if TYPE_CHECKING:
     from ddcli.render.rows import RowFormat
@@ -87,7 +87,7 @@ def command(
             )
         where = None if state is None else locate(Path.cwd(), state)
         found = answer(
-            pipeline if branch in (None, "main") else branch_file(pipeline, branch),
+            file_at(pipeline, branch),
             text,
             state=where,
             as_of=as_of,

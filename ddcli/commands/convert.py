@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 OPTIONS = "options"
 """The file name of the pipeline that is made of options; no message has a place in it."""
 NAME = "log"
-TIME = "name the time column under the input's `time`"
 MISSING = re.compile(r".*the key '(\w+)' is missing")
 KINDS: dict[str, RowFormat] = {
     ".parquet": "parquet",
@@ -244,8 +243,6 @@ def _placeless(error: DdError) -> DdError:
         error.problem = error.problem.removeprefix(prefix)
     if error.hint and "it is relative to the pipeline file" in error.hint:
         error.hint = "name a directory, a file or a glob; a path is relative to the current directory"
-    if error.hint and TIME in error.hint:
-        error.hint = error.hint.partition(TIME)[0] + "name the time column with --time"
     from ddcli.sources.change_log import by_option
 
     error.hint = by_option(error.hint)

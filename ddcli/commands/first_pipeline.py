@@ -26,7 +26,7 @@ OWN = ("time", "diff")
 def begin(data: Path, directory: Path, notes: list[str] | None = None) -> dict[str, str]:
     """Return the text of pipeline files over the files below `data`, by name; paths in them are relative to `directory`. Files that are left out are added to `notes`.
 
-    Rows have the time of the run that takes them in. Debezium's events have times of their own, so they are in a second pipeline. Raises
+    Rows have the time of the run that reads them. Debezium's events have times of their own, so they are in a second pipeline. Raises
     UsageError if nothing can be read.
     """
     if not data.is_dir():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.compare.cells import MARKS, column_words, left_out, notes, rows_of, texts, verdict
 from ddcli.compare.pairs import ADDED, CHANGED, REMOVED
+from ddcli.job.summary import plural
 from ddcli.screen import markdown as escaped
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -
 
 
 def _shown_of(shown: int, total: int) -> str:
-    return f"{total:,} changes" if shown == total else f"{shown:,} of {total:,} changes"
+    return f"{total:,} {plural(total, 'change')}" if shown == total else f"{shown:,} of {total:,} changes"
 
 
 def _row(row: ChangedRow) -> list[str]:

@@ -46,7 +46,7 @@ class Scan(Node):
         return None
 
     def details(self) -> list[str]:
-        return [self.meaning] if self.meaning else []
+        return [" ".join(self.meaning.split())] if self.meaning else []
 
 
 class WholeRecords(Node):

@@ -15,7 +15,7 @@ SOURCES, INFLUENCES = "from", "decided by"
 LOOK = """
 :root { color-scheme: light dark; }
 body { margin: 1.5rem; font: 15px/1.45 system-ui, sans-serif; }
-table { border-collapse: collapse; }
+table { border-collapse: collapse; margin-bottom: 2rem; }
 th, td { padding: .3rem 1.2rem .3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); }
 tr:target { background: color-mix(in srgb, currentColor 12%, transparent); }
 small { opacity: .7; }

@@ -91,14 +91,17 @@ def read_log(
 
 
 DECLARED = re.compile(r"declare them under the input's `columns`(?:.*`columns: (?P<proposed>\{.*\})`)?", re.DOTALL)
+TIMED = "name the time column under the input's `time`"
 
 
 def by_option(hint: str | None) -> str | None:
-    """Return a hint about the columns of a pipeline's input as one about the columns of a command's files.
+    """Return a hint about the columns of a pipeline's input as one about the options of a command.
 
     >>> by_option("declare them under the input's `columns`, or write `columns: infer`; by its first rows, `columns: {a: string?}`")
     "name them: --columns '{a: string?}'"
     """
+    if hint and TIMED in hint:
+        return hint.partition(TIMED)[0] + "name the time column with --time"
     return hint and DECLARED.sub(
         lambda found: f"name them: --columns {quote(found['proposed'] or '{id: int64}')}", hint
     )

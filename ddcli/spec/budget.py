@@ -57,7 +57,7 @@ def _budget(_: NodePlace, arguments: dict[str, Any]) -> Budget:
 
 
 FIGURES = {
-    "rows": Key(FigureText("rows"), about="rows that operators take in, put out, and read of their groups: 1e6, 500k"),
+    "rows": Key(FigureText("rows"), about="rows that operators get, put out, and read of their groups: 1e6, 500k"),
     "seconds": Key(FigureText("seconds"), about="seconds, by the clock, or of an operator in all threads: 60, 5min"),
     "bytes": Key(FigureText("bytes"), about="bytes written to the state and the outputs: 500MB, 2GiB"),
 }

@@ -1,4 +1,4 @@
-"""The clock of a pipeline: rows have the time of the run that takes them in, or that of their time column."""
+"""The clock of a pipeline: rows have the time of the run that reads them, or that of their time column."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def default_clock(inputs: Collection[InputSpec]) -> Clock:
 
 
 def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
-    """Return an input whose rows have the time of the run that takes them in; report keys that don't fit that."""
+    """Return an input whose rows have the time of the run that reads them; report keys that don't fit that."""
     path = f"inputs.{given.name.value}"
     if given.arrangement is not None:
         hint = "read an output of that pipeline as a log instead, `path: ../out/orders/`: its updates get the times of this one's runs; or write `clock: event`, under which each other input needs a time column"
@@ -35,7 +35,7 @@ def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
         hint = "leave `time` out, or write `clock: event`"
         if not given.table:
             hint = f"leave `time` out: '{given.named.value}' is a data column as any other; or write `clock: event`"
-        problem = "under `clock: arrival` the time of a row is the run that takes it in"
+        problem = "under `clock: arrival` the time of a row is the run that reads it"
         notes.refuse(f"{path}.time", problem, given.named.span, hint)
     elif given.max_ahead is not None:
         problem, hint = (

@@ -235,7 +235,7 @@ SECTIONS = {
     KEY: Key(INCLUDE, about="files with inputs, collections, outputs, checks and tests for this one, relative to it"),
     "clock": Key(
         Choice("clock", CLOCKS),
-        about="times of rows: of the run that takes them in (arrival), or of a column (event); default: arrival, "
+        about="times of rows: of the run that reads them (arrival), or of a column (event); default: arrival, "
         "unless an input is a log of changes or names a time",
     ),
     "timezone": Key(

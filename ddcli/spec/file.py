@@ -68,6 +68,17 @@ def branch_file(pipeline: Path, name: str) -> Path:
     return pipeline.with_name(f"{pipeline.stem}{AT}{name}{pipeline.suffix}")
 
 
+def file_at(pipeline: Path, branch: str | None) -> Path:
+    """Return the pipeline file that `--branch` chooses: without one, or for `main`, the pipeline's own. Raises UsageError if there is no such branch."""
+    if branch is None or branch == "main":
+        return pipeline
+    file = branch_file(pipeline, branch)
+    if not file.exists():
+        hint = "`dd branch ls PIPELINE` lists the branches, and `dd branch new` begins one"
+        raise UsageError(f"there is no branch '{branch}'", place=str(pipeline), hint=hint)
+    return file
+
+
 def read_text(path: Path) -> str:
     """Return the text of a pipeline file. Raises `UsageError` for one that can't be read or is not UTF-8."""
     try:

@@ -244,6 +244,8 @@ def test_a_branch_is_seen_by_all_commands_and_touches_nothing_of_main(branched):
     )
     assert shop("branch", "drop", "q4", "shop.yaml").code == 0
     assert (files(*own), (shop.folder / "shop@q4.yaml").exists()) == (before, True)
+    gone = shop("run", "shop.yaml", "--branch", "q5")
+    assert (gone.code, gone.err.splitlines()[0]) == (2, "shop.yaml: error: there is no branch 'q5'")
     assert shop("branch", "ls", "shop.yaml").err == "no branches; `dd branch new NAME shop.yaml` begins one\n"
     assert shop("branch", "drop", "q4", "shop.yaml").code == 2
 

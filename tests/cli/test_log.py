@@ -176,6 +176,9 @@ def test_wrong_use_is_told(orders):
         found = orders("log", "orders/", *arguments)
         assert (found.code, said in found.err, found.out) == (code, True, ""), found
     assert orders("log", "order/").code == 3
+    orders.write("plain.csv", "a\n1\n")
+    plain = orders("log", "plain.csv", "--columns", "{a: int64}")
+    assert plain.err.endswith("hint: its columns are: a; name the time column with --time\n")
 
 
 def test_text_steers_no_terminal(shop):

@@ -38,7 +38,7 @@ class ConvertedRows(NamedTuple):
     rows: pl.Series | None = None
 
 
-CLOCK_HINT = ", or write `clock: arrival` at the top of the file: the time of a row is then the run that takes it in"
+CLOCK_HINT = ", or write `clock: arrival` at the top of the file: the time of a row is then the run that reads it"
 
 
 class Upserted(NamedTuple):
