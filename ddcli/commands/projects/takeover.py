@@ -74,9 +74,11 @@ class ProjectImporter(ABC):
         for place, note in checked.bound.graph.notes if checked.bound is not None else ():
             if (found := text.origin(place)) is not None and ("DuckDB" not in note or self.of_duckdb):
                 self.found.notes.append(f"{found[1]}: {note}")
-        self.found.notes += [
-            f"inputs.{name}: {remark.removeprefix('? ')}" for name, (_, remark) in self.inputs.items() if remark
-        ]
+        doubtful: dict[str, list[str]] = {}
+        for name, (_, remark) in self.inputs.items():
+            if remark:
+                doubtful.setdefault(remark.removeprefix("? "), []).append(f"inputs.{name}")
+        self.found.notes += [f"{', '.join(names)}: {remark}" for remark, names in doubtful.items()]
         self.found.text = "\n".join(text.lines) + "\n"
         kept = [nodes[query.id] for query in self.queries.values()]
         self.found.models = sum(node.kind in ("model", "snapshot") for node in kept)
@@ -146,13 +148,19 @@ class ProjectImporter(ABC):
             if (len(self.gone), len(self.checks)) == before:
                 for error in elsewhere:
                     if isinstance(error, InputError):  # of files that are not there yet
-                        self.found.notes.append(str(error.problem))
+                        if not self.is_doubtful(error):
+                            self.found.notes.append(str(error.problem))
                     else:
                         self.found.left_out.append(error)
                 if any(isinstance(error, InputError) for error in elsewhere):
                     again = "import again, with `--force`, when their files are there"
                     self.found.notes.append(f"models of inputs whose columns are not known are not checked: {again}")
                 return text, checked
+
+    def is_doubtful(self, error: InputError) -> bool:
+        """Return whether an error is of an input that has a remark, which says more."""
+        name = error.problem.partition(":")[0].removeprefix("inputs.")
+        return name in self.inputs and bool(self.inputs[name][1])
 
     def differing(self, checked: Checked) -> list[SpecError]:
         """Return an error for each expression of the checked pipeline that means something else in the program."""
