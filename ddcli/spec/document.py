@@ -282,8 +282,9 @@ def parse_partly(
     notes = Notes(errors=tree.errors, operators=operators)
     includes = Includes(file, notes, tree.variables)
     try:
+        before = len(notes.errors)
         root = includes.merged(tree.root) if isinstance(tree.root, Mapping) else tree.root
-        spec = _read(root, file, notes)
+        spec = _read(root, file, notes, whole=len(notes.errors) == before)
         variables = tuple(sorted((name, digest_of(value)) for name, value in tree.variables.items()))
         return replace(spec, fragments=tuple(includes.fragments), variables=variables), notes.errors
     except Refused:
@@ -292,8 +293,19 @@ def parse_partly(
         return None, [SpecError("nested too deeply", place=file)]
 
 
-def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
-    """Read all sections, check the names that they use, and build the model of the valid parts."""
+def _check_sections(root: Mapping, notes: Notes, *, whole: bool) -> None:
+    """Report the sections that a file lacks; raise Refused if it is not whole, as what is missing may be elsewhere."""
+    if not whole:
+        raise Refused
+    for name in missing(SECTIONS, root):
+        notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
+
+
+def _read(root: Node | None, file: str, notes: Notes, *, whole: bool) -> model.Spec:
+    """Read all sections, check the names that they use, and build the model of the valid parts.
+
+    If it is not the `whole` text, as an included file could not be read, a name or a section that is missing here is no error: the file may have it.
+    """
     if root is None:
         raise Refused if notes.errors else notes.refuse("", "the file is empty", Span(file, 1, 1), EXAMPLES["inputs"])
     if not isinstance(root, Mapping):
@@ -313,8 +325,7 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
                 raise
             if key is not None and refused.kept is not None:
                 found[key.argument or word.value] = refused.kept
-    for name in missing(SECTIONS, root):
-        notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
+    _check_sections(root, notes, whole=whole)
     if root.get("name") is None:
         found["name"] = _default_name(root, file, notes)
     checks, named_root = expanded(found, root, notes)

@@ -53,6 +53,8 @@ def parse_time(text: str, time: Schema, option: str, whose: str = "inputs'") -> 
     words = text.split(",") if len(time) > 1 else [text]
     example = ",".join(EXAMPLES.get(kind.kind, "720") for kind in time.values())
     hint = f"write it as in `{option} {shlex.quote(example)}`"
+    if len(time) == 1 and example != "720":
+        hint += ", or as `now`, `today`, `yesterday`, `-3d`"
     if len(words) != len(time):
         problem = f"'{text}' is {len(words)} of the {len(time)} coordinates of the {whose} time, {', '.join(time)}"
         raise UsageError(problem, hint=hint)

@@ -188,6 +188,12 @@ def test_what_can_not_be_replaced_or_included_is_refused_at_its_place(text, tmp_
     assert hint in why
 
 
+def test_a_missing_file_is_the_only_error_where_it_may_have_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ((_, problem, _),) = errors_of("include: gone.yaml\ncollections: {b: {from: a}}\noutputs: {b: out/}\n")
+    assert problem == "include: 'gone.yaml': there is no such file"
+
+
 INNER = {
     "inputs: {b: {path: x/, lat: error}}": "inner.yaml:1:24: unknown key 'lat'",
     "inputs: {b: x/\n": "inner.yaml:1:9: a '}' is missing",
