@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import ROWS, check_following, following
-from ddcli.screen import in_columns, json_text, near, say
+from ddcli.screen import in_columns, json_text, near, say, shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,4 +156,7 @@ def _list(feed: OutputFeed, output: RowFormat) -> None:
         (one.name, str(one.acknowledged), f"{passed[one.name]}: --drop it" if one.name in passed else str(files))
         for one, files in consumers
     ]
-    say(*in_columns([("consumer", "acknowledged", "files to come"), *rows], right=(1, 2)))
+    if rows:
+        say(*in_columns([("consumer", "acknowledged", "files to come"), *rows], right=(1, 2)))
+    else:
+        say(f"no consumers; `dd feed {shell(near(str(feed.path)))} --consumer NAME` begins one", err=True)

@@ -59,7 +59,8 @@ def test_a_file_that_is_removed_while_it_is_looked_at(small, monkeypatch):
     monkeypatch.setattr(json_kind.Ndjson, "_has_envelopes", removed)
     result = small("run", "p.yaml")
     assert result.code == 3
-    assert "in/2.ndjson: error: the file can't be read: No such file or directory" in result.err
+    problem = "in/2.ndjson: error: the file can't be read: No such file or directory\n"
+    assert f"{problem}hint: another program has removed it meanwhile: run again\n" in result.err
 
 
 @pytest.mark.parametrize("text", ["Input/output error (os error 5)", None])

@@ -126,6 +126,8 @@ def test_following_ends_after_some_time(fed):
 
 
 def test_consumers_are_listed_and_dropped(fed):
+    none = fed("feed", "out/totals", "--list")
+    assert (none.out, none.err) == ("", "no consumers; `dd feed out/totals --consumer NAME` begins one\n")
     csv(fed)
     fed("feed", "out/totals", "--consumer", "index")
     fed(*FEED, "--ack")

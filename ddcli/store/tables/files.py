@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import field
-from errno import EMFILE
+from errno import EMFILE, ENOENT
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -466,7 +466,10 @@ class Tables:
 def _unreadable(place: str, error: OSError) -> InputError:
     """Return the error for a file that the system does not let be read."""
     hint = LIMITS.get(error.errno or 0, "see its permissions, and those of its directory")
-    return InputError(f"the file can't be read: {error.strerror or error}", place=place, hint=hint)
+    why = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError):  # of polars without a number
+        why, hint = os.strerror(ENOENT), "another program has removed it meanwhile: run again"
+    return InputError(f"the file can't be read: {why}", place=place, hint=hint)
 
 
 def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
