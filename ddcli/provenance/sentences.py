@@ -33,7 +33,8 @@ def readable(text: str, node: Node) -> str:
     if not HIDDEN.search(text):
         return text
     made: dict[str, str] = {}
-    waiting, seen = [node] if isinstance(node, groupings.Reduce) else list(node.inputs), set[int]()
+    waiting: list[Node] = [node] if isinstance(node, groupings.Reduce) else [*node.inputs]
+    seen = set[int]()
     while waiting:
         below = waiting.pop(0)
         if id(below) in seen:
