@@ -75,7 +75,7 @@ def command(
     JSON: {"pipeline", "collection", "at", "change", "matching", "read", "seconds", "missing": MISSING|null, "records": [{"record", "count",
            "scope": "witness"|"whole"|"everything", "checked", "updates", "reason": REASON}]}
            REASON: {"collection", "operator", "round", "record", "count", "notes", "because": [REASON], "more",
-           "updates": [{"input", "record", "time", "diff", "at": [{"file", "row"}]}]}
+           "updates": [{"input", "record", "time", "diff", "at": [{"file", "row", "came", "went"}]}]}
            MISSING: {"collection", "values", "why", "hindrance": REASON|null, "because": [MISSING]}
 
     \b

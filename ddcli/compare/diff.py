@@ -11,7 +11,7 @@ from ddcli.compare.columns import compare_columns
 from ddcli.compare.difference import ChangedRows, Difference, Tally
 from ddcli.compare.pairs import RecordMatcher, bound
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
-from ddcli.compare.side import WEIGHT, Side
+from ddcli.compare.side import WEIGHT, Side, replaced_between
 from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
@@ -118,7 +118,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
         compared,
         ChangedRows(scratch),
         b.at,
-        (*a.notes, *b.notes),
+        (*a.notes, *b.notes, *replaced_between(a, b)),
     )
     bounds = {
         name: bound(name, compared.types[name], one)

@@ -8,18 +8,28 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.times import BEYOND
 from ddcli.errors import DdError, InputError, first_line
+from ddcli.screen import near
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import locate
+from ddcli.store.log.progress import read_owned
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.runs import run_text
 from ddcli.store.tables.files import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.state.entries import ReplacedFile
     from ddcli.store.tables.partitions import Partition
 
     Files = tuple[tuple[Path, Partition], ...]
     """The files of a table, each with the columns of its path."""
 
+NOTED = 5
+"""The runs, and the files of each, that notes name."""
 WEIGHT = "\0weight"
 """The name of the column with the rows' multiplicities."""
 
@@ -42,6 +52,8 @@ class Side:
     at: Mapping[str, pl.Series] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     is_log: bool = False
+    log: Path | None = None
+    """The directory of a log."""
     files: Files = ()
     refuse: Callable[[BaseException], DdError | None] = lambda _: None
 
@@ -77,6 +89,34 @@ class Side:
             place=self.label,
             hint="a value may be out of the range of the type in which the sides are compared: see `--ignore`",
         )
+
+
+def replaced_between(a: Side, b: Side) -> Iterator[str]:
+    """Yield notes on the files that runs replaced or withdrew between the times of two sides, if both are one log of a pipeline."""
+    if a.log is None or a.log != b.log or len(a.at) > 1 or len(b.at) > 1:
+        return
+    _, owner = read_owned(a.log)
+    if owner is None:
+        return
+    state = real(locate(a.log, owner.path))
+    try:
+        manifest = read_newest(state)
+    except DdError:
+        return  # the state may be elsewhere
+    if manifest is None or manifest.identity != owner.state:
+        return
+    lower, upper = sorted(next((int(each.to_physical()[0]) for each in side.at.values()), BEYOND) for side in (a, b))
+    found: dict[tuple[int, str], list[ReplacedFile]] = {}
+    for name, entry in manifest.inputs.items():
+        for each in entry.replaced:
+            if lower < each.until <= upper:
+                found.setdefault((each.commit, name), []).append(each)
+    for (_, name), replaced in sorted(found.items())[-NOTED:]:
+        more = f" and {len(replaced) - NOTED:,} more files" if len(replaced) > NOTED else ""
+        files = ", ".join(map(near, sorted(each.path for each in replaced)[:NOTED]))
+        yield f"the run of {run_text(state, manifest, replaced[0])} replaced or withdrew {files}{more} of {name}"
+    if len(found) > NOTED:
+        yield f"{len(found) - NOTED:,} earlier runs replaced or withdrew files, too"
 
 
 def _pieces(scans: Sequence[pl.LazyFrame], most: int) -> Iterator[pl.LazyFrame]:

@@ -280,6 +280,7 @@ class FilesGiven:
             at=at,
             notes=notes,
             is_log=True,
+            log=self.whole,
             refuse=log.refusal,
         )
 

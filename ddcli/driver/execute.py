@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -94,25 +94,29 @@ def _attempt(
     found: dict[str, InputFiles] | None,
     copies: CopyDirectory,
 ) -> RunSummary:
-    """Bring the state to the plan, if that has changed, then take in new rows. The readers are added to `opened`.
+    """Bring the state to the plan, if that has changed, then take in new rows; both in one commit where files are replaced or withdrawn. The readers are added to `opened`.
 
     A state without a manifest begins with `secret`, or with that of its imports if it is None.
     """
     rebuilt: RunSummary | None = None
     asked = request.spec
-    while True:
-        request, ready, planning, replacements = _planned(request, manifest, opened, found, copies)
-        if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
-            break
-        after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
-        rebuilt = _joined(rebuilt, done) if rebuilt else done
-        if state is None or not request.decided.closes:
-            return rebuilt
-        for word, named in (("withdrawn", rebuilt.withdrawn), ("replaced", rebuilt.replaced)):
-            if named:  # that is done even if a new file is refused
-                request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
-        manifest, request, found = after, replace(_after_rebuild(request), spec=asked), None
-    summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements)
+    with ExitStack() as whole:
+        while True:
+            request, ready, planning, replacements = _planned(request, manifest, opened, found, copies)
+            if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
+                break
+            joins = request.decided.withdrawn and request.decided.closes and not request.side_logs
+            if state is not None and state.staged is None and joins:
+                whole.enter_context(state.joined())
+            after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
+            rebuilt = _joined(rebuilt, done) if rebuilt else done
+            if state is None or not request.decided.closes:
+                return rebuilt
+            for word, named in (("withdrawn", rebuilt.withdrawn), ("replaced", rebuilt.replaced)):
+                if named and state.staged is None:  # that is done even if a new file is refused
+                    request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
+            manifest, request, found = after, replace(_after_rebuild(request), spec=asked), None
+        summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements)
     if rebuilt is None:
         return summary
     return _joined(rebuilt, summary) if summary.changed else rebuilt

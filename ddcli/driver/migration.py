@@ -216,7 +216,8 @@ class _Migration(DataflowRun):
         else:
             retire_rewritten(rebuild, transaction)
             correct_side_logs(rebuild, readers, transaction, errors, called, anew=not self._known)
-        inputs = with_whole_ledgers(rebuild.request, transaction, inputs, rebuild.manifest, readers)
+        until = rebuild.opened.elements[0][0] if rebuild.nt == 1 and rebuild.opened else None
+        inputs = with_whole_ledgers(rebuild.request, transaction, inputs, rebuild.manifest, readers, until)
         seen = self._seen(readers)
         return replace(
             rebuild.manifest,

@@ -27,6 +27,7 @@ from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.readers import in_files, open_logs, refuse_unclean
 from ddcli.store.log.reader import LogReader
+from ddcli.store.state.entries import ReplacedFile
 from ddcli.store.state.ledger import identity_of, known_files, next_ledger, restore, without_others
 from ddcli.store.tables.listing import Listing
 
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
+
+RECORDED = 200
+"""The replaced and withdrawn files of an input that its state remembers."""
+SPARE = 1 << 20
+"""Bytes of replaced files whose copies are kept in any case."""
 
 
 class CopyDirectory:
@@ -83,7 +89,10 @@ def with_copies(
         or is_changed(request.deciding(withdrawn={}), manifest, graph.fingerprint)
         or _has_standing_record(graph, decided.withdrawn)
         or not (request.clock.arrival or _may_emit_ahead(request, manifest, graph))
-        or not all(_has_ledger(request, name, ready.readers[name]) for name in decided.withdrawn)
+        or not all(
+            _has_ledger(request, name, reader := ready.readers[name]) and _is_corrected_by_copies(request, reader)
+            for name in decided.withdrawn
+        )
     ):
         return request
     copies = {}
@@ -158,12 +167,16 @@ def _may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) 
 
 
 def _has_ledger(request: Request, name: str, reader: Reader) -> bool:
-    """Return whether the state has copies of an input's files: by these alone their rows can be taken back.
+    """Return whether the state has copies of an input's files."""
+    return request.spec.inputs[name].changed == "replace" and isinstance(reader, LogReader)
+
+
+def _is_corrected_by_copies(request: Request, reader: Reader) -> bool:
+    """Return whether the rows of an input's files can be taken back by copies of these.
 
     Of upserts the last row of a key in the order of arrival counts; where rows have an order of their own, the state's record is not enough to tell.
     """
-    if request.spec.inputs[name].changed != "replace" or not isinstance(reader, LogReader):
-        return False
+    assert isinstance(reader, LogReader), "it has a ledger"
     from ddcli.store.formats.upsert import UpsertFormat  # runs without such inputs don't need it
 
     kinds = [reader.schema.columns[each].to_polars() for each in reader.log.key if each in reader.schema.columns]
@@ -187,17 +200,42 @@ def with_ledgers(
 ) -> dict[str, InputEntry]:
     """Return the inputs of the next manifest with their ledgers, which get the new files that a run has read."""
     found = dict(inputs)
-    for name, entry in inputs.items():
-        if _has_ledger(request, name, reader := readers[name]):
-            listing = reader.listing
+    for name in inputs:
+        listing = readers[name].listing
+        until = replacements[name].time[0] if name in replacements else None
+        entry = found[name] = _with_replaced(request, name, inputs[name], before, listing, until, transaction.number)
+        if _has_ledger(request, name, readers[name]):
             renamed = (file for file in listing.files if file.path in listing.renamed)
             copied = [(file, listing) for file in (*listing.new, *renamed)]
             if name in replacements:
                 listing = replacements[name].after.listing
                 copied += [(file, listing) for file in listing.to_read]
-            files = _replaceable(request, name, entry)
+            files = [*_replaceable(request, name, entry), *_explaining(entry)]
             found[name] = replace(entry, ledger=next_ledger(transaction, _ledger(before, name), files, copied))
     return found
+
+
+def _with_replaced(
+    request: Request,
+    name: str,
+    entry: InputEntry,
+    before: Manifest | None,
+    listing: Listing,
+    until: int | None,
+    commit: int,
+) -> InputEntry:
+    """Return an input with its record of replaced and withdrawn files, to which a run adds those that it replaces at the time `until`, if it does."""
+    if before is None or name not in before.inputs:
+        return entry
+    now = {former: path for path, former in listing.renamed.items()}
+    found = [replace(each, path=now.get(each.path, each.path)) for each in before.inputs[name].replaced]
+    if request.decided.reopened is not None:
+        found = [each for each in found if not request.decided.reopened.less_equal((each.until,))]
+    if until is not None:
+        gone = request.decided.withdrawn.get(name, frozenset())
+        files = (file for file in before.inputs[name].files if file.key in gone and not file.withdrawn)
+        found += [ReplacedFile(file.path, until, commit, file) for file in files]
+    return replace(entry, replaced=tuple(found[-RECORDED:]))
 
 
 def _replaceable(request: Request, name: str, entry: InputEntry) -> list[InputFile]:
@@ -206,29 +244,46 @@ def _replaceable(request: Request, name: str, entry: InputEntry) -> list[InputFi
     return [file for file in entry.files if file.mtime_ns >= since]
 
 
+def _explaining(entry: InputEntry) -> list[InputFile]:
+    """Return the files whose copies are kept after they were replaced, for `dd why`: the newest, of a quarter of the input's size."""
+    found: list[InputFile] = []
+    left = max(sum(file.size for file in entry.files) // 4, SPARE)
+    for each in reversed(entry.replaced):
+        left -= each.file.size
+        if left < 0:
+            break
+        found.append(each.file)
+    return found
+
+
 def with_whole_ledgers(
     request: Request,
     transaction: Transaction,
     inputs: Mapping[str, InputEntry],
     before: Manifest,
     readers: Mapping[str, Reader],
+    until: int | None,
 ) -> dict[str, InputEntry]:
     """Return the inputs of the next manifest with their ledgers, which get the files that they lack of the inputs that were read from the beginning.
 
-    No file that still holds forgotten rows is in a ledger, and no copy of an input from which rows are forgotten stays.
+    The rows of withdrawn files go at the time `until`; None: times have several coordinates. No file that still holds forgotten rows is in a ledger, and no copy of an input from which rows are forgotten stays.
     """
     found, forgetting = dict(inputs), request.decided.forgetting
     for name, reader in readers.items():
+        entry = found[name] = _with_replaced(
+            request, name, inputs[name], before, reader.listing, until, transaction.number
+        )
         if not _has_ledger(request, name, reader):
             continue
-        entry, ledger = inputs[name], _ledger(before, name)
+        ledger = _ledger(before, name)
         if forgetting is not None and name in forgetting.conditions:
             ledger = ()
         unclean = forgetting.unclean.get(name, {}) if forgetting is not None else {}
         known = known_files(request.state, ledger)
         files = _replaceable(request, name, entry)
-        lacking = (file for file in files if identity_of(file) not in known and file.key not in unclean)
+        lacking = [file for file in files if identity_of(file) not in known and file.key not in unclean]
         copied = [(file, reader.listing) for file in lacking if not file.withdrawn]
+        files += _explaining(entry)
         found[name] = replace(entry, ledger=next_ledger(transaction, ledger, files, copied))
     return found
 

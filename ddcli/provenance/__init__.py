@@ -5,6 +5,7 @@
 * changes: the reasons why a record changed at a time
 * contents: a collection at one time and the updates of an input, searched by values
 * explanation: the answer to a question, each explanation checked
+* file_history: the files of inputs as they were before runs replaced or withdrew them
 * frames: the rows that a window function's value can depend on
 * inputs: the inputs as of a time
 * question: a question, its world, its checked explanations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.dataclass import dataclass
+from ddcli.driver.replacement import CopyDirectory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.progress import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
@@ -21,6 +22,7 @@ from ddcli.plan.literals import read_value
 from ddcli.plan.test_steps import collection_named
 from ddcli.provenance.absence import Absence, Missing, hindrances
 from ddcli.provenance.changes import Changes
+from ddcli.provenance.file_history import FileHistory, ReplacedBy, Replacements
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Explained, Question
 from ddcli.spec.tree import Scalar, scalar_kind
@@ -67,6 +69,8 @@ class Answer:
     """The reason why no such record exists."""
     until: Time | None = None
     """The last time at which a missing record changed."""
+    replaced: ReplacedBy | None = None
+    """The last run that replaced or withdrew files with which a missing record went."""
     null_hint: str | None = None
     """The hint for a search for the text 'null', which may mean null."""
 
@@ -119,8 +123,9 @@ def explain(
     refuse_code(request.spec, no_code=no_code)
 
     def look() -> Answer:
-        with tables_as_now(request, wanted=newest_of(request) is None) as now:
-            return _explain(now, collection, keys, at, progress, change=change, limit=limit)
+        with tables_as_now(request, wanted=newest_of(request) is None) as now, CopyDirectory() as copies:
+            history = FileHistory(now, copies)
+            return _explain(now, history, collection, keys, at, progress, change=change, limit=limit)
 
     try:
         return read_settled(request, look)
@@ -130,6 +135,7 @@ def explain(
 
 def _explain(
     request: Request,
+    history: FileHistory,
     collection: str,
     keys: Sequence[str] | Mapping[str, Any],
     at: str | None,
@@ -140,6 +146,8 @@ def _explain(
 ) -> Answer:
     started, path = clock.perf_counter(), request.spec.path
     inputs = Inputs.of(request)
+    time = _time(inputs, at, history)
+    inputs = history.inputs(inputs, time[0]) if len(time) == 1 else inputs
     known = {**inputs.relations, **request.spec.outputs}
     if collection not in known:
         near = did_you_mean(collection, known)
@@ -151,11 +159,14 @@ def _explain(
         keys = [f"{name}={value}" for name, value in values.items()]
     else:
         values = read_keys(keys, node.schema)
-    asked = Question(inputs, node, values, _time(inputs, at), limit)
+    asked = Question(inputs, node, values, time, limit)
     subject = f"'{collection}' with {' and '.join(keys)}"
     progress.begin(f"looking for {subject}")
+    replaced = Replacements(history, inputs, collection_named(request.spec, collection), asked)
     answer = (
-        _changing(asked, subject, progress, given=at is not None) if change else _existing(asked, subject, progress)
+        _changing(asked, subject, progress, replaced, given=at is not None)
+        if change
+        else _existing(asked, subject, progress)
     )
     names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
     places: dict[Leaf, list[Where]] = {}
@@ -179,6 +190,7 @@ def _explain(
         subject=subject,
         null_hint=null_hint(values),
         until=_last_change(question) if missing is not None else None,
+        replaced=replaced.last() if missing is not None else None,
     )
 
 
@@ -222,7 +234,9 @@ def not_there(answer: Answer) -> NotThere:
     """Return the error for an answer without a record; its hint states until when one existed."""
     kinds = answer.inputs.kinds
     hint = _never_existed(answer.inputs)
-    if answer.until is not None:
+    if answer.replaced is not None and (answer.until is None or answer.until[0] < answer.replaced.until):
+        hint = f"there was one until {answer.replaced.words}: `--as-of '{format_time((answer.replaced.until - 1,), kinds)}'` shows it"
+    elif answer.until is not None:
         hint = f"there was one until {format_time(answer.until, kinds)}: `--change` shows why"
     if answer.null_hint:
         hint += f"; {answer.null_hint}"
@@ -236,7 +250,7 @@ def _never_existed(inputs: Inputs) -> str:
     return f"no such record has existed at any earlier time either, by the inputs as they are now{apart}"
 
 
-def _changing(asked: Question, subject: str, progress: Progress, *, given: bool) -> Found:
+def _changing(asked: Question, subject: str, progress: Progress, replaced: Replacements, *, given: bool) -> Found:
     """Find the records that changed at the `given` time, or at the last time at which one did."""
     kinds = asked.inputs.kinds
     if len(kinds) > 1:
@@ -244,6 +258,11 @@ def _changing(asked: Question, subject: str, progress: Progress, *, given: bool)
         raise UsageError("a time with several coordinates has no single time right before it", hint=hint)
     history = asked.history()
     times = sorted(set(history.matrix[:, -2].tolist()))
+    last = replaced.last(asked.time[0] if given else None)
+    if last is not None and (given or not times or times[-1] < last.until):
+        sides = [format_time((time,), kinds) for time in (last.until - 1, last.until)]
+        hint = f"`--as-of '{sides[0]}'` and `--as-of '{sides[1]}'`, without `--change`, explain both"
+        raise NotThere(f"the record of {subject} changed at {sides[1]} with {last.words}", hint=hint)
     if not times or (given and asked.time[0] not in times):
         listed = ", ".join(format_time((time,), kinds) for time in times[-3:])
         hint = f"it last changed at {listed}" if times else _never_existed(asked.inputs)
@@ -256,8 +275,8 @@ def _changing(asked: Question, subject: str, progress: Progress, *, given: bool)
     return now, len(found), _explained(changes.explained, [*pairs], subject, progress), None
 
 
-def _time(inputs: Inputs, at: str | None) -> Time:
-    """Return the time of the question: the given one, else the last closed one, else the last in the inputs."""
+def _time(inputs: Inputs, at: str | None, history: FileHistory) -> Time:
+    """Return the time of the question: the given one, else the last closed one, or that of a later correction, else the last in the inputs."""
     if at is not None:
         try:
             (corner,) = parse_until(at, inputs.time).corners()
@@ -268,7 +287,8 @@ def _time(inputs: Inputs, at: str | None) -> Time:
     if manifest is not None and manifest.upper:
         corners = Frontier(manifest.upper).corners()
         if len(corners) == 1 and BEYOND not in corners[0]:
-            return tuple(value - 1 for value in corners[0])
+            corrected = history.changes(history.replaced)[-1:] if len(corners[0]) == 1 else []
+            return tuple(max(value - 1, *corrected) if corrected else value - 1 for value in corners[0])
     latest = inputs.latest()
     if latest is None:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field, replace
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
@@ -16,11 +17,12 @@ from ddcli.engine.lanes import Layout, decode_records
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine
 from ddcli.expressions.types import no_column
+from ddcli.named_tuple import NamedTuple
 from ddcli.provenance.restriction import MOST_KEYS, KeySet
 from ddcli.sources.arrangement_input import SharedReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Frontier, Time
@@ -31,17 +33,33 @@ if TYPE_CHECKING:
     from ddcli.store.log.rows import Rows
 
 
+class Lifetime(NamedTuple):
+    """The runs with which a row of a file came and went, as texts; None: unknown, or not yet."""
+
+    came: str | None = None
+    went: str | None = None
+
+
 @frozen
 class Where:
-    """The place of an update: a line of a file of text (`orders.csv:7`), else a file and the row in it, counted from 0."""
+    """The place of an update: a line of a file of text (`orders.csv:7`), else a file and the row in it, counted from 0; and the runs with which it came and went, of a file that was replaced."""
 
     file: str
     row: int | None
+    came: str | None = None
+    went: str | None = None
 
 
 @dataclass
 class Inputs(WholeInputs):
     """The opened inputs of a request."""
+
+    lifetimes: Callable[[Inputs, logical.Source, str, Matrix], Mapping[bytes, Lifetime]] | None = None
+    """Returns the runs with which rows of a file, of this path, came and went, if it was replaced; None: no file was."""
+    copied: Mapping[str, str] = field(default_factory=dict)
+    """The paths of files by the paths of the copies that are read in their places."""
+    files_at: int | None = None
+    """The time of the files; None: now."""
 
     def updates(
         self, sources: Mapping[str, logical.Source], upper: Frontier, restrictions: Restrictions
@@ -74,20 +92,38 @@ class Inputs(WholeInputs):
         """Return the places of some updates of an input, by the bytes of their rows: an update that is written twice has two."""
         reader, layout = self.readers[name], Layout(source.schema)
         if isinstance(reader, SharedReader):  # its rows have no place of their own
-            return {row.tobytes(): [Where(_near(str(reader.listing.root)), None)] for row in wanted}
+            return {row.tobytes(): [Where(near(str(reader.listing.root)), None)] for row in wanted}
         found: dict[bytes, list[Where]] = {row.tobytes(): [] for row in wanted}
         width = layout.width
         times = [np.unique(column) for column in wanted[:, width:-1].T]
+        files = {reader.listing.path(file): file.path for file in reader.listing.files}
         for path, first, rows in reader.parts(layout.names, TOGETHER):
             mask = np.ones(len(rows.diffs), np.bool_)
             for column, values in zip(rows.times.iter_columns(), times, strict=True):
                 mask &= np.isin(column.to_numpy(), values)
             chosen = rows.chosen(pl.Series(mask))
             assert chosen.rows is not None
-            for of, row in zip(chosen.rows, chosen.matrix(layout, self.pool), strict=True):
-                if (at := row.tobytes()) in found:
-                    found[at].append(_where(reader.place(path, first + of), path, first + of))
+            there = [
+                (of, row)
+                for of, row in zip(chosen.rows, chosen.matrix(layout, self.pool), strict=True)
+                if row.tobytes() in found
+            ]
+            lives = (
+                self.lifetimes(self, source, files[path], np.array([row for _, row in there]))
+                if there and self.lifetimes
+                else {}
+            )
+            for of, row in there:
+                place = self._where(reader.place(path, first + of), path, first + of)
+                found[row.tobytes()].append(
+                    replace(place, **lives[row.tobytes()]._asdict()) if row.tobytes() in lives else place
+                )
         return found
+
+    def _where(self, place: str, path: Path, row: int) -> Where:
+        """Return the file and line of a row, by the reader's `place`; that of a copy is its file's."""
+        shown = self.copied.get(str(path), str(path))
+        return Where(near(place.replace(str(path), shown, 1)), row if place == str(path) else None)
 
     def show(self, source: logical.Source, matrix: Matrix) -> list[tuple[dict[str, Any], Time, int]]:
         """Return updates as values: the data columns by name, the time, the diff."""
@@ -100,15 +136,10 @@ class Inputs(WholeInputs):
         ]
 
 
-def _near(place: str) -> str:
+def near(place: str) -> str:
     """Return a place relative to the current directory, if it lies below it."""
     path = Path(place)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else place
-
-
-def _where(place: str, path: Path, row: int) -> Where:
-    """Return the file and line of a row, by the reader's `place`."""
-    return Where(_near(place), row if place == str(path) else None)
 
 
 def _kept(rows: Rows, alternatives: Iterable[dict[str, Any]] | None, schema: Schema) -> Rows:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ddcli.provenance.absence import Missing
     from ddcli.provenance.bisection import Bisection, Culprit
     from ddcli.provenance.explanation import Answer
+    from ddcli.provenance.inputs import Where
     from ddcli.provenance.question import Explained
     from ddcli.provenance.reasons import Reason
     from ddcli.provenance.verification import OutputProof, TableProof, Verification
@@ -207,8 +208,16 @@ def _update_lines(answer: Answer, reason: Reason) -> Iterator[Text]:
 
 
 def _where(place: dict[str, Any]) -> str:
-    file: str = place["file"]
-    return file if place["row"] is None else f"{file}, row {place['row']}"
+    text: str = place["file"] if place["row"] is None else f"{place['file']}, row {place['row']}"
+    came, went = place.get("came"), place.get("went")
+    text += f", came with the run of {came}" if came else ""
+    return text + (f", went with {'that' if came else 'the run'} of {went}" if went else "")
+
+
+def _place(place: Where) -> dict[str, Any]:
+    """Return a place as JSON; of a file that was replaced with the runs with which the row came and went."""
+    runs = {name: run for name, run in (("came", place.came), ("went", place.went)) if run}
+    return {"file": place.file, "row": place.row, **runs}
 
 
 def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
@@ -224,7 +233,7 @@ def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
             "record": {name: json_value(value) for name, value in record.items()},
             "time": format_time(time, kinds),
             "diff": diff,
-            "at": [{"file": place.file, "row": place.row} for place in places],
+            "at": [_place(place) for place in places],
         }
 
 

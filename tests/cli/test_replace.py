@@ -8,6 +8,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from ddcli.provenance.explanation import explain
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
 from tests.harness import contents, files, read_log
@@ -109,11 +110,9 @@ def test_nothing_has_happened_if_the_new_file_cannot_be_read(days, broken):
 def test_a_repaired_file_that_is_retracted_counts_from_now_on_in_the_same_commit(days):
     """Without `changed: replace` it is the newest file."""
     days.write("p.yaml", ARRIVAL.format(format=UPSERT).replace(" changed: replace,", ""))
-    before = commits(days)
     days.write("in/1.csv", csv([(1, "late"), (11, "x"), (31, "new")]))
     ran(days, "run", code=3)
     ran(days, "retract", "in/1.csv", "--now", "2020-02-01")
-    assert commits(days) == before + 1
     last = read_log(days.folder / "out").filter(pl.col("time").dt.month() == 2)
     changes = [(1, "a2", -1), (1, "late", 1), (21, "y", -1), (31, "new", 1)]
     assert sorted(last.select("k", "v", "diff").iter_rows()) == changes
@@ -565,3 +564,105 @@ def test_only_files_of_some_age_are_replaced(sums):
     assert contents(sums.folder / "out") == {(0, 1): 1, (1, 1): 1, (2, 45): 1}
     sums.write("in/0.csv", csv([(0, 2)]))  # its copy was written just now
     assert read(sums, "run")[1] == 2
+
+
+@pytest.mark.parametrize(
+    ("clock", "kind"),
+    [*(("arrival", kind) for kind in (APPEND, UPSERT, SNAPSHOTS)), ("event", APPEND), ("event", UPSERT)],
+)
+def test_an_explanation_has_the_files_that_there_were(shop, clock, kind):
+    """As of each run a record is explained by the rows that files had then; each row names the runs with which it came and went."""
+    for case in range(many(2)):
+        draw = chance("why replaced", kind, clock, case)
+        for path in (".dd", "in", "out"):
+            shutil.rmtree(shop.folder / path, ignore_errors=True)
+        shop.write("p.yaml", (ARRIVAL if clock == "arrival" else EVENT).format(format=kind))
+        taken, past, header = {}, [], "k,v" if clock == "arrival" else "k,v,time"
+        for step in range(4):
+            names = [f"{step}.csv", *draw.sample(sorted(taken), min(len(taken), draw.randrange(1, 3)))]
+            for name in names:
+                taken[name] = [
+                    (k, draw.choice("uv"), 10 * int(name[0])) for k in draw.sample(range(3), draw.randrange(1, 3))
+                ]
+                rows = [row[: header.count(",") + 1] for row in taken[name]]
+                os.utime(shop.write(f"in/{name}", csv(rows, header)), (step + 1, step + 1))
+            run = f"2020-01-0{step + 1}"
+            ran(shop, "run", "--now", run, *(["--until", str(10 * step)] if clock == "event" else []))
+            if step and draw.random() < 0.3:
+                gone = draw.choice(sorted(taken))
+                ran(shop, "retract", f"in/{gone}", "--now", f"{run} 12:00")
+                (shop.folder / "in" / gone).unlink()
+                del taken[gone]
+            past.append((f"2020-01-0{step + 1} 23:00", dict(taken)))
+        there = {at: expected(kind, [*then.values()]) for at, then in past}
+        if clock == "event":  # what the log holds, before and after corrections
+            times = (10 * step + more for step in range(3) for more in range(2))
+            there = {str(at): contents(shop.folder / "out", until=at + 1) for at in times}
+        for at, held in there.items():
+            for k in range(3):
+                found = explain(shop.folder / "p.yaml", "a", {"k": k}, at=at)
+                records = {each.record[:2]: each.count for each in found.explained}
+                assert records == {row: n for row, n in held.items() if row[0] == k}, (case, at, k)
+                assert all(each.checked for each in found.explained)
+                for place in (place for places in found.places.values() for place in places):
+                    assert "/dd-" not in place.file
+                    if clock == "arrival":
+                        _check_runs(place, at, past)
+
+
+def _check_runs(place, at, past):
+    """Check that a row went with the first run whose file lacks it."""
+    name, line = place.file.rsplit("/", 1)[-1].rsplit(":", 1)
+    versions = [then.get(name) for _, then in past]
+    now = next(number for number, (time, _) in enumerate(past) if time == at)
+    row = versions[now][int(line) - 2]
+    rest = [row in (version or ()) for version in versions]
+    went = next((number for number in range(now, len(past)) if not rest[number]), None)
+    assert (place.went is None) == (went is None), (place, versions)
+    if place.went is not None:
+        assert place.went.startswith(past[went][0][:10]), (place, versions)
+
+
+def test_a_record_that_went_with_a_file_names_the_run(days):
+    days.write("in/1.csv", csv([(1, "a1"), (11, "x")]))
+    ran(days, "run", "--now", "2020-01-09")
+    result = days("why", "p.yaml", "a", "k=21")
+    assert result.code == 1
+    assert "there was one until the run of 2020-01-09 00:00:00, which replaced or withdrew in/1.csv" in result.err
+    before = ran(days, "why", "a", "k=21", "--as-of", "2020-01-08").out
+    assert "in/1.csv:4, came with the run of 2020-01-02 00:00:00, went with that of 2020-01-09 00:00:00" in before
+    result = days("why", "p.yaml", "a", "k=21", "--change")
+    assert (result.code, "changed at 2020-01-09 00:00:00 with the run of" in result.err) == (1, True)
+    # Copies of replaced files are no part of what is read: the state forgets rows in them, too.
+    ran(days, "forget", "--where", "k = 21")
+    assert "\n21," not in str(copies(days))
+    assert "no such record has existed" not in days("why", "p.yaml", "a", "k=21").out
+
+
+@pytest.mark.parametrize("kind", [SNAPSHOTS, "upsert, key: [k], order_by: o"])
+def test_a_replacement_that_reads_the_whole_input_is_one_commit_with_new_files(shop, kind):
+    """And if a new file can't be read, nothing has happened."""
+    shop.write("p.yaml", ARRIVAL.format(format=kind).replace("v: string", "v: string, o: int64"))
+    shop.write("in/0.csv", csv([(1, "a", 0), (2, "a", 0)], "k,v,o"))
+    shop.write("in/1.csv", csv([(1, "b", 1), (2, "b", 1)], "k,v,o"))
+    ran(shop, "run", "--now", "2020-01-01")
+    before, was = files(shop.folder / "out"), commits(shop)
+    shop.write("in/1.csv", csv([(1, "c", 1), (2, "c", 1)], "k,v,o"))
+    shop.write("in/2.csv", "k,v,o\n3\n")
+    assert shop("run", "p.yaml").code == 3
+    assert (files(shop.folder / "out"), commits(shop)) == (before, was)
+    shop.write("in/2.csv", csv([(3, "d", 2)], "k,v,o"))
+    ran(shop, "run")
+    wanted = [(3, "d")] if kind == SNAPSHOTS else [(1, "c"), (2, "c"), (3, "d")]
+    assert {row[:2] for row in contents(shop.folder / "out")} == {*wanted}
+
+
+def test_a_comparison_of_two_times_names_the_files_that_were_replaced(days):
+    days.write("in/1.csv", csv([(1, "a1"), (11, "x")]))
+    ran(days, "run", "--now", "2020-01-09")
+    result = days("diff", "out", "--from", "2020-01-08", "--to", "2020-01-09")
+    assert (result.code, "note: the run of 2020-01-09 00:00:00 replaced or withdrew 1.csv of a\n" in result.out) == (
+        1,
+        True,
+    )
+    assert "replaced or withdrew" not in days("diff", "out", "--from", "2020-01-02", "--to", "2020-01-08").out

@@ -166,15 +166,39 @@ class InputFile:
 
 
 @frozen
+class ReplacedFile:
+    """A file of an input as it was before a run replaced or withdrew it: its rows count before the time `until`.
+
+    `path` is that of the file that has its place now; `commit` is the number of the run's.
+    """
+
+    path: str
+    until: int
+    commit: int
+    file: InputFile
+
+    def to_row(self) -> list[Any]:
+        """Return it as a manifest has it."""
+        return [self.path, self.until, self.commit, *self.file.to_row()]
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Self:
+        """Return the file that a manifest has as `row`."""
+        path, until, commit, *file = row
+        return cls(path_inside(path), integer_of(until), count_of(commit), InputFile.from_row(file))
+
+
+@frozen
 class InputEntry:
     """An input: the rows before `upper` of these files are in the state. `schema` belongs to the log's reader; it has the columns at least.
-    `ledger` are the files with copies of those, oldest first (see `ledger`).
+    `ledger` are the files with copies of those, oldest first (see `ledger`); `replaced` are files as they were before, in the order of the runs.
     """
 
     upper: Times
     files: Sequence[InputFile]
     schema: dict[str, Any]
     ledger: tuple[FileEntry, ...] = ()
+    replaced: tuple[ReplacedFile, ...] = ()
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
@@ -192,7 +216,8 @@ class InputEntry:
             mandatory(times(schema["begin"]))
             count_of(schema.get("built", 0)), text_of(schema.get("mark", ""))
         ledger = tuple(_copies_from(*row) for row in tree.get("ledger", ()))
-        return cls(mandatory(times(tree["upper"])), files, schema, ledger)
+        replaced = tuple(map(ReplacedFile.from_row, tree.get("replaced", ())))
+        return cls(mandatory(times(tree["upper"])), files, schema, ledger, replaced)
 
     @property
     def is_imported(self) -> bool:
@@ -222,6 +247,7 @@ class InputEntry:
             if self.ledger
             else {}
         )
+        plain |= {"replaced": [each.to_row() for each in self.replaced]} if self.replaced else {}
         return plain | register_of(InputFile, self.files).to_json()
 
 

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts, RowCounts
+from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.store.files.access import entries, read_bytes
 from ddcli.store.files.document import DAMAGED, parsed
 from ddcli.store.state.names import RUN, count_of
+from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
+    from ddcli.store.state.entries import ReplacedFile
+    from ddcli.store.state.manifest import Manifest
 
 RUNS = "runs"
 KEPT = 100
@@ -112,6 +116,14 @@ def forget_examples(directory: Path, files: Files) -> None:
     for record in read_runs(directory):
         if any(given.get("example") for given in record.summary["inputs"].values()):
             files.remove(directory / RUNS / f"{record.number:09d}.json")
+
+
+def run_text(directory: Path, manifest: Manifest, replaced: ReplacedFile) -> str:
+    """Return the time of the run that replaced or withdrew a file, or its commit where its record is gone."""
+    if manifest.cache.get("clock") == "arrival":
+        return format_time((replaced.until,), [ARRIVAL_TIME])
+    began = next((each.began for each in read_runs(directory) if each.number >= replaced.commit), None)
+    return f"commit {replaced.commit}" if began is None else began.replace("T", " ").replace("Z", "").partition("+")[0]
 
 
 def read_runs(directory: Path) -> list[RunRecord]:

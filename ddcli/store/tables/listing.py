@@ -198,7 +198,15 @@ class Listing:
         limits = {path: each.rows for path, each in self.grown.items()}
         past = tuple(self.grown[file.path].before if file.path in limits else file for file in self._taken())
         return Listing(
-            self.root, (), past, (), (), self.withdrawn, self.base, self.unmoved, limits=limits, growing=self.growing
+            self.root,
+            (),
+            past,
+            withdrawn=self.withdrawn,
+            base=self.base,
+            unmoved=self.unmoved,
+            renamed=self.renamed,
+            limits=limits,
+            growing=self.growing,
         )
 
     def _taken(self) -> list[InputFile]:
