@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddcli.circuit.context import Traces
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.trace.spine import Trace
@@ -15,7 +16,6 @@ from ddcli.engine.trace.spine import Trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.circuit.context import Traces
     from ddcli.circuit.graph import Assembled
     from ddcli.engine.lanes import Layout
     from ddcli.engine.places import Deltas
@@ -75,7 +75,7 @@ FEW = 4_000
 """The number of updates of a step below which one pass over all shards is faster than several side by side."""
 
 
-class ShardTraces:
+class ShardTraces(Traces):
     """The traces of a dataflow's shards, empty at first. `known` maps each node with traces to the lanes that partition its rows, and to its shards."""
 
     def __init__(self, since: Frontier) -> None:
@@ -93,7 +93,7 @@ class ShardTraces:
         return trace
 
 
-class UnitedTraces:
+class UnitedTraces(Traces):
     """The traces that each read all shards of a node, which `ShardTraces` has made."""
 
     def __init__(self, shards: ShardTraces) -> None:

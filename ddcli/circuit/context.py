@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.memo import FormerAnswers
     from ddcli.engine.pool import Pool
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Type
@@ -41,6 +42,10 @@ class Traces(Protocol):
 
         `by` are the lanes that partition its rows, by default the key's.
         """
+
+    def former(self, identity: str, key: Layout, value: Layout, nt: int, shard: int) -> FormerAnswers | None:
+        """Return a shard's results of a function that remembers, where a state holds them and its trace does not."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.pool import PUBLIC
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.types import POOLED, Type
-from ddcli.plan import asof, groupings, logical, loops, physical, physical_joins, windows
+from ddcli.plan import asof, groupings, logical, loops, memo, physical, physical_joins, windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.circuit.context import CircuitContext
+    from ddcli.circuit.memo import CallBudget
     from ddcli.engine.operators.arrangement_views import Imported
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import Joinable
@@ -65,6 +66,7 @@ class Operators:
     surroundings: CircuitContext
     arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
     _linear: dict[tuple[str, int], Operator] = field(default_factory=dict)
+    _budgets: dict[str, CallBudget] = field(default_factory=dict)
     _rooms: dict[str, PairRoom] = field(default_factory=dict)
 
     def pool(self, shard: int) -> Pool:
@@ -89,6 +91,14 @@ class Operators:
             return linear_operator(node, self.pool(shard), self.scope.nt)
         layout, pool = Layout(node.inputs[0].schema), self.pool(shard)
         return linear_operator(node, pool, self.scope.nt, lambda rows, why: tell(rows, layout, pool, why))
+
+    @operator.register(memo.MemoizedCalls)
+    def _(self, node: memo.MemoizedCalls, shard: int) -> Operator:
+        from ddcli.circuit.memo import CallBudget, memoized_calls
+
+        around = self.surroundings
+        budget = self._budgets.setdefault(node.answers, CallBudget(node.calls)) if node.calls is not None else None
+        return memoized_calls(node, shard, self.scope.nt, around.traces, self.pool(shard), around.failed, budget)
 
     @operator.register(logical.SignedSum)
     def _(self, node: logical.SignedSum, shard: int) -> Operator:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddcli.circuit.context import Traces
 from ddcli.circuit.retention import since as since_of
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
+from ddcli.engine.operators.memo import FormerAnswers
 from ddcli.engine.pool import Pool
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.times import Frontier
@@ -195,7 +197,7 @@ class Merged:
 
 
 @dataclass
-class StateTraces:
+class StateTraces(Traces):
     """The traces of a run: opened for operators, and written with the updates that they have taken in.
 
     A run of more passes than an arrangement has shards reads each shard in several of them, each its own keys. A run of few
@@ -218,6 +220,10 @@ class StateTraces:
     progress: Progress = SILENT
     frontier: Frontier | None = None
     """The frontier that the traces are written as of, if it is not the upper of the step: a correction at the first open time closes nothing."""
+    answered: Manifest | None = None
+    """The commit that has the results of functions that remember, where the traces begin empty."""
+    erases: bool = False
+    """True: of these, the results for records that do not come again are dropped."""
     held: OpenBatches | None = None
     """The batches that are open already, and those that are to be."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -266,6 +272,18 @@ class StateTraces:
         self._given[id(trace)] = _Given(trace, identity, shards, pool, stored, passes <= count, lanes, before)
         self._arrangement(identity, layout)
         return trace
+
+    def former(self, identity: str, key: Layout, value: Layout, nt: int, shard: int) -> FormerAnswers | None:
+        """Return the results of a pass's records that the earlier commit has, whatever shards these were in."""
+        entry = self.answered.arrangements.get(identity) if self.answered else None
+        if entry is None:
+            return None
+        layout, lanes, pool = batch_layout(key, value, nt), tuple(range(key.width)), self.pools[shard]
+        batches = [
+            self._open(identity, at, file, layout, pool) for at, each in enumerate(entry.shards) for file in each
+        ]
+        shares = [BatchShare(batch, lanes, shard, self.sizes.passes) for batch in batches]
+        return FormerAnswers(shares, whole=not self.erases)
 
     def _open(self, identity: str, shard: int, entry: FileEntry, layout: BatchLayout, pool: Pool) -> StoredBatch:
         path = batch_path(self.directory, identity, shard, entry)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddcli.circuit.context import Traces
 from ddcli.circuit.graph import assemble
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
@@ -41,7 +42,7 @@ class Kept:
     trace: Trace
 
 
-class Trial:
+class Trial(Traces):
     """The dataflow of a graph, with empty arrangements. `layouts` are the layouts of the inputs that it reads, `outputs` of its outputs.
 
     All values are in `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.

@@ -16,6 +16,8 @@ from ddcli.driver.step import StepExecutor
 from ddcli.engine.counts import Counts
 from ddcli.engine.kernels import ManyPairs
 from ddcli.engine.scope import Scope
+from ddcli.errors import UsageError
+from ddcli.plan.memo import remembered
 from ddcli.engine.workers import Workers
 from ddcli.sinks.side_logs import ErrorLog
 from ddcli.sources.input_format import facts_of
@@ -112,6 +114,8 @@ class DataflowRun(ABC):
 
     def _attempt(self, given: StepInput) -> StepResult:
         request, cut, traces = self.request, given.cut, given.traces
+        if given.spread:
+            refuse_budgets(given.graph)
         facts = facts_of(request.spec, given.readers, given.since, given.interval.upper.elements)
         errors = ErrorLog(self.time)
         workers = Workers(cut.passes, cut.threads)
@@ -204,3 +208,11 @@ class DataflowRun(ABC):
     @abstractmethod
     def check(self, facts: dict[str, InputFacts]) -> None:
         """Refuse inputs for the facts that the step has found."""
+
+
+def refuse_budgets(graph: PhysicalGraph) -> None:
+    """Raise UsageError if a function has a budget of calls: tasks in several processes can't count these together."""
+    for node in remembered(graph.nodes).values():
+        if node.calls is not None:
+            problem = f"`{node.function}` has a budget of calls, which tasks can't keep together"
+            raise UsageError(problem, hint="run it with `--engine memory`, or leave `calls` out")

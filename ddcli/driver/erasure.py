@@ -26,6 +26,7 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError
 from ddcli.job.corrections import OWN_TIMES
 from ddcli.job.sizes import rows_held
+from ddcli.plan.memo import remembered
 from ddcli.plan.partitions import Partitions
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.archives import replace_archived
@@ -110,6 +111,7 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
         and request.resources.engine != "spark"
         and not request.resources.spark.ready
         and not any(graph.engines.values())
+        and not remembered(graph.nodes)
         and not request.spec.checks
         and not request.spec.tables
         and not any(ours(directory, OF_LOG) for directory in request.side_logs)

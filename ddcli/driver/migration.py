@@ -173,8 +173,18 @@ class _Migration(DataflowRun):
         first = Frontier([(LEAST,) * rebuild.nt])
         pools, interval = pools_for(cut, rebuild.secret), Interval(first, rebuild.upper)
         past = kept_past(rebuild.request.spec, graph, self.kinds) if forgetting else {}
-        built = frozenset(rebuild.changes.built)
-        traces = StateTraces(rebuild.request.state, None, pools, interval.lower, cut, past=past, only=built)
+        built = frozenset(rebuild.changes.built) | rebuild.changes.remembered
+        traces = StateTraces(
+            rebuild.request.state,
+            None,
+            pools,
+            interval.lower,
+            cut,
+            past=past,
+            only=built,
+            answered=rebuild.manifest,
+            erases=forgetting is not None,
+        )
         return StepInput(graph, readers, sources, cut, spread, pools, traces, interval, None)
 
     def collector(self, errors: ErrorLog) -> Callable[..., None]:
@@ -350,5 +360,5 @@ class _Migration(DataflowRun):
         return {
             identity: replace(entry, upper=rebuild.upper.elements)
             for identity, entry in rebuild.manifest.arrangements.items()
-            if identity.removesuffix(WAITING) in rebuild.changes.kept
+            if identity.removesuffix(WAITING) in rebuild.changes.kept or identity in rebuild.changes.remembered
         }

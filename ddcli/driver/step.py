@@ -280,6 +280,8 @@ class StepExecutor:
                 claims=traces.claims,
                 past=traces.past,
                 only=traces.only,
+                answered=traces.answered,
+                erases=traces.erases,
                 outputs=outputs,
                 inline=self._inline(),
                 most=publishing.most,

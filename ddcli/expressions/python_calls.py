@@ -101,6 +101,8 @@ class Foreign:
             )
         try:
             given = self.function(frame.with_columns(pl.int_range(frame.height, dtype=pl.Int64).alias(ROW)))
+        except MisshapenError as error:
+            raise InputError(f"{name} {error}") from None
         except RAISED as error:
             argument, hint = (
                 f" for a batch of {frame.height} rows",

@@ -16,7 +16,7 @@ from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep
 from ddcli.expressions.tree import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import polars as pl
 
@@ -77,21 +77,8 @@ class FusedSteps:
         return StageProgram(self.steps, self.schemas, self.kept)
 
     def failing(self, frame: pl.DataFrame) -> Iterator[tuple[int, InputError]]:
-        """Yield the rows on which the stage fails, each with its error: it runs ever smaller parts of the frame.
-
-        A stage is a function of the row alone, so if a part of the frame fails, one of its rows fails by itself.
-        """
-        parts = [(0, frame.height)]
-        while parts:
-            start, end = parts.pop()
-            try:
-                self.run(frame.slice(start, end - start))
-            except InputError as error:
-                if end - start == 1:
-                    yield start, error
-                    continue
-                size = -(-(end - start) // PARTS)
-                parts += [(at, min(at + size, end)) for at in reversed(range(start, end, size))]
+        """Yield the rows on which the stage fails, each with its error."""
+        return failing(self.run, frame)
 
     def run(self, frame: pl.DataFrame) -> StageResult:
         """Return the output for a frame with the needed columns, of the types of `schema_in`; other columns are ignored.
@@ -99,6 +86,24 @@ class FusedSteps:
         Raises InputError naming the expression, the problem and the first failing row's values.
         """
         return StageResult(*self._program.run(frame))
+
+
+def failing(run: Callable[[pl.DataFrame], object], frame: pl.DataFrame) -> Iterator[tuple[int, InputError]]:
+    """Yield the rows on which `run` fails, each with its error: it runs ever smaller parts of the frame.
+
+    A stage is a function of the row alone, so if a part of the frame fails, one of its rows fails by itself.
+    """
+    parts = [(0, frame.height)]
+    while parts:
+        start, end = parts.pop()
+        try:
+            run(frame.slice(start, end - start))
+        except InputError as error:
+            if end - start == 1:
+                yield start, error
+                continue
+            size = -(-(end - start) // PARTS)
+            parts += [(at, min(at + size, end)) for at in reversed(range(start, end, size))]
 
 
 def _schema_after(step: Step, before: Schema) -> Schema:

@@ -17,6 +17,7 @@ from ddcli.plan.generations import substitute
 from ddcli.plan.logical import EXPORT, INPUT
 from ddcli.plan.loops import level
 from ddcli.plan.node import Graph
+from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
 
@@ -192,9 +193,14 @@ class PlanChanges:
         return {node.fingerprint: node for node in self.stateful if node.fingerprint not in self.built}
 
     @cached_property
+    def remembered(self) -> frozenset[str]:
+        """The identities of the results of functions that remember: they stay, and are read in place of a call, whatever is built."""
+        return frozenset(remembered(self.plan.graph.nodes))
+
+    @cached_property
     def dropped(self) -> list[str]:
         """The identities in the state that no node of the plan has."""
-        wanted = {node.fingerprint for node in self.stateful}
+        wanted = {node.fingerprint for node in self.stateful} | self.remembered
         return sorted(name for name in self.known.arrangements if name.removesuffix(WAITING) not in wanted)
 
     @property

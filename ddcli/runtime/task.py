@@ -95,6 +95,8 @@ class Job:
     claims: Claims
     past: Mapping[str, int | None]
     only: Collection[str] | None
+    answered: Manifest | None
+    erases: bool
     outputs: Mapping[str, Path]
     """The outputs that the run writes."""
     inline: int
@@ -124,6 +126,8 @@ class Job:
             claims=self.claims,
             past=self.past,
             only=self.only,
+            answered=self.answered,
+            erases=self.erases,
         )
 
 

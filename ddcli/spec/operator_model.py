@@ -44,11 +44,16 @@ class Order:
 
 @frozen
 class PythonFunction:
-    """A Python function `module:function` and the columns it returns. By record, or a batch (a DataFrame) at a time."""
+    """A Python function `module:function` and the columns it returns. By record, or a batch (a DataFrame) at a time.
+
+    With a `memo`, the name of its memory, it remembers its results; a run calls it for at most `calls` records.
+    """
 
     name: Text
     columns: Columns
     batch: bool = False
+    memo: str | None = None
+    calls: int | None = None
 
 
 @frozen

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.expressions.steps import ExplodeStep, FilterStep, UnnestStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical
-from ddcli.plan.operators.functions import PYTHON, PythonOr, applied_function
+from ddcli.plan.operators.functions import MEMOIZABLE, PythonOr, applied_function
 from ddcli.plan.operators.row import argument, columns_of, integer, mapped, operator, parse_all, require
 from ddcli.spec.column_shapes import ASSIGNMENTS, COLUMN, COLUMNS, EXPRESSION
 from ddcli.spec.shapes import As, Pairs
@@ -29,7 +29,7 @@ ONE_TABLE: Shape[dict[str, Any]] = As(
 @operator(
     "map",
     "{id: id, total: price * amount}",
-    PythonOr(argument("function", PYTHON), argument("columns", ASSIGNMENTS)),
+    PythonOr(argument("function", MEMOIZABLE), argument("columns", ASSIGNMENTS)),
     other_words="select transform",
 )
 def map_records(operands: Operands, columns: Assignments = (), function: PythonFunction | None = None) -> Relation:
@@ -109,7 +109,7 @@ def filter_records(
 @operator(
     "flat_map",
     "{tag: 'unnest(tags)'}",
-    PythonOr(argument("function", PYTHON), ONE_TABLE),
+    PythonOr(argument("function", MEMOIZABLE), ONE_TABLE),
     other_words="unnest flatten lateral",
 )
 def flat_map(

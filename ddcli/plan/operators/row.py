@@ -46,6 +46,8 @@ class BindContext:
     """Returns the nodes of all inputs: rows that depend on no table exist from the first row of these on."""
     exports: dict[str, Node] = field(default_factory=dict)
     """The arrangements for other pipelines that were met, by name."""
+    memories: dict[str, Node] = field(default_factory=dict)
+    """The calls of functions that remember, by the identity of their results."""
     notes: list[tuple[Span, str]] = field(default_factory=list)
     """Notes on queries, each at its place."""
     places: dict[str, tuple[str, Span]] = field(default_factory=dict)

@@ -1,0 +1,193 @@
+"""Calls of a function whose results are kept: for each record, the results of the first call.
+
+The trace is an arrangement from records to results, `[record | outcome | result | time | diff]`, of which times mean nothing: a record has the same results
+at all times, so the operator is linear, and its output is exact however the function answers. What a record was given stays when the record is
+retracted. A record without results has a row with the outcome 0.
+
+Updates of records whose call fails wait in a second trace, `[record | reason | time | diff]`, and each later step calls again for them. Once a call returns
+something, they are emitted as of that step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, StatefulOperator, empty
+from ddcli.engine.operators.linear import weigh
+from ddcli.engine.times import LEAST
+from ddcli.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.trace.spine import Trace
+
+
+class Answers(NamedTuple):
+    """The results of calls for some records: rows `[outcome | result]`, each of the record with a number, and for each record without an answer the lanes of its reason."""
+
+    results: np.ndarray
+    records: np.ndarray
+    failed: np.ndarray
+    reasons: np.ndarray
+
+
+class KeptRows(Protocol):
+    """A batch of rows that another trace holds."""
+
+    def matrix(self) -> np.ndarray: ...
+
+    def for_keys(self, keys: np.ndarray, spared: Sequence[int] = ()) -> np.ndarray: ...
+
+
+class FormerAnswers(NamedTuple):
+    """The results that an earlier plan of the state has kept: read instead of a call. `whole`: all are kept; else those of records that come again."""
+
+    batches: Sequence[KeptRows] = ()
+    whole: bool = True
+
+
+class MemoizedCalls(StatefulOperator):
+    """The results of the first call for each record, of which the output has the given `lanes`.
+
+    `call` is given records whose results are unknown. `refused`, if there is one, receives the changes of the records that wait, in rows of their trace; else `call` raises
+    the error of a call.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        waiting: Trace,
+        call: Callable[[np.ndarray], Answers],
+        lanes: Sequence[int],
+        former: FormerAnswers,
+        refused: Callable[[np.ndarray], None],
+    ) -> None:
+        super().__init__(trace)
+        self.waiting = StatefulOperator(waiting)
+        self.traces = (trace, waiting)
+        self.call, self.refused, self.former = call, refused, former
+        self.lanes = [trace.nk + lane for lane in lanes]
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        """Ask for a step if records wait, or results are to be copied."""
+        return [()] if self.waiting.trace.rows or self.former.batches else []
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        nk, nt = self.trace.nk, self.trace.nt
+        now = _first(interval)
+        updates = kernels.consolidate(deltas[0].updates)
+        waiting = self._waiting(now)
+        if len(waiting):
+            again = np.delete(waiting, range(nk, nk + self.waiting.trace.nv), axis=1)
+            updates = kernels.consolidate(np.concatenate([updates, again]))
+        keys = kernels.distinct_keys(updates, nk)
+        known, failed, reasons = self._answered(keys, now)
+        bounds = kernels.locate(keys, [known])[0]
+        counts = bounds[:, 1] - bounds[:, 0]
+        of_key = kernels.locate(keys, [updates])[0]
+        key = np.repeat(np.arange(len(keys)), of_key[:, 1] - of_key[:, 0])
+        self._wait(updates, key, failed, reasons, waiting)
+        times = counts[key]
+        row = np.repeat(np.arange(len(updates)), times)
+        result = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + bounds[:, 0][key][row]
+        some = known[result, nk] != 0
+        row, result = row[some], result[some]
+        out = np.empty((len(row), len(self.lanes) + nt + 1), np.int64)
+        out[:, : len(self.lanes)] = known[result][:, self.lanes]
+        out[:, len(self.lanes) :] = updates[row, nk:]
+        return Delta(weigh(out, known[result, -1], "the records that a function returned for it"))
+
+    def _answered(self, keys: np.ndarray, now: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the results of records, `[record | outcome | result | diff]`, those without an answer and their reasons; store the new ones."""
+        nk, nt = self.trace.nk, self.trace.nt
+        width = nk + self.trace.nv
+        lanes = [*range(width), width + nt]
+        nothing = np.empty((0, width + nt + 1), np.int64)
+
+        def looked_up(matrices: Iterable[np.ndarray], wanted: np.ndarray) -> np.ndarray:
+            found = [kernels.gather(np.ascontiguousarray(matrix), nk, wanted) for matrix in matrices]
+            return kernels.consolidate(kernels.take(np.concatenate([nothing, *found]), lanes))
+
+        known = looked_up(self.trace.batches_for(keys), keys)
+        missing = self._missing(keys, known)
+        fresh = [nothing[:, lanes]]
+        if self.former.batches:
+            found = looked_up([batch.for_keys(keys[missing]) for batch in self.former.batches], keys[missing])
+            known = kernels.merge([known, found])
+            missing = self._missing(keys, known)
+            if self.former.whole:
+                every = np.concatenate([nothing, *(batch.matrix() for batch in self.former.batches)])
+                found = kernels.consolidate(kernels.take(every, lanes))
+                self.former = FormerAnswers()
+            fresh.append(found)
+        asked = np.flatnonzero(missing)
+        answers = self.call(np.ascontiguousarray(keys[asked])) if len(asked) else None
+        failed, reasons = asked[:0], empty(self.waiting.trace.nv)
+        if answers is not None:
+            made = np.empty((len(answers.results), len(lanes)), np.int64)
+            made[:, :nk], made[:, -1] = keys[asked[answers.records]], 1
+            made[:, nk:-1] = answers.results
+            made = kernels.consolidate(made)
+            fresh.append(made)
+            known = kernels.merge([known, made])
+            failed, reasons = asked[answers.failed], answers.reasons
+        stored = kernels.consolidate(np.concatenate(fresh))
+        self.batch = np.empty((len(stored), width + nt + 1), np.int64)
+        self.batch[:, :width], self.batch[:, width:-1], self.batch[:, -1] = stored[:, :-1], now, stored[:, -1]
+        return known, failed, reasons
+
+    @staticmethod
+    def _missing(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
+        bounds = kernels.locate(keys, [known])[0]
+        missing: np.ndarray = bounds[:, 0] == bounds[:, 1]
+        return missing
+
+    # --- records without an answer ------------------------------------------------------------------------------------
+
+    def _waiting(self, now: Sequence[int]) -> np.ndarray:
+        """Return the updates that wait, as of now."""
+        trace = self.waiting.trace
+        if not trace.rows:
+            return self.waiting.batch
+        rows = np.concatenate(trace.matrices())
+        rows[:, trace.nk + trace.nv : -1] = now
+        return kernels.consolidate(rows)
+
+    def _wait(
+        self, updates: np.ndarray, key: np.ndarray, failed: np.ndarray, reasons: np.ndarray, before: np.ndarray
+    ) -> None:
+        """Have the updates of records without an answer wait, and no others."""
+        if not len(failed) and not len(before):
+            return
+        trace = self.waiting.trace
+        at = np.searchsorted(failed, key)
+        mine = (at < len(failed)) & (failed[np.minimum(at, len(failed) - 1)] == key) if len(failed) else key < 0
+        rows = np.empty((int(mine.sum()), trace.nk + trace.nv + trace.nt + 1), np.int64)
+        rows[:, : trace.nk] = updates[mine, : trace.nk]
+        rows[:, trace.nk : trace.nk + trace.nv] = reasons[at[mine]]
+        rows[:, trace.nk + trace.nv :] = updates[mine, trace.nk :]
+        gone = before.copy()
+        gone[:, -1] *= -1
+        self.waiting.batch = kernels.consolidate(np.concatenate([rows, gone]))
+        if len(self.waiting.batch):
+            self.refused(self.waiting.batch)
+
+    def seal(self, interval: Interval) -> None:
+        super().seal(interval)
+        self.waiting.seal(interval)
+
+    def close(self, interval: Interval) -> None:
+        super().close(interval)
+        self.waiting.close(interval)
+
+
+def _first(interval: Interval) -> Sequence[int]:
+    """Return a first time of an interval."""
+    lower = interval.lower.elements
+    found = next((time for time in lower if not interval.upper.less_equal(time)), lower[0])
+    return [max(value, LEAST) for value in found]
