@@ -196,6 +196,23 @@ class Merged:
     files: tuple[FileEntry, ...]
 
 
+@frozen
+class StateAnswers:
+    """The results of functions that remember, as a commit of a state has them."""
+
+    directory: Path
+    manifest: Manifest
+
+    def batches(self, identity: str, layout: BatchLayout, pool: Pool) -> list[StoredBatch]:
+        """Return the batches of an arrangement of results; none where the commit hasn't it. Their values get `pool`, which has the state's secret."""
+        entry, opened = self.manifest.arrangements.get(identity), OpenBundles()
+        return [
+            StoredBatch(batch_path(self.directory, identity, at, file), file, layout, pool, bundles=opened)
+            for at, each in enumerate(entry.shards if entry else ())
+            for file in each
+        ]
+
+
 @dataclass
 class StateTraces(Traces):
     """The traces of a run: opened for operators, and written with the updates that they have taken in.
@@ -275,14 +292,12 @@ class StateTraces(Traces):
 
     def former(self, identity: str, key: Layout, value: Layout, nt: int, shard: int) -> FormerAnswers | None:
         """Return the results of a pass's records that the earlier commit has, whatever shards these were in."""
-        entry = self.answered.arrangements.get(identity) if self.answered else None
-        if entry is None:
+        if self.answered is None:
             return None
-        layout, lanes, pool = batch_layout(key, value, nt), tuple(range(key.width)), self.pools[shard]
-        batches = [
-            self._open(identity, at, file, layout, pool) for at, each in enumerate(entry.shards) for file in each
-        ]
-        shares = [BatchShare(batch, lanes, shard, self.sizes.passes) for batch in batches]
+        kept = StateAnswers(self.directory, self.answered).batches(
+            identity, batch_layout(key, value, nt), self.pools[shard]
+        )
+        shares = [BatchShare(batch, tuple(range(key.width)), shard, self.sizes.passes) for batch in kept]
         return FormerAnswers(shares, whole=not self.erases)
 
     def _open(self, identity: str, shard: int, entry: FileEntry, layout: BatchLayout, pool: Pool) -> StoredBatch:

@@ -15,15 +15,18 @@ from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import Counts
 from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.memo import FormerAnswers
 from ddcli.engine.rounds import Interval, before
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
+from ddcli.store.batch.layout import batch_layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ddcli.circuit.traces import StateAnswers
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
@@ -47,7 +50,7 @@ class Trial(Traces):
 
     All values are in `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
     Records on which an expression fails are left out, if it is `lenient`, and end it otherwise. If it is `counted`, `counts` has its counts.
-    Its arrangements are `kept`.
+    Its arrangements are `kept`. Functions that remember have the results of `answers`, and are called for other records.
     """
 
     def __init__(
@@ -60,7 +63,9 @@ class Trial(Traces):
         shards: int = 1,
         lenient: bool = False,
         counted: bool = False,
+        answers: StateAnswers | None = None,
     ) -> None:
+        self._answers, self._pool = answers, pool
         self.times = len(time)
         self.frontier = Frontier([(LEAST,) * self.times])
         self.kept: list[Kept] = []
@@ -86,6 +91,12 @@ class Trial(Traces):
         trace = Trace(key.width, value.width, nt, since=Frontier([(LEAST,) * self.times]))
         self.kept.append(Kept(identity, key, value, trace))
         return trace
+
+    def former(self, identity: str, key: Layout, value: Layout, nt: int, shard: int) -> FormerAnswers | None:
+        """Return the results that a state has."""
+        if self._answers is None:
+            return None
+        return FormerAnswers(self._answers.batches(identity, batch_layout(key, value, nt), self._pool), whole=False)
 
     def close(self, upper: Frontier, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
         """Close the times before `upper`, with the input updates `fed`; return each output's updates, consolidated."""

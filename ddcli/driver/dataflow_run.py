@@ -16,9 +16,9 @@ from ddcli.driver.step import StepExecutor
 from ddcli.engine.counts import Counts
 from ddcli.engine.kernels import ManyPairs
 from ddcli.engine.scope import Scope
+from ddcli.engine.workers import Workers
 from ddcli.errors import UsageError
 from ddcli.plan.memo import remembered
-from ddcli.engine.workers import Workers
 from ddcli.sinks.side_logs import ErrorLog
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import refuse_rewritten

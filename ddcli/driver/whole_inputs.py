@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from ddcli.circuit.traces import StateAnswers
 from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import prepare
 from ddcli.engine.pool import Pool, new_secret
@@ -34,16 +35,20 @@ TOGETHER = 1 << 20
 
 @dataclass
 class WholeInputs:
-    """The inputs of a request, open, and its collections. All values are in `pool`."""
+    """The inputs of a request, open, and its collections. All values are in `pool`. `answers` are the results of functions that remember."""
 
     request: Request
     ready: Prepared
     pool: Pool = field(default_factory=lambda: Pool(new_secret()))
+    answers: StateAnswers | None = None
 
     @classmethod
     def of(cls, request: Request, *, taken: bool = False) -> Self:
         """Open the inputs of a request, or the files of them that its state has `taken`, and build its collections."""
-        found = cls(request, prepare(request, newest_of(request), TOGETHER, whole=True, taken=taken))
+        manifest = newest_of(request)
+        found = cls(request, prepare(request, manifest, TOGETHER, whole=True, taken=taken))
+        if manifest is not None:
+            found.pool, found.answers = Pool(manifest.secret_bytes), StateAnswers(request.state, manifest)
         _ = found.relations  # errors of the file come before its functions' errors
         load_functions(request.spec)
         return found

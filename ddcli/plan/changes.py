@@ -16,8 +16,8 @@ from ddcli.plan import logical, physical
 from ddcli.plan.generations import substitute
 from ddcli.plan.logical import EXPORT, INPUT
 from ddcli.plan.loops import level
-from ddcli.plan.node import Graph
 from ddcli.plan.memo import remembered
+from ddcli.plan.node import Graph
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
 

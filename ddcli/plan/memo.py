@@ -6,10 +6,9 @@ even if the function returns something else at each call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.expressions import stage
 from ddcli.expressions.types import Type

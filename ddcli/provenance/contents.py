@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.circuit.traces import StateAnswers
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
@@ -29,10 +30,13 @@ FEW = 16
 
 
 class Values:
-    """Values encoded as lanes, by means of a pool. Encoded values are cached: one record is looked up in many collections."""
+    """Values encoded as lanes, by means of a pool. Encoded values are cached: one record is looked up in many collections.
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+    `answers` are the results of functions that remember.
+    """
+
+    def __init__(self, pool: Pool, answers: StateAnswers | None = None) -> None:
+        self.pool, self.answers = pool, answers
         self._known: dict[tuple[str, str], Matrix | None] = {}
 
     def lanes(self, schema: Schema, values: Mapping[str, Any]) -> Matrix | None:

@@ -75,7 +75,7 @@ class Question:
         keys = None if missing else inputs.keys(upper)
         self.fed = dict(fed or inputs.updates(self.sources, upper, Restrictions(node, self.values, keys)))
         self.facts = {name: facts for name, facts in inputs.facts(upper).items() if name in self.sources}
-        self.known = Values(inputs.pool)
+        self.known = Values(inputs.pool, inputs.answers)
         self.named = frozenset(relation.node.fingerprint for relation in inputs.relations.values())
 
     @cached_property
@@ -176,7 +176,14 @@ class Question:
 
     def _run(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Matrix:
         """Return the collection's updates after a run over some updates of the inputs."""
-        trial = Trial(lower(self.graph), self.inputs.kinds, self.inputs.pool, facts=facts, lenient=True)
+        trial = Trial(
+            lower(self.graph),
+            self.inputs.kinds,
+            self.inputs.pool,
+            facts=facts,
+            lenient=True,
+            answers=self.inputs.answers,
+        )
         given = {}
         for name, layout in trial.layouts.items():
             whole = Layout(self.sources[name].schema)

@@ -21,14 +21,18 @@ import numpy as np
 
 from ddcli.circuit.linear import python_shift
 from ddcli.dataclass import dataclass
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout
 from ddcli.expressions.steps import MapStep
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
+from ddcli.plan.memo import MemoizedCalls
 from ddcli.provenance.contents import Contents, Record, SourceRows
 from ddcli.provenance.frames import in_reach
 from ddcli.provenance.reasons import Reason, each_of, walk
 from ddcli.provenance.sentences import readable, show
 from ddcli.provenance.worlds import EvaluatedPlan, Place, Round, entered
+from ddcli.store.batch.layout import batch_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -397,6 +401,9 @@ def matching(
         for child, known in zip(node.inputs, node.restriction(values), strict=True)
     }
     found = [(child, where(child, _ordered(child, known))) for child, known in given.values()]
+    if isinstance(node, MemoizedCalls):
+        ((child, candidates),) = found
+        return [(child, candidates.rows(_answered(node, values, candidates, len(world.kinds))))]
     if node.computed is None:
         return found
     ((child, candidates),) = found
@@ -404,6 +411,20 @@ def matching(
         made, candidates = candidates.through(node.computed)
         candidates = candidates.rows(rows_giving(made.frame, made.rows, record, node, world))
     return [(child, candidates)]
+
+
+def _answered(node: MemoizedCalls, values: Values, candidates: Contents, nt: int) -> Numbers:
+    """Return the numbers of the candidates that have a record with these values among their remembered results."""
+    key, value = Layout(node.inputs[0].schema), Layout(node.results)
+    known = candidates.values
+    none = np.empty((0, key.width + value.width + nt + 1), np.int64)
+    kept = known.answers.batches(node.answers, batch_layout(key, value, nt), known.pool) if known.answers else []
+    answers = np.concatenate([none, *(batch.matrix() for batch in kept)])
+    results = Contents(answers, {**key.schema, **value.schema}, known)
+    giving = results.where({f"${name}": each for name, each in values.items()}).matrix
+    keys = kernels.distinct_keys(kernels.sort_by(giving, range(key.width)), key.width)
+    bounds = kernels.locate(keys, [candidates.matrix])[0]
+    return np.concatenate([np.arange(0), *(np.arange(*each) for each in bounds.tolist())])
 
 
 def _ordered(node: Node, values: Values) -> Values:

@@ -65,7 +65,7 @@ class EvaluatedPlan:
         raw = raw_sources(nodes)
         nodes = [n for n in nodes if level(n) == 0 and not isinstance(n, loops.Iterate) and n not in raw.values()]
         wanted = {n.fingerprint: n if n.schema else counted(n) for n in nodes}
-        trial = Trial(lower(Graph(wanted)), kinds, values.pool, facts=facts, lenient=True)
+        trial = Trial(lower(Graph(wanted)), kinds, values.pool, facts=facts, lenient=True, answers=values.answers)
         found = trial.close(
             box(tuple(value + 1 for value in time)), advanced({name: fed[name] for name in trial.layouts}, raw, time)
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from ddcli.circuit.traces import StateAnswers
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
 from ddcli.driver.whole_inputs import WholeInputs, before
@@ -75,6 +76,7 @@ class FoundContents:
     ) -> None:
         self.request, self.manifest, self.bound, self.at, self.known = request, manifest, bound, at, known
         self.pool = Pool(manifest.secret_bytes if manifest is not None else new_secret())
+        self.answers = StateAnswers(request.state, manifest) if manifest is not None else None
         self._given = inputs
         self._found: dict[str, Found] = {}
 
@@ -203,7 +205,9 @@ class FoundContents:
         upper = before(self.at)
         graph = lower(Graph({"": _rebuilt(picks, {})}))
         lenient = self.request.spec.errors is not None
-        trial = Trial(graph, self.bound.kinds, self.pool, facts=self._inputs.facts(upper), lenient=lenient)
+        trial = Trial(
+            graph, self.bound.kinds, self.pool, facts=self._inputs.facts(upper), lenient=lenient, answers=self.answers
+        )
         fed = {name: self._inputs.matrix(name, layout, upper) for name, layout in trial.layouts.items()}
         closed = Frontier([time for time in upper if BEYOND not in time])
         found = as_of(trial.close(closed, fed)[""], len(self.at), self.at)

@@ -143,7 +143,9 @@ class _Statement:
         contents = FoundContents(self.request, self.kept, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None
-        trial = Trial(lower(Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient)
+        trial = Trial(
+            lower(Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient, answers=contents.answers
+        )
         fed = {name: contents.fed(name, layout) for name, layout in trial.layouts.items()}
         found = as_of(trial.close(frontier_closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
         rows = decode(found, trial.outputs[ANSWER], contents.pool)
