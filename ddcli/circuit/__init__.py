@@ -4,6 +4,7 @@
 * graph: a physical graph as a scope of operators, each loop a scope within
 * groups: aggregate calls as descriptions of lanes or functions of rows
 * linear: linear chains: computed columns, and lanes of the input
+* memo: calls of functions that remember, and their budget
 * operators: the operator of each physical node
 * retention: the length of the past that arrangements and logs keep
 * running_windows: window calls that continue from row to row

@@ -95,7 +95,8 @@ class _Calls:
                 budget.take(given.height if batch else 1)
             return written(given)
 
-        self._foreign.function = counted if batch or not lenient else self._once(counted)
+        function = written if budget is None else counted
+        self._foreign.function = function if batch or not lenient else self._once(function)
 
     def _once(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return the function, called once for each record while the failing ones among others are found."""
@@ -136,7 +137,7 @@ class _Calls:
             sound = np.delete(sound, [*errors])
             found, rows = self._run(frame[sound])
         self._made.clear()
-        without = np.setdiff1d(np.arange(len(sound)), rows)
+        without = np.flatnonzero(np.bincount(rows, minlength=len(sound)) == 0)
         empty = pl.DataFrame({name: [None] for name in found.columns}, schema=found.schema)
         whole = pl.concat([found, *[empty] * bool(len(without))]).rename(lambda name: f"${name}")
         outcome = np.append(np.ones(found.height, np.int64), np.zeros(whole.height - found.height, np.int64))
@@ -144,7 +145,7 @@ class _Calls:
         each = np.append(np.arange(found.height), np.full(len(without), found.height))
         why = pl.DataFrame({REASON: [error.problem for error in errors.values()]}, schema={REASON: pl.String})
         return Answers(
-            lanes[each],
+            lanes[each] if len(without) else lanes,
             sound[np.append(rows, without)] + first,
             np.array([*errors], np.int64) + first,
             encode(why, Layout(WAITS), self.pool),

@@ -27,6 +27,7 @@
 * groupings: operators over groups of records: reductions, the first of a group, multiplicities
 * joins: joins and semijoins
 * windows: windows
+* memo: functions that remember their results
 * logical: the other operators as they are written: the columns that each reads, and those that identify its records
 * physical: the other nodes of the engine's work
 * physical_joins: the engine's joins

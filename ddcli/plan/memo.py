@@ -42,6 +42,10 @@ class MemoizedCalls(Node):
         return stage.identity(self.function), self.batch, self.memory
 
     @property
+    def wording(self) -> tuple[str, str]:
+        return self.kind, " ".join(filter(None, (self.function, self.memory)))
+
+    @property
     def title(self) -> str:
         return f"the remembered results of {self.function}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ddcli.store.state.directory
 from ddcli.driver.run import run
 from ddcli.store.state.manifest import read_newest
+from tests.cases import cases
 from tests.draws import many
 from tests.judge.sizes import cut
 from tests.store.support import Dead, Faulty
@@ -137,19 +138,18 @@ class History:
             self.judge(now.upper[0][0])
 
     def judge(self, upper):
-        """Compare both outputs at each time with the committed answers."""
+        """Compare the outputs with the committed answers: at each closed time, and in the end, with what was corrected at the frontier."""
         logs = {name: pl.read_parquet(self.root / name / "*.parquet") for name in ("answers", "counts")}
-        for time in range(upper):
+        for time in range(upper + 1):
             wanted: Counter[tuple[int, str]] = Counter()
+            counts: Counter[int] = Counter()
             for record, at, diff in self.updates:
-                if at <= time and record in self.answers and self.answers[record][1] <= time:
-                    number = self.answers[record][0]
+                number, since = self.answers.get(record, (0, 0))
+                if at <= time and at < upper and since <= time and number % 3:
                     wanted[record[0], str(number)] += diff * (number % 3)
-            assert held(logs["answers"], time) == +wanted
-            counts: dict[int, int] = defaultdict(int)
-            for (k, _), count in wanted.items():
-                counts[k] += count
-            if time == upper - 1:  # an edit corrects no closed time
+                    counts[record[0]] += diff * (number % 3)
+            assert held(logs["answers"], time) == {record: count for record, count in wanted.items() if count}
+            if time == upper:
                 assert held(logs["counts"], time) == {(k, n): 1 for k, n in counts.items() if n and k > self.least}
 
 
@@ -163,7 +163,7 @@ def held(log, time):
 
 
 @given(STEPS, st.booleans(), st.integers(0, 10_000))
-@settings(max_examples=many(60), deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=many(16), deadline=None, suppress_health_check=[*HealthCheck])
 def test_each_record_keeps_its_first_answer(steps, batch, seed):
     """After runs, deaths, refreshes and edits both outputs are at each time what the answers that were committed first make of the rows."""
     with tempfile.TemporaryDirectory() as folder:
@@ -182,3 +182,115 @@ def test_each_record_keeps_its_first_answer(steps, batch, seed):
                     history.run()
             else:
                 history.run(**({"refresh": frozenset()} if step == "refresh" else {}))
+
+
+@pytest.fixture
+def remembering(shop):
+    """Return a folder whose pipeline has been run over three records, and the function that lists the calls so far."""
+    (shop.folder / "m.py").write_text(MODULE)
+    text = PIPELINE.replace("FUNCTION", "each").replace("BATCH", "false").replace("LEAST", "-1")
+    shop.write("p.yaml", text.replace("ERRORS", "quarantine"))
+    add(shop, [(0, "x"), (1, "y"), (2, "z")])
+    assert shop("run", "p.yaml").code == 0
+    return shop, lambda: (shop.folder / "calls").read_text().split("\n")[:-1]
+
+
+def add(shop, records):
+    """Write a file of insertions at a time of its own."""
+    at = len([*(shop.folder / "rows").glob("*")]) if (shop.folder / "rows").exists() else 0
+    schema = {"k": pl.Int64, "w": pl.String, "time": pl.Int64, "diff": pl.Int64}
+    shop.log(f"rows/{at}.parquet", [(*record, at, 1) for record in records], **schema)
+
+
+def edit(shop, old, new):
+    """Change the pipeline."""
+    text = (shop.folder / "p.yaml").read_text()
+    assert old in text
+    shop.write("p.yaml", text.replace(old, new))
+
+
+def test_readers_of_a_state_call_nothing(remembering):
+    """`dd why`, `verify`, `sql`, `diff --against` and a dry run read the answers of the state."""
+    shop, calls = remembering
+    before = calls()
+    why = shop("why", "p.yaml", "answers", "k=1")
+    assert "checked: this 1 update alone produces it" in why.err
+    assert "{k: 1, w: y}" in why.out
+    assert "answers: 2 updates: right" in shop("verify", "p.yaml", "--all").out
+    assert (
+        shop("sql", "select k, answer from answers order by k", "--from", "p.yaml", "-o", "csv").out
+        == "k,answer\n1,1\n2,2\n2,2\n"
+    )
+    assert "same     2" in shop("diff", "p.yaml", "--against", ".dd/p").out
+    assert shop("run", "p.yaml", "--dry-run", "--full-refresh", "all").code == 0
+    assert calls() == before
+
+
+def test_forgotten_rows_take_their_answers_along(remembering):
+    """After `dd forget` no answer of the rows is left, so one that comes again is asked for again; the others stay."""
+    shop, calls = remembering
+    assert shop("forget", "p.yaml", "--where", "k = 1").code == 0
+    (shop.folder / "rows/0.parquet").unlink()
+    add(shop, [(0, "x"), (2, "z")])
+    assert shop("forget", "p.yaml", "--where", "k = 1").code == 0
+    assert calls() == ["0 x 0", "1 y 1", "2 z 2"]
+    add(shop, [(1, "y"), (2, "z")])
+    assert shop("run", "p.yaml").code == 0
+    assert calls()[3:] == ["1 y 3"]
+
+
+def test_records_beyond_the_budget_wait_for_the_next_run(remembering):
+    """A run calls for as many records as `calls` allows; others are put aside with the reason, and the next run calls for them."""
+    shop, calls = remembering
+    edit(shop, "memo: true", "memo: true, calls: 2")
+    add(shop, [(4, "a"), (5, "b"), (6, "c")])
+    assert "failed 1 record" in shop("run", "p.yaml").err
+    assert len(calls()) == 5
+    add(shop, [(8, "d")])
+    assert "failed" not in shop("run", "p.yaml").err
+    assert len(calls()) == 7
+    failed = pl.read_parquet(shop.folder / ".dd/p/errors/*.parquet")
+    assert failed["diff"].sum() == 0
+    assert "may be called for 2 records in a run" in failed["error"][0]
+
+
+def test_a_call_that_fails_ends_a_run_without_a_quarantine(remembering):
+    """Without `errors: quarantine` the run commits nothing, and names the record."""
+    shop, _ = remembering
+    edit(shop, "errors: quarantine", "errors: fail")
+    add(shop, [(3, "a")])
+    result = shop("run", "p.yaml")
+    assert result.code == 3
+    assert "raised ValueError: busy for the row {'k': 3, 'w': 'a'}" in result.err
+
+
+def test_another_memory_is_empty(remembering):
+    """Another name of the memory has all records called for again; so has another function, and both correct the output."""
+    shop, calls = remembering
+    edit(shop, "memo: true", "memo: second")
+    assert shop("run", "p.yaml", "--apply").code == 0
+    assert calls()[3:] == ["0 x 3", "1 y 4", "2 z 5"]
+
+
+@cases("""
+    old → new → problem
+    memo: true → calls: 2 → `calls` is the budget of a function that remembers
+    memo: true → memo: true, calls: 0 → must be a whole number from 1
+    memo: true → memo: [] → must be true, false or the name of a memory
+    m:each → m:none → module `m` has no function `none`
+    outputs: → AGAIN⏎outputs: → `m:each` remembers its results for another collection already
+""")
+def test_refused(shop, old, new, problem):
+    """A budget without a memory, and a memory that two collections would share are refused at their place."""
+    (shop.folder / "m.py").write_text(MODULE)
+    text = (
+        PIPELINE.replace("FUNCTION", "each").replace("BATCH", "false").replace("LEAST", "-1").replace("ERRORS", "fail")
+    )
+    mapped = "{map: {function: {call: 'm:each', memo: true}, columns: {k: int64, answer: string}}}"
+    text = text.replace(old, new).replace("AGAIN", f"  again: {{from: rows, apply: [{{filter: k > 1}}, {mapped}]}}")
+    shop.write("p.yaml", text)
+    add(shop, [(0, "x")])
+    result = shop("check", "p.yaml")
+    assert result.code == 2
+    assert problem in result.err
+    assert "p.yaml:" in result.err

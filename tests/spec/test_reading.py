@@ -46,7 +46,7 @@ def plain(value):
 
 
 SUM = {"Inline": {"sources": ("orders",), "apply": ({"distinct": {}},)}}
-PYTHON = {"name": "m.n:f", "columns": {"a": ("a", "int64?")}, "batch": False}
+PYTHON = {"name": "m.n:f", "columns": {"a": ("a", "int64?")}, "batch": False, "memo": None, "calls": None}
 
 SHAPES = {
     "map: {a: b + 1, on: 'x'}": {"map": {"columns": (("a", "b + 1"), ("on", "x"))}},

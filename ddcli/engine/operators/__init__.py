@@ -8,6 +8,7 @@
 * groups: operators over groups, as nodes
 * join: arrange and join
 * linear: map, filter, concat and other stateless operators; one record that is inserted once
+* memo: calls of functions whose results are kept
 * reduce: the reduction
 * reduce_aggregates: descriptions of aggregates: the lanes that they read and write
 * reduce_difference: from the wanted output to updates

@@ -1,8 +1,7 @@
 """Calls of a function whose results are kept: for each record, the results of the first call.
 
-The trace is an arrangement from records to results, `[record | outcome | result | time | diff]`, of which times mean nothing: a record has the same results
-at all times, so the operator is linear, and its output is exact however the function answers. What a record was given stays when the record is
-retracted. A record without results has a row with the outcome 0.
+The trace is an arrangement from records to results, `[record | outcome | result | time | diff]`. Their times have no meaning: a record has the same results at all times, so the
+operator is linear, and its output is exact whatever the function returns. The results stay when the record is retracted. A record without results has a row with the outcome 0.
 
 Updates of records whose call fails wait in a second trace, `[record | reason | time | diff]`, and each later step calls again for them. Once a call returns
 something, they are emitted as of that step.
@@ -45,14 +44,14 @@ class KeptRows(Protocol):
 
 
 class FormerAnswers(NamedTuple):
-    """The results that an earlier plan of the state has kept: read instead of a call. `whole`: all are kept; else those of records that come again."""
+    """The results that an earlier plan of the state has kept: read instead of a call. `whole`: all stay, and not only the results of records that come again."""
 
     batches: Sequence[KeptRows] = ()
     whole: bool = True
 
 
 class MemoizedCalls(StatefulOperator):
-    """The results of the first call for each record, of which the output has the given `lanes`.
+    """The results of the first call for each record. The output has the given `lanes` of them.
 
     `call` is given records whose results are unknown. `refused`, if there is one, receives the changes of the records that wait, in rows of their trace; else `call` raises
     the error of a call.
@@ -97,9 +96,8 @@ class MemoizedCalls(StatefulOperator):
         result = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + bounds[:, 0][key][row]
         some = known[result, nk] != 0
         row, result = row[some], result[some]
-        out = np.empty((len(row), len(self.lanes) + nt + 1), np.int64)
-        out[:, : len(self.lanes)] = known[result][:, self.lanes]
-        out[:, len(self.lanes) :] = updates[row, nk:]
+        tail = range(nk, nk + nt + 1)
+        out = np.concatenate([kernels.take(known, self.lanes, result), kernels.take(updates, tail, row)], axis=1)
         return Delta(weigh(out, known[result, -1], "the records that a function returned for it"))
 
     def _answered(self, keys: np.ndarray, now: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -129,16 +127,15 @@ class MemoizedCalls(StatefulOperator):
         answers = self.call(np.ascontiguousarray(keys[asked])) if len(asked) else None
         failed, reasons = asked[:0], empty(self.waiting.trace.nv)
         if answers is not None:
-            made = np.empty((len(answers.results), len(lanes)), np.int64)
-            made[:, :nk], made[:, -1] = keys[asked[answers.records]], 1
-            made[:, nk:-1] = answers.results
-            made = kernels.consolidate(made)
+            # All lanes of a record, once: a kernel copies rows faster than numpy.
+            own = kernels.take(keys, range(nk), asked[answers.records])
+            made = kernels.consolidate(np.concatenate([own, answers.results, np.ones((len(own), 1), np.int64)], axis=1))
             fresh.append(made)
             known = kernels.merge([known, made])
             failed, reasons = asked[answers.failed], answers.reasons
-        stored = kernels.consolidate(np.concatenate(fresh))
-        self.batch = np.empty((len(stored), width + nt + 1), np.int64)
-        self.batch[:, :width], self.batch[:, width:-1], self.batch[:, -1] = stored[:, :-1], now, stored[:, -1]
+        stored = kernels.merge(fresh)
+        times = np.broadcast_to(np.array(now, np.int64), (len(stored), nt))
+        self.batch = np.concatenate([stored[:, :-1], times, stored[:, -1:]], axis=1)
         return known, failed, reasons
 
     @staticmethod
