@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ddcli.circuit.linear import lanes_as
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.operators.memo import Answers, FormerAnswers, MemoizedCalls
 from ddcli.errors import InputError
+from ddcli.expressions.python import RAISED
 from ddcli.expressions.python_calls import Foreign, MisshapenError
 from ddcli.expressions.stage import failing
 from ddcli.expressions.steps import PythonStep
@@ -87,7 +89,7 @@ class _Calls:
         self._foreign = Foreign(
             PythonStep(node.function, node.batch, tuple(node.schema.items())), node.inputs[0].schema
         )
-        self._made: dict[str, tuple[Any, Exception | None]] = {}
+        self._made: dict[str, tuple[Any, BaseException | None]] = {}
         written, batch = self._foreign.function, node.batch
 
         def counted(given: Any) -> Any:
@@ -104,18 +106,10 @@ class _Calls:
         def call(record: dict[str, Any]) -> Any:
             known = repr(record)
             if known not in self._made:
-                try:
-                    given = function(record)
-                    # An iterator could be read but once.
-                    self._made[known] = (
-                        (given if isinstance(given, dict) or not hasattr(given, "__next__") else [*given]),
-                        None,
-                    )
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again, as often as it is asked for
-                    self._made[known] = None, error
-            given, error = self._made[known]
-            if error is not None:
-                raise error
+                self._made[known] = _tried(function, record)
+            given, raised = self._made[known]
+            if raised is not None:
+                raise raised
             return given
 
         return call
@@ -154,3 +148,12 @@ class _Calls:
     def _run(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         found, rows, _ = self._foreign.run((frame, None, None))
         return found, np.arange(frame.height) if rows is None else rows
+
+
+def _tried(function: Callable[[Any], Any], record: dict[str, Any]) -> tuple[Any, BaseException | None]:
+    """Return what a function returns for a record, or the error that it raises. An iterator is read, as that can be done but once."""
+    try:
+        given = function(record)
+        return [*given] if isinstance(given, Iterator) else given, None
+    except RAISED as error:
+        return None, error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from ddcli.circuit.context import Traces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
@@ -147,7 +148,7 @@ def part(keys: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
 
 
 @dataclass(frozen=True)
-class _Empty:
+class _Empty(Traces):
     """The state of operators that have none: each trace is empty."""
 
     nt: int
