@@ -132,7 +132,7 @@ def _lines(pipeline: Path, view: View, form: str, terminal: TextIO | None = None
     if form == "json":
         return [json_text(view.to_json())]
     if form == "mermaid":
-        from ddcli.render.mermaid import mermaid
+        from ddcli.render.drawing import mermaid
 
         return mermaid(view)
     if form == "text":

@@ -182,7 +182,7 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
     """
     from ddcli.errors import StateError
     from ddcli.job.summary import plural, size_of
-    from ddcli.store.state.strangers import find_strangers
+    from ddcli.store.state.removal import find_strangers
     from ddcli.store.state.upkeep import verify as read
 
     directory = directory_of(pipeline, state)

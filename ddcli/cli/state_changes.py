@@ -60,7 +60,7 @@ def places_of(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path
 
 def name_strangers(directory: Path) -> None:
     """Print a note on each file in a state that `dd` did not write."""
-    from ddcli.store.state.strangers import find_strangers
+    from ddcli.store.state.removal import find_strangers
 
     for path in find_strangers(directory):
         say(f"{near(str(path))}: note: left alone, as `dd` did not write it", err=True)
@@ -136,7 +136,7 @@ def gc(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: st
       dd state gc pipelines/airborne.yaml
     """
     from ddcli.job.summary import plural, size_of
-    from ddcli.store.state.strangers import find_strangers
+    from ddcli.store.state.removal import find_strangers
     from ddcli.store.state.upkeep import collect_garbage
 
     directory, written = places_of(pipeline, state)

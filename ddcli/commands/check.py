@@ -19,8 +19,7 @@ from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
 from ddcli.plan.pipeline_file import parse_partly
 from ddcli.screen import near
-from ddcli.sources.grown_columns import pinned
-from ddcli.sources.inference import PinnedColumns, with_columns
+from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.file import read_text
 from ddcli.spec.model import SPARK, catalog_of

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.compare.side import Files
-    from ddcli.store.tables.partitions import Partition
+    from ddcli.store.tables.input_path import Partition
 
     Named = str | Path | pl.DataFrame | pl.LazyFrame
 

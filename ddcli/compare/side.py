@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.state.entries import ReplacedFile
-    from ddcli.store.tables.partitions import Partition
+    from ddcli.store.tables.input_path import Partition
 
     Files = tuple[tuple[Path, Partition], ...]
     """The files of a table, each with the columns of its path."""

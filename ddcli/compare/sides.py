@@ -29,10 +29,9 @@ from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind, r
 from ddcli.store.tables.compression import NotWholeError
 from ddcli.store.tables.csv_records import DamagedError
 from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
-from ddcli.store.tables.input_path import NOT_THERE
+from ddcli.store.tables.input_path import NOT_THERE, partition_of
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.json_kind import names_in_objects
-from ddcli.store.tables.partitions import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

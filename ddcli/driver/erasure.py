@@ -29,9 +29,8 @@ from ddcli.job.sizes import rows_held
 from ddcli.plan.memo import remembered
 from ddcli.plan.partitions import Partitions
 from ddcli.plan.physical import WAITING
-from ddcli.sinks.archives import replace_archived
 from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.replacement import OtherColumns, spans
+from ddcli.sinks.replacement import OtherColumns, replace_archived, spans
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files, open_logs
 from ddcli.store.batch.compaction import Fresh, compact_together

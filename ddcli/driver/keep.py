@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ddcli.circuit.retention import claimed_logs, kept_logs
 from ddcli.job.frontier import find_time
 from ddcli.sinks.log_compaction import sum_up
-from ddcli.store.state.claimants import is_summed
+from ddcli.store.state.consumers import is_summed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

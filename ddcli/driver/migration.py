@@ -41,8 +41,8 @@ from ddcli.job.frontier import find_seen, refuse_beyond_imports
 from ddcli.job.inputs import find_inputs, refuse_changed
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.physical import WAITING
-from ddcli.sinks.archives import replace_archived
 from ddcli.sinks.outputs import OutputWriter
+from ddcli.sinks.replacement import replace_archived
 from ddcli.sinks.side_logs import replace_side_logs
 from ddcli.sources.readers import (
     FORGOTTEN_ROWS,

@@ -26,9 +26,9 @@ from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import rows_together
 from ddcli.job.summary import InputSummary, RunSummary
-from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import put_aside
+from ddcli.sinks.violations import seen
 from ddcli.sources.arrangement_input import imported
 from ddcli.sources.slices import InputSlice
 from ddcli.store.files.objects import locate
@@ -246,7 +246,7 @@ class SingleRun(DataflowRun):
     def _claim_logs(self, committed: Manifest) -> None:
         """Record the frontier up to which logs of other pipelines are taken."""
         if logs := [name for name, reader in self.readers.items() if reader.listing.growing]:
-            from ddcli.sources.log_claims import claim_logs
+            from ddcli.sources.arrangement_input import claim_logs
 
             paths = [locate(self.request.base, self.request.spec.inputs[name].path.value) for name in logs]
             claim_logs(self.request.spec.name.value, self.request.state, paths, committed.upper)

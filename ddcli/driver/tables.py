@@ -87,8 +87,7 @@ def join_mirrors(request: Request, state: State) -> None:
     manifest = state.manifest
     if manifest is None or isinstance(state.directory, ObjectPath):
         return
-    from ddcli.store.mirrors.joint_updates import FILES, due, joint_updates
-    from ddcli.store.mirrors.mirror import finish_addition, mirror_of, read_mark
+    from ddcli.store.mirrors.mirror import FILES, due, finish_addition, joint_updates, mirror_of, read_mark
 
     inputs = dict(manifest.inputs)
     with state.begin() as transaction:

@@ -18,11 +18,11 @@ from ddcli.store.files.access import real, unreadable
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned
-from ddcli.store.state.claimants import is_passed
 from ddcli.store.state.consumers import (
     Consumer,
     check_name,
     consuming,
+    is_passed,
     read_consumers,
     remove_consumer,
     write_consumer,

@@ -16,9 +16,9 @@ from ddcli.store.state.holds import reader_name
 from ddcli.store.state.manifest import RESTORE, manifest_path
 from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.file_identity import PUT_BACK
+from ddcli.store.tables.input_path import named_by, partition_of
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.listing import Listing
-from ddcli.store.tables.partitions import named_by, partition_of
 from ddcli.store.time_text import SECONDS
 
 if TYPE_CHECKING:

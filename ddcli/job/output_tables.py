@@ -15,8 +15,8 @@ from ddcli.spec.variables import is_given
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.delta_commits import is_as_left
-from ddcli.store.mirrors.file_stamp import size_and_time
 from ddcli.store.state.register import keys_of, pick
+from ddcli.store.tables.file_identity import size_and_time
 from ddcli.store.targets.mark import directory_of, read_marks
 
 if TYPE_CHECKING:

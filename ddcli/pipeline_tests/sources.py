@@ -14,8 +14,7 @@ from ddcli.job.functions import load_functions
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.test_steps import collection_named, tested_collections, typed_tests
 from ddcli.sources.arrangement_input import SharedReader
-from ddcli.sources.grown_columns import pinned
-from ddcli.sources.inference import with_columns
+from ddcli.sources.inference import pinned, with_columns
 from ddcli.sources.input_format import format_of
 from ddcli.sources.readers import time_columns
 from ddcli.store.files.objects import locate

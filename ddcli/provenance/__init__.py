@@ -7,11 +7,9 @@
 * explanation: the answer to a question, each explanation checked
 * file_history: the files of inputs as they were before runs replaced or withdrew them
 * frames: the rows that a window function's value can depend on
-* inputs: the inputs as of a time
+* inputs: the input rows on which a record can depend, as of a time
 * question: a question, its world, its checked explanations
-* reasons: the tree from a record to updates of inputs, and the walk that finds it
-* restriction: the input rows on which a record can depend
-* sentences: operators and values in words
+* sentences: the tree from a record to updates of inputs, the walk that finds it, and operators in words
 * trace: from a record to the records that it is made of
 * trees: explanations as trees and plain values
 * verification: outputs as they are committed against what their inputs say

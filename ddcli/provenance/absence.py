@@ -15,8 +15,7 @@ from ddcli.dataclass import dataclass
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.node import Node, Values
-from ddcli.provenance.reasons import each_of, walk
-from ddcli.provenance.sentences import named_values, readable, show
+from ddcli.provenance.sentences import each_of, named_values, readable, show, walk
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from ddcli.provenance.contents import Contents, Record
     from ddcli.provenance.question import Question
-    from ddcli.provenance.reasons import Reason
+    from ddcli.provenance.sentences import Reason
 
 
 @dataclass(eq=False)

@@ -39,9 +39,8 @@ from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql.context import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
-from ddcli.provenance.inputs import Inputs, Where
+from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions, Where
 from ddcli.provenance.question import Question
-from ddcli.provenance.restriction import EXACT, KeySet, Restrictions
 from ddcli.sources.change_log import ChangeLog
 from ddcli.store.state.runs import RunRecord, read_runs
 from ddcli.store.time_text import format_time, parse_time

@@ -23,8 +23,7 @@ from ddcli.plan import groupings, logical, loops
 from ddcli.plan.node import Graph, Node
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
-from ddcli.provenance.reasons import Reason, each_of, walk
-from ddcli.provenance.sentences import readable, show
+from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
 from ddcli.provenance.trace import MOST, Tracer, matching
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.provenance.contents import Record
     from ddcli.provenance.inputs import Where
-    from ddcli.provenance.reasons import Leaf
+    from ddcli.provenance.sentences import Leaf
 
 
 class NotThere(DdError):

@@ -17,8 +17,8 @@ from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from ddcli.provenance.contents import Contents, Values
-from ddcli.provenance.reasons import Reason
-from ddcli.provenance.restriction import Restrictions
+from ddcli.provenance.inputs import Restrictions
+from ddcli.provenance.sentences import Reason
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import ROUND, EvaluatedPlan, Opaque, advanced, raw_sources
 from ddcli.sources.input_format import InputFacts
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.provenance.contents import Record
     from ddcli.provenance.inputs import Inputs, Where
-    from ddcli.provenance.reasons import Leaf
+    from ddcli.provenance.sentences import Leaf
 
 PRUNED = 16
 """The most updates of an explanation for which each is tried to be left out."""

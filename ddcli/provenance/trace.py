@@ -29,8 +29,7 @@ from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.memo import MemoizedCalls
 from ddcli.provenance.contents import Contents, Record, SourceRows
 from ddcli.provenance.frames import in_reach
-from ddcli.provenance.reasons import Reason, each_of, walk
-from ddcli.provenance.sentences import readable, show
+from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
 from ddcli.provenance.worlds import EvaluatedPlan, Place, Round, entered
 from ddcli.store.batch.layout import batch_layout
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.provenance.explanation import Answer
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.question import Explained
-    from ddcli.provenance.reasons import Reason
+    from ddcli.provenance.sentences import Reason
     from ddcli.provenance.verification import OutputProof, TableProof, Verification
 
 SCOPES = {

@@ -26,9 +26,8 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan import logical
 from ddcli.plan.test_steps import collection_named
-from ddcli.provenance.inputs import Inputs
+from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
 from ddcli.provenance.question import Question
-from ddcli.provenance.restriction import EXACT, KeySet, Restrictions
 from ddcli.screen import shell
 from ddcli.sinks.followers import compare_table
 from ddcli.sinks.violations import DIFF

@@ -1,4 +1,4 @@
-"""The records of a collection for some keys, computed from arrangements by the operators that runs use.
+"""The records of a collection for some keys, computed by the operators that runs use from arrangements, which are read from a state's files by key.
 
 An operator that keeps the key returns the same for the records of one key alone as for them among all others, so it receives only
 those. Each operator is stepped by itself, over a few rows, at the time in question.
@@ -6,7 +6,7 @@ those. Each operator is stepped by itself, over a few rows, at the time in quest
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,22 +19,79 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
-from ddcli.engine.times import BEYOND, LEAST, Frontier, box
+from ddcli.engine.times import BEYOND, LEAST, Frontier, box, less_equal
 from ddcli.engine.trace.spine import Trace
+from ddcli.errors import UsageError
 from ddcli.plan import logical, physical
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.changes import describe
+from ddcli.plan.loops import level
+from ddcli.plan.physical_graph import latest_horizon, physical_graph
 from ddcli.plan.physical_joins import EquiJoin
-from ddcli.query.stored_arrangements import DIFF
+from ddcli.store.batch.key_lookup import KeyLookup
+from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.plan.node import Node
-    from ddcli.query.stored_arrangements import StoredArrangements
     from ddcli.query.ways import Ways
+    from ddcli.store.batch.key_lookup import StoredBatches
+    from ddcli.store.state.manifest import Manifest
+
+
+DIFF = "\0diff"
+"""The name of the column of multiplicities, beside a record's own columns."""
+
+
+@dataclass
+class StoredArrangements:
+    """The arrangements of one manifest. The indexes of their files are cached for the next look-up."""
+
+    state: Path
+    manifest: Manifest
+    kinds: Sequence[Type]
+    pool: Pool
+    _batches: StoredBatches = field(default_factory=dict)
+
+    def succeed(self, before: StoredArrangements) -> None:
+        """Take over the cached files of the manifest before: a file never changes."""
+        self._batches = before._batches
+
+    def rows(self, node: Node, prefix: Sequence[str], keys: pl.DataFrame, at: Time | None) -> pl.DataFrame:
+        """Return the records whose first columns, `prefix`, are one of the rows of `keys`, with their multiplicities at a time.
+
+        Without a time all updates count; those inside a loop sum over all of its rounds, to its result. Reads only the
+        parts of files that can have one of the keys. Raises UsageError for a time before the kept past.
+        """
+        entry = self.manifest.arrangements[node.fingerprint]
+        since = Frontier(entry.since or ())
+        if at is not None and since and not less_equal(since.as_time(), at):
+            early = format_time(since.as_time(), self.kinds)
+            raise UsageError(
+                f"the state no longer keeps {format_time(at, self.kinds)} apart: of {describe(node)} it keeps the times from {early} on",
+                hint="keep more of the past with `history: 30 days`, or `history: all`, in the pipeline file",
+            )
+        horizon = None if at is None else latest_horizon(node, self.manifest.cache.get("horizons", {}))
+        if at is not None and horizon is not None and at[0] < horizon:
+            begin = format_time((horizon,), self.kinds)
+            raise UsageError(
+                f"the past of {describe(node)} before {begin} is unknown: older updates in a log that it reads were summed up as of then",
+                hint=f"ask as of {begin} or later",
+            )
+        lookup = KeyLookup(self.state, node.fingerprint, entry, len(self.kinds) + level(node), self.pool, self._batches)
+        layout, matrix = lookup.layout, lookup.updates(prefix, keys)
+        width = layout.record.width
+        if at is not None:
+            matrix = matrix[(matrix[:, width : width + len(at)] <= np.array(at, np.int64)).all(axis=1)]
+        matrix = np.array(matrix, order="C")  # a copy, as a batch may keep its result
+        matrix[:, width:-1] = LEAST
+        summed = kernels.consolidate(matrix)
+        return decode(summed, layout.record, self.pool).with_columns(pl.Series(DIFF, summed[:, -1].copy()))
+
 
 ANSWER = "answer"
 

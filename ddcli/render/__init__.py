@@ -1,11 +1,9 @@
 """Views for people: tables, plans, pictures, progress. Nothing here writes to a state.
 
-* drawing: the places of the boxes of a plan, and a plan as SVG
-* folded: a plan with one box for each collection
+* drawing: a plan as SVG and as Mermaid, with the places of its boxes
 * layers: boxes, groups and lines; the boxes of one scope in layers, with few crossings
 * lineage: column lineage as text, Mermaid and HTML
 * live: progress on a terminal
-* mermaid: a plan as Mermaid
 * page: a plan as one HTML page, with its operators in plain words
 * profile: the operators by their time
 * rows: rows as a table, JSON, CSV, Parquet

@@ -1,4 +1,4 @@
-"""A view as a drawing: the size of each box for its words, its place, and the drawing as SVG.
+"""A view as a drawing: as SVG, with the size of each box for its words and its place; and as a Mermaid flowchart, which GitHub shows in Markdown.
 
 Words are in a font of fixed width, so that their width is known without the font: a cell is at most 0.61 of the font's size in
 all fonts of the style. Every text from outside is escaped.
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.render.layers import LINE, BoxGroup, Edge, Item, LayeredScope, PlacedScope, Point, Rect, Vertex
 from ddcli.render.units import cells, clipped, flow, loop_title, spent, wrapped
-from ddcli.screen import markup
+from ddcli.screen import markup, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ddcli.render.layers import Line
     from ddcli.render.view import OperatorView, View
+
 
 # The layout of a graph: boxes in layers from top to bottom, with boxes around groups of boxes, and lines that cross no box.
 #
@@ -275,3 +276,53 @@ def _towards(at: Point, other: Point, far: float) -> Point:
     length = abs(other.x - at.x) + abs(other.y - at.y)
     share = far / length if length else 0.0
     return Point(at.x + (other.x - at.x) * share, at.y + (other.y - at.y) * share)
+
+
+STYLES = {
+    "input": "fill:#effaf3,stroke:#6fbf8b,color:#1d2430",
+    "output": "fill:#fff6e8,stroke:#e0a44c,color:#1d2430",
+    "keeps": "fill:#eef4ff,stroke:#7aa2e3,color:#1d2430",
+    "shared": "fill:#eef4ff,stroke:#1d4ed8,stroke-width:3px,color:#1d2430",
+}
+
+
+def mermaid(view: View) -> list[str]:
+    """Return a view as the lines of a flowchart."""
+    names = {each.id: f"n{at}" for at, each in enumerate(view.operators)}
+    lines = ["flowchart TD", *_scope(view, names, None, "  ")]
+    for each in view.operators:
+        lines += [f"  {names[source]} --> {names[each.id]}" for source in dict.fromkeys(each.inputs)]
+    for loop in view.loops:
+        lines += [f"  {names[source]} -. next round .-> {names[target]}" for source, target in loop.feedback]
+    for style, definition in STYLES.items():
+        if those := [names[each.id] for each in view.operators if _style(each) == style]:
+            lines += [f"  classDef {style} {definition}", f"  class {','.join(those)} {style}"]
+    return lines
+
+
+def _scope(view: View, names: dict[str, str], scope: str | None, indent: str) -> Iterator[str]:
+    """Yield the lines of a loop's operators, and of the loops in it as subgraphs."""
+    counts = view.counts()
+    for each in view.operators:
+        if each.loop == scope:
+            words = words_of(view, each)
+            head = f"<b>{as_label(words.kind)}</b>" + (f" {as_label(words.name)}" if words.name else "")
+            yield f'{indent}{names[each.id]}["{"<br/>".join([head, *map(as_label, [*words.says, *words.counted])])}"]'
+    for at, loop in enumerate(view.loops):
+        if loop.parent == scope:
+            yield f'{indent}subgraph l{at}["{as_label(loop_title(loop, counts.get(loop.id)))}"]'
+            yield from _scope(view, names, loop.id, indent + "  ")
+            yield f"{indent}end"
+
+
+def _style(operator: OperatorView) -> str:
+    if operator.kind in ("input", "output"):
+        return operator.kind
+    return "shared" if operator.shared else "keeps" if operator.keeps else ""
+
+
+def as_label(text: str) -> str:
+    """Return a text with characters that mean something in Mermaid or HTML as character codes."""
+    return "".join(
+        letter if letter.isalnum() or letter in " ,.:+-_=/*·→()" else f"#{ord(letter)};" for letter in visible(text)
+    )

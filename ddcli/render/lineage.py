@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.named_tuple import NamedTuple
-from ddcli.render.mermaid import as_label
+from ddcli.render.drawing import as_label
 from ddcli.screen import markup
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from ddcli.job.summary import plural, size_of
 from ddcli.plan.operators.table import OPERATORS
 from ddcli.render.drawing import STYLE, draw, svg
-from ddcli.render.folded import folded
 from ddcli.render.lineage import tables
 from ddcli.render.units import amount, clipped, duration, loop_title
-from ddcli.render.view import run_json
+from ddcli.render.view import folded, run_json
 from ddcli.screen import markup
 
 if TYPE_CHECKING:
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
 
     from ddcli.engine.counts import RowCounts
     from ddcli.render.drawing import Drawing
-    from ddcli.render.folded import Folded
     from ddcli.render.lineage import LineageReport
-    from ddcli.render.view import OperatorView, View
+    from ddcli.render.view import Folded, OperatorView, View
 
 MEANINGS = {
     "arrange": "Keeps all rows in the state, sorted by these columns, so that the operators below find the rows of a key without reading the others.",

@@ -28,8 +28,7 @@ from ddcli.store.files.access import reading
 from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.scratch.spill import chunks, from_chunks
 from ddcli.store.targets.change import DIFF, Change
-from ddcli.store.targets.copy_on_write import SMALL, dealt, start_of
-from ddcli.store.targets.file_table import gathered
+from ddcli.store.targets.file_table import SMALL, dealt, gathered, start_of
 from ddcli.store.targets.mark import TableFile
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.workers import Allowed, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
-from ddcli.sinks.inspect import seen
 from ddcli.sinks.pieces import PieceWriter
 from ddcli.sinks.side_logs import ErrorLog
+from ddcli.sinks.violations import seen
 from ddcli.store.files.access import is_directory, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import SCHEMES, ObjectPath, adopt_settings

@@ -29,8 +29,15 @@ from ddcli.store.log.progress import read_owned
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.change import DIFF
 from ddcli.store.targets.database_table import DatabaseTable
-from ddcli.store.targets.mark import CommitRecord, FollowerCommits, directory_of, number_after, read_marks, write_marks
-from ddcli.store.targets.target import CommitKey
+from ddcli.store.targets.mark import (
+    CommitKey,
+    CommitRecord,
+    FollowerCommits,
+    directory_of,
+    number_after,
+    read_marks,
+    write_marks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -46,8 +53,7 @@ if TYPE_CHECKING:
     from ddcli.store.targets.change import Change
     from ddcli.store.targets.database import Database
     from ddcli.store.targets.file_table import Loader
-    from ddcli.store.targets.mark import TableFile
-    from ddcli.store.targets.target import Target
+    from ddcli.store.targets.mark import TableFile, Target
 
 COMMITTED = "the run is committed, and the table stays as it was"
 

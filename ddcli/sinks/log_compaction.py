@@ -30,7 +30,7 @@ from ddcli.store.log.summary import Part, Summary, read_summary
 from ddcli.store.log.writer import file_name, time_column, write_progress
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.parquet.writer import CHUNK, parquet_bytes
-from ddcli.store.state.claimants import claimants, is_summed
+from ddcli.store.state.consumers import claimants, is_summed
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry, InputFile
 from ddcli.store.state.outputs import output_paths, same_outputs
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.store.files.lock_holder import IfLocked
-    from ddcli.store.state.claimants import Claimant
+    from ddcli.store.state.consumers import Claimant
     from ddcli.store.state.entries import OutputEntry, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction

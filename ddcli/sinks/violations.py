@@ -1,4 +1,4 @@
-"""The updates of checks' collections, noted while a run writes them, so that its commit can depend on them."""
+"""The updates that a run shows or judges: of an `inspect`, as lines for people; of checks, so that its commit can depend on them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from ddcli.expressions.types import Type
+
 
 MOST = 1_000_000
 """The most updates of a check that are noted; of more only the number is known."""
@@ -64,3 +68,17 @@ class NotedUpdates:
 def noted(checks: Sequence[str], time: Sequence[str]) -> dict[str, NotedUpdates]:
     """Return a note for each check."""
     return {name: NotedUpdates(tuple(time)) for name in checks}
+
+
+SHOWN = 100
+"""The most updates that are shown of one step, or of one shard."""
+
+
+def seen(label: str, updates: pl.DataFrame, kinds: Sequence[Type]) -> Iterator[str]:
+    """Yield a line for each update, the first few of many; `kinds` are the types of the times, which come last but for the diff."""
+    *names, weight = updates.columns[-len(kinds) - 1 :]
+    for row in updates.sort(names, maintain_order=True).head(SHOWN).iter_rows(named=True):
+        time, diff = tuple(row.pop(name) for name in names), row.pop(weight)
+        yield f"{label}: {row} @ {format_time(time, list(kinds))} {diff:+d}"
+    if updates.height > SHOWN:
+        yield f"{label}: and {updates.height - SHOWN} more updates"

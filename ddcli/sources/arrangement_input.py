@@ -1,13 +1,17 @@
-"""Inputs that are arrangements of other pipelines, read in place, without a copy.
+"""Inputs from other pipelines: arrangements, read in place without a copy, and the claims on logs whose updates have not been read.
 
-Such an input begins as of the exporter's frontier when it was first held: its contents then are taken at the last times before
+An arrangement begins as of the exporter's frontier when it was first held: its contents then are taken at the last times before
 that. From then on a run takes the updates between its own frontier before and after. The updates that earlier runs have taken are the
 contents of the arrangement that joins read, batch by batch; in batches that reach beyond, an update's time decides whether it was taken.
 In a batch that was taken wholly it does not: the exporter may have advanced times to the frontier up to which its reader has read.
+
+Updates of a log that its reader has not read are not summed up: a hold in the state that writes a log, under a name of its own beside that of imports, has the frontier up to which all is taken. If that state
+can't be found or written to there is no hold: then a log that was summed up too far is refused when it is read.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,20 +24,28 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import HashCollision, Pool, new_secret
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import Frontier
-from ddcli.errors import StateError, UsageError
+from ddcli.errors import DdError, StateError, UsageError
 from ddcli.expressions.types import POOLED
 from ddcli.plan.physical import Arrangement, Scan
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.files.access import real
+from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import locate
 from ddcli.store.log.pieces import ConsumedRange
+from ddcli.store.log.progress import read_owned
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
+from ddcli.store.state.holds import Hold, find_hold, holding, reader_name, write_hold
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.shared_arrangements import taken_up_to
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import polars as pl
 
@@ -366,3 +378,30 @@ class SharedBatch:
     def release(self) -> None:
         """Forget the rows that `matrix` keeps."""
         self.batch.release()
+
+
+LOGS = "-logs"
+"""Ends the name of a reader that holds logs."""
+
+
+def claim_logs(pipeline: str, own: Path, directories: Iterable[Path], upper: Times) -> None:
+    """Record that the pipeline with the state `own` has taken the updates before a frontier of the logs in these directories."""
+    name = f"{reader_name(pipeline, own)}{LOGS}"
+    logs: dict[Path, set[str]] = {}
+    for directory in directories:
+        with suppress(DdError, OSError):
+            place = real(directory)
+            _, owner = read_owned(place)
+            state = real(locate(place, owner.path)) if owner else None
+            manifest = read_newest(state) if state else None
+            if owner and state and manifest and manifest.identity == owner.state:
+                paths = output_paths(state, manifest)
+                logs.setdefault(state, set()).update(
+                    manifest.outputs[each].log for each, path in paths.items() if real(path) == place
+                )
+    for state, found in logs.items():
+        hold = Hold(name, str(own), tuple(sorted(found)), upper, upper)
+        with suppress(DdError, OSError):
+            if find_hold(state, name) != hold:
+                with holding(state, Files()):
+                    write_hold(state, hold, Files())

@@ -57,7 +57,7 @@ def format_of(given: InputSpec) -> Format:
 
             return DeltaCdf(*every, **common)
         case "snapshots":
-            from ddcli.store.formats.snapshots import SnapshotsFormat
+            from ddcli.store.formats.upsert import SnapshotsFormat
 
             return SnapshotsFormat(*every, **common, key=key, order_by=given.order_by)
         case "debezium" if not given.flattened:

@@ -68,8 +68,7 @@ def open_logs(
         newest = Newest(*entry.schema["newest"]) if entry and "newest" in entry.schema else None
         inferred = given.pinned
         if given.infers and inferred is None:
-            from ddcli.sources.grown_columns import pinned
-            from ddcli.sources.inference import with_columns
+            from ddcli.sources.inference import pinned, with_columns
 
             former = entry or (pins.inputs.get(name) if pins else None)
             inferred = pinned(given, there.listing, former)

@@ -178,7 +178,7 @@ UNUSED = [
     "ddcli.store.files.object_lock",
     "ddcli.store.formats.upsert",
     "ddcli.store.formats.debezium",
-    "ddcli.store.formats.snapshots",
+    "ddcli.store.formats.upsert",
     "ddcli.api",
     "ddcli.commands",
     "ddcli.compare",

@@ -28,7 +28,7 @@ from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables import text_syntax
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.tables.json_numbers import ExactColumns
+from ddcli.store.tables.json_values import ExactColumns
 from tests.draws import many
 from tests.formats.support import Place
 

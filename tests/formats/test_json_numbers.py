@@ -25,7 +25,7 @@ from ddcli.store.formats.debezium import Debezium
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables import text_syntax
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.tables.json_numbers import ExactColumns, plain_digits
+from ddcli.store.tables.json_values import ExactColumns, plain_digits
 from tests.draws import many
 from tests.formats.support import Place
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.render.mermaid import mermaid
+from ddcli.render.drawing import mermaid
 from ddcli.render.text import PIECES, ordered, text
 from ddcli.render.units import cells, clipped, duration, wrapped
 from tests.render.graphs import EVIL, evil, shapes, view_of_shape

@@ -20,10 +20,10 @@ from ddcli.engine.workers import Allowed, Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, index_writer, paged_rows
-from ddcli.store.batch.lane_file import is_packed
 from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch, read_lanes
+from ddcli.store.batch.writers import is_packed
 from ddcli.store.files.gate import checksum
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State

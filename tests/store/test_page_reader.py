@@ -17,14 +17,13 @@ from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append
-from ddcli.store.formats.snapshots import SnapshotsFormat
-from ddcli.store.formats.upsert import UpsertFormat
+from ddcli.store.formats.upsert import SnapshotsFormat, UpsertFormat
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet import pages
 from ddcli.store.tables import files
 from ddcli.store.tables.files import Tables
+from ddcli.store.tables.input_path import partition_of
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.tables.partitions import partition_of
 from tests.secret import SECRET
 
 ROWS = 1000

@@ -159,7 +159,7 @@ def through(files):
 def small_files():
     """Have tables of few rows be in several files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ddcli.store.targets.copy_on_write.SMALL", 4)
-        patch.setattr("ddcli.store.targets.copy_on_write.MANY", 8)
+        patch.setattr("ddcli.store.targets.file_table.SMALL", 4)
+        patch.setattr("ddcli.store.targets.file_table.MANY", 8)
         patch.setattr("ddcli.store.targets.file_table.ROWS", 6)
         yield

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.store.targets import copy_on_write
-from ddcli.store.targets.copy_on_write import rewrite_files
+from ddcli.store.targets import file_table
+from ddcli.store.targets.file_table import rewrite_files
 from ddcli.store.targets.mark import TableFile
 from tests.draws import chance, many
 
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch):
-    monkeypatch.setattr(copy_on_write, "SMALL", 10)
-    monkeypatch.setattr(copy_on_write, "MANY", 16)
+    monkeypatch.setattr(file_table, "SMALL", 10)
+    monkeypatch.setattr(file_table, "MANY", 16)
 
 
 class Table:

@@ -16,7 +16,7 @@ from ddcli.driver.watch import is_whole, look, watched
 from ddcli.errors import InputError, SpecErrors, UsageError
 from ddcli.job.request import read_request
 from ddcli.store.files.gate import Files
-from ddcli.store.mirrors import column_chunks, file_order, joint_updates, row_pairs
+from ddcli.store.mirrors import file_order, mirror, row_pairs
 from ddcli.store.mirrors.delta import DeltaSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
@@ -49,8 +49,8 @@ class Mirrored:
 def test_a_random_history(tmp_path, monkeypatch, seed):
     """After each run the output is what the table's package reads, and, by version, what it reads as of each version that was read."""
     draw = random.Random(f"{SEED}-{seed}")
-    monkeypatch.setattr(column_chunks, "LEAST", (1, 1 << 12)[seed % 3 == 0])
-    monkeypatch.setattr(joint_updates, "FILES", (2, 64)[seed % 3 == 1])
+    monkeypatch.setattr(file_order, "LEAST", (1, 1 << 12)[seed % 3 == 0])
+    monkeypatch.setattr(mirror, "FILES", (2, 64)[seed % 3 == 1])
     monkeypatch.setattr(row_pairs, "SAMPLE", (1, 256)[seed % 3 == 2])
     monkeypatch.setattr(row_pairs, "NEAR", (0, 4)[seed % 2])
     history = DeltaHistory(tmp_path / "table", draw)

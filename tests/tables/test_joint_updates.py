@@ -16,7 +16,7 @@ from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.job import inputs
 from ddcli.store.files.gate import Files
-from ddcli.store.mirrors import joint_updates
+from ddcli.store.mirrors import mirror
 from ddcli.store.state import register
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables import inventory
@@ -116,8 +116,8 @@ class Shop:
 @pytest.mark.parametrize("seed", range(many(12)))
 def test_nothing_changes_by_it(tmp_path, monkeypatch, seed):
     draw = chance("joint", seed)
-    monkeypatch.setattr(joint_updates, "FILES", draw.choice([2, 3, 5]))
-    monkeypatch.setattr(joint_updates, "SMALL", draw.choice([1000, 1 << 16]))
+    monkeypatch.setattr(mirror, "FILES", draw.choice([2, 3, 5]))
+    monkeypatch.setattr(mirror, "SMALL", draw.choice([1000, 1 << 16]))
     shop, most = Shop(tmp_path, versions=draw.random() < 0.4), 0
     shop.execute("insert into t values (7, 'x')")
     shop.run()
@@ -135,7 +135,7 @@ def test_nothing_changes_by_it(tmp_path, monkeypatch, seed):
             assert shop.held() == shop.seen[max(shop.seen)]
         most = max(most, len(shop.files))
     shop.check()
-    assert most <= 2 * joint_updates.FILES + 6
+    assert most <= 2 * mirror.FILES + 6
     assert called(["state", "verify", str(shop.file)]) == 0
     assert called(["forget", str(shop.file), "--where", "k = 99"]) == 0
     shop.check()
@@ -143,7 +143,7 @@ def test_nothing_changes_by_it(tmp_path, monkeypatch, seed):
 
 def test_what_is_kept_of_many_versions_is_bounded(tmp_path, monkeypatch):
     """Each version that changes a row costs the bytes of this row, not those of a file."""
-    monkeypatch.setattr(joint_updates, "FILES", 16)  # a quarter of what they are, as the versions that it takes
+    monkeypatch.setattr(mirror, "FILES", 16)  # a quarter of what they are, as the versions that it takes
     monkeypatch.setattr(register, "LATELY", 16)
     write_deltalake(str(tmp_path / "table"), pl.DataFrame({"k": range(300), "v": ["a"] * 300}))
     file = tmp_path / "p.yaml"
@@ -157,7 +157,7 @@ def test_what_is_kept_of_many_versions_is_bounded(tmp_path, monkeypatch):
         counts.append(len(found))
         sizes.append(sum(found))
         manifests.append(max((tmp_path / ".dd/p/manifest").glob("*.json")).stat().st_size)
-    assert max(counts) <= joint_updates.FILES + 2
+    assert max(counts) <= mirror.FILES + 2
     assert min(sizes[30:]) - sizes[0] < 30 * 100
     assert max(manifests[20:]) < 1.2 * max(manifests[:20])
     assert read_log(tmp_path / "out", as_of="latest").filter(v="b").height == 40
@@ -166,7 +166,7 @@ def test_what_is_kept_of_many_versions_is_bounded(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["dry run", "plan", "sql", "why"])
 def test_who_looks_while_files_are_joined_sees_each_row_once(shop, monkeypatch, command):
     """A run joins files and commits between the moment at which somebody without the lock reads the manifest, and that at which they list the files."""
-    monkeypatch.setattr(joint_updates, "FILES", 2)
+    monkeypatch.setattr(mirror, "FILES", 2)
     write_deltalake(str(shop.folder / "table"), pl.DataFrame({"k": [1, 2], "v": ["a", "b"]}))
     shop.write("p.yaml", "name: p\ninputs: {orders: {delta: table/}}\noutputs: {orders: out/}\n")
     for k in range(3, 8):
@@ -208,7 +208,7 @@ def test_who_looks_while_files_are_joined_sees_each_row_once(shop, monkeypatch, 
 
 
 def test_who_asks_finds_updates_where_they_are_now(shop, monkeypatch):
-    monkeypatch.setattr(joint_updates, "FILES", 2)
+    monkeypatch.setattr(mirror, "FILES", 2)
     write_deltalake(str(shop.folder / "table"), pl.DataFrame({"k": [1, 2], "v": ["a", "b"]}))
     shop.write("p.yaml", "name: p\ninputs: {orders: {delta: table/}}\noutputs: {orders: out/}\n")
     assert shop("run", "p.yaml", "-q").code == 0

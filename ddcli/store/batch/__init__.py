@@ -3,10 +3,9 @@
 * compaction: the choice of batches to merge, and the merges; the writer of a file, by its columns' types
 * correction: updates added to batches of times that an arrangement has already
 * file: the bytes: Parquet, every byte checked before it is read
-* frame_file: a file of any columns, its pages made of frames by pyarrow
 * index_writer: the index of a file that is being written
-* lane_file: a file of integers, its pages made of lanes by kernels
 * key_lookup: the updates of some keys in an arrangement
+* writers: the writers of a file: of any columns by pyarrow, of integers by kernels
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory

@@ -27,11 +27,10 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 from ddcli.expressions.types import POOLED
 from ddcli.store.batch.file import GROUP, in_byte_order
-from ddcli.store.batch.frame_file import FrameWriter
-from ddcli.store.batch.lane_file import LaneWriter, is_packed
 from ddcli.store.batch.layout import write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import place
+from ddcli.store.batch.writers import FrameWriter, LaneWriter, is_packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -17,10 +17,9 @@ import numpy as np
 
 from ddcli.errors import StateError
 from ddcli.store.batch.page_index import MAGIC, TRAILER, PageIndex
-from ddcli.store.files.access import reading
+from ddcli.store.files.access import PartialCopy, reading
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.files.partial_copy import PartialCopy
 from ddcli.store.state.verify import OpenBundles, check_size, damaged
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A batch file of one row group, as a run of few changes writes for each of its arrangements: a tenth of a millisecond a column.
 
-The file has the form that `frame_file.FrameWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
+The file has the form that `writers.FrameWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
 nothing compressed. So no library of Parquet is imported, which takes longer than all the rest of such a run.
 
 https://parquet.apache.org/docs/file-format/ describes the format, its pages and their encodings.

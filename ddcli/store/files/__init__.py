@@ -9,5 +9,4 @@
 * move: a file's move to another directory
 * object_lock: the lock of a state in an object store
 * objects: paths `s3://bucket/key`, `gs://`, `az://`
-* partial_copy: a local stand-in for an object
 """

@@ -3,15 +3,18 @@
 The directory of a state or of an output is resolved once, when a person names it (`real`): links above it are its owner's. From then
 on a link in a path would be an intruder's. So a directory is opened part by part without following any, files
 are opened relative to it, and anything but a plain file (a link, a pipe, a device) is refused before it is opened: StateError.
-Paths of object stores are used as they are. Imports no third-party library.
+Paths of object stores are used as they are; a sparse file of this machine stands in for an object of which parts were fetched.
+Imports no third-party library.
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import stat
+import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -22,6 +25,7 @@ from ddcli.store.files.objects import ObjectPath
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
 
 AnyPath = TypeVar("AnyPath", bound="Path")
 
@@ -323,3 +327,26 @@ def _refuse_others(path: Path, found: os.stat_result, flags: int) -> None:
         raise StateError("it is not a plain file", place=str(path), hint=REMOVE)
     if flags & (os.O_WRONLY | os.O_RDWR) and found.st_nlink > 1:
         raise StateError("the file has another name elsewhere, too", place=str(path), hint=REMOVE)
+
+
+class PartialCopy:
+    """The stand-in of `size` > 0 bytes of an object that never changes, from the byte `at` on: `data`, with zeros in the parts that were not fetched.
+
+    It is a mapped file without a name, so it is no memory of the process, and is removed with its last reader.
+    """
+
+    def __init__(self, path: ObjectPath, size: int, at: int = 0) -> None:
+        self.path = path
+        self._at = at
+        with tempfile.TemporaryFile() as file:
+            file.truncate(size)
+            self.data = mmap.mmap(file.fileno(), size)
+        self._there: set[tuple[int, int]] = set()
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Bring ranges of bytes [start, end) here, together, unless they have been brought already."""
+        missing = [some for some in ranges if some not in self._there]
+        wanted = [(self._at + start, self._at + end) for start, end in missing]
+        for (start, _), data in zip(missing, self.path.read_ranges(wanted), strict=True):
+            self.data[start : start + len(data)] = bytes(data)
+        self._there.update(missing)

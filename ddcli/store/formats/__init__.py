@@ -3,6 +3,5 @@
 * base: the base of formats; `updates` and `append`
 * debezium: Debezium's events
 * delta_cdf: the change data feed of a Delta table
-* snapshots: whole tables by time
-* upsert: a row for each key, and the latest counts
+* upsert: keyed rows, and whole tables by time
 """

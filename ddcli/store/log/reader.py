@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.store.formats.snapshots import SnapshotsFormat
+    from ddcli.store.formats.upsert import SnapshotsFormat
     from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times

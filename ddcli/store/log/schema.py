@@ -16,7 +16,7 @@ from ddcli.errors import InputError, did_you_mean
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
-from ddcli.store.tables.partitions import named_by, partition_of
+from ddcli.store.tables.input_path import named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens, wider
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.formats.base import Format
+    from ddcli.store.tables.input_path import Partition
     from ddcli.store.tables.kinds import Footer
     from ddcli.store.tables.listing import Listing
-    from ddcli.store.tables.partitions import Partition
 
 INT64 = Type("int64")
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?", re.ASCII)

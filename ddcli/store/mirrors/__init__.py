@@ -1,16 +1,13 @@
 """Tables of other programs, mirrored in a state: the changes of each of their versions, as a change log that a run reads like any other.
 
 * cancellation: the difference between a table's former files and those that replace them
-* column_chunks: columns of Parquet files that are equal by their bytes
 * connections: connections to servers of databases
 * database: the difference between a query's rows now and before
 * delta: the changes of the versions of a table of Delta Lake
 * delta_commits: the commits in the log of a table of Delta Lake
 * duckdb_reader: the rows of a query of DuckDB; the types of the columns of a query of DuckDB
-* file_order: the order in which files are compared
-* file_stamp: the stamp of a database in a file, or of a file that is put in place whole: it changes with them
+* file_order: files beside their rewritten versions: their order, and columns equal by their bytes
 * iceberg: the changes of the snapshots of a table of Iceberg; null lists of structs in tables of Iceberg
-* joint_updates: small files of a mirror that become one
 * mirror: the files of a mirror, and the version that it has reached
 * mysql_reader: the rows of a query of MySQL
 * postgres_reader: the rows of a query of Postgres

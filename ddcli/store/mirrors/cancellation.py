@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from ddcli.store.mirrors.column_chunks import equal_columns, partners
-from ddcli.store.mirrors.file_order import in_order
+from ddcli.store.mirrors.file_order import equal_columns, in_order, partners
 from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different, different_elsewhere, mostly_equal
 from ddcli.store.scratch import buckets
 

@@ -24,9 +24,8 @@ from ddcli.store.extras import check_package
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors.cancellation import DIFF, remainder
-from ddcli.store.mirrors.column_chunks import PieceColumns
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG, read_commit, tip_of
-from ddcli.store.mirrors.file_order import FileRows, pieces_of
+from ddcli.store.mirrors.file_order import FileRows, PieceColumns, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT

@@ -11,8 +11,8 @@ import pyarrow as pa
 from ddcli.errors import InputError
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.file_stamp import stamp_of
 from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, errors_at_file, from_start
+from ddcli.store.tables.file_identity import stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,7 @@ from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.cancellation import remainder
-from ddcli.store.mirrors.column_chunks import PieceColumns, chunks_of
-from ddcli.store.mirrors.file_order import FileRows
+from ddcli.store.mirrors.file_order import FileRows, PieceColumns, chunks_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.tables.table_folder import below, check_plain
@@ -175,7 +174,7 @@ class IcebergSource(TableSource):
         """Return the columns of a data file that can be compared by their bytes: it is on this machine and has the table's columns by their names."""
         from pyarrow import ArrowException, parquet
 
-        from ddcli.store.tables.iceberg_files import local_path
+        from ddcli.store.tables.iceberg_catalog import local_path
 
         path = local_path(task.file.file_path)
         if path is None or not _is_plain(task):
@@ -270,7 +269,7 @@ class IcebergSource(TableSource):
         """
         from pyarrow import parquet
 
-        from ddcli.store.tables.iceberg_files import local_path
+        from ddcli.store.tables.iceberg_catalog import local_path
 
         if not _is_plain(task):
             return None
@@ -356,7 +355,7 @@ class IcebergSource(TableSource):
 
     def _check(self, location: str) -> None:
         """Raise InputError for a file that isn't a plain one of the table's folder."""
-        from ddcli.store.tables.iceberg_files import folder_of, local_path
+        from ddcli.store.tables.iceberg_catalog import folder_of, local_path
 
         below(location, folder_of(self._table.metadata_location))
         if (path := local_path(location)) is not None:

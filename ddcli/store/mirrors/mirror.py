@@ -3,6 +3,9 @@
 An addition is made wholly or not at all: its files wait under temporary names, the mark that names them is replaced in one step, then the files that they
 replace are removed, and they get their names. The process that opens the mirror next finishes that, or removes files that no mark names. The state's
 manifest has the files of the log that runs have taken in, as for any input. Imports no third-party library.
+
+A run that takes in rows adds a file, and most of its bytes are its footer. So when there are many small ones, the newest become one file with all of their
+updates, together with older ones that are not much larger: so there are few files, and an update is written again a few times in all.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ddcli.dataclass import frozen
-from ddcli.store.files.access import entries, is_there
+from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
+from ddcli.store.files.access import entries, is_there, reading
 from ddcli.store.files.document import Document
 from ddcli.store.files.gate import temporary
 from ddcli.store.state.contents import ours
@@ -187,3 +191,44 @@ def _addition(path: Path) -> int:
 
 def _waiting(path: Path, number: int) -> Path:
     return temporary(path, number)
+
+
+FILES = 64
+"""Files that become one, at least."""
+SMALL = 1 << 16
+"""The bytes of a file that counts as small in any case."""
+RATIO = 2
+"""A file stays as it is if it has more than this many times the bytes of all newer ones."""
+
+
+def due(sizes: Sequence[int]) -> int:
+    """Return the number of the newest files that become one, 0 for none; `sizes` has the bytes of each, oldest first.
+
+    >>> due([900_000] + [2_000] * 64), due([200_000] + [2_000] * 64), due([2_000] * 63)
+    (64, 65, 0)
+    """
+    total = count = 0
+    for size in reversed(sizes):
+        if total + size > JOINED or size > RATIO * max(total, SMALL):
+            break
+        total, count = total + size, count + 1
+    return count if count >= FILES else 0
+
+
+def joint_updates(files: Sequence[tuple[Path, int | None]]) -> bytes:
+    """Return a file with the updates of some files of a mirror, which runs of these times have taken in; None: the times are in the files.
+
+    A column that the table had not yet is null there.
+    """
+    import polars as pl
+
+    frames = []
+    for path, at in files:
+        with reading(path) as file:
+            frame = pl.read_parquet(file)
+        if at is not None and ARRIVAL not in frame.columns:
+            frame = frame.with_columns(pl.lit(at, pl.Int64).cast(ARRIVAL_TIME.to_polars()).alias(ARRIVAL))
+        frames.append(frame)
+    data = io.BytesIO()
+    pl.concat(frames, how="diagonal").write_parquet(data, compression="zstd", compression_level=LEVEL)
+    return data.getvalue()

@@ -13,9 +13,9 @@ from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type
-from ddcli.store.mirrors.file_stamp import stamp_of
 from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, errors_at_file, from_start
 from ddcli.store.parquet.footers import TEXT
+from ddcli.store.tables.file_identity import stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

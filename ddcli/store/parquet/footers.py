@@ -27,14 +27,14 @@ from ddcli.expressions.types import (
 from ddcli.store.files.changes import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
 from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, bare, packing_of, unpacked
-from ddcli.store.tables.partitions import types_of_partitions
+from ddcli.store.tables.input_path import types_of_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.tables.partitions import Partition
+    from ddcli.store.tables.input_path import Partition
 
     FormerNames = Mapping[str, tuple[str, ...]]
     """The other names of columns that files may have, by column."""
@@ -272,7 +272,7 @@ class Footers:
 
 def _proposed(path: Path, dialect: Dialect) -> str:
     """Return the columns that a file of text seems to have, as they would be declared; else an example."""
-    from ddcli.store.tables.guess import propose
+    from ddcli.store.tables.column_types import propose
 
     try:
         found = propose(path, dialect, json_lines=name_of_kind(path) == NDJSON) if name_of_kind(path) != EXCEL else None

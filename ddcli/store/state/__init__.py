@@ -3,8 +3,7 @@
 * batch_lists: the batches that a manifest names, for large states in immutable lists
 * branches: states of their own that begin with the files of another
 * bundles: the small batches of a commit in one file, and the moves of the live ones
-* claimants: the claimants of an output's log: consumers, and readers in other pipelines
-* consumers: the consumers of outputs' logs, with the positions that they have acknowledged
+* consumers: the claimants of outputs' logs: consumers with their positions, and readers in other pipelines
 * contents: the files in a state: those that a manifest names, those that wait, those to be removed
 * directory: a state opened under its lock; the work that a dead run left is finished
 * entries: the entries of a manifest: inputs, arrangements, outputs, and their files
@@ -17,10 +16,9 @@
 * outputs: the directories of outputs: their owners, and the check of their files
 * pipeline_file: the pipeline file that a state belongs to
 * register: the lists of files, in append-only segments
-* removal: the removal of a state and its outputs
+* removal: the removal of a state and its outputs, and the files in their directories that are ours
 * runs: records of the last runs
 * shared_arrangements: arrangements of other states
-* strangers: the files in a state's directory that are its own, and those that are not
 * transaction: a commit: files and the next manifest, wholly or not at all
 * upkeep: a state listed, compacted, resharded, rekeyed, tidied
 * verify: the check of files against the manifest

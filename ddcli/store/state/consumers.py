@@ -1,30 +1,42 @@
-"""The consumers of outputs' logs: the position that each has acknowledged, in a small file each in `<state>/consumers/`.
+"""The consumers of outputs' logs, and all claimants of one: consumers, and readers in other pipelines.
 
-A position is the number of a commit: a consumer at it has read the files of all commits up to it. Its next delivery are
-the files of later commits, and, of a file that has grown since, the rows after the commits up to the position (see `log.lineage`). No other file may
-have updates of commits on both sides of a position: code that joins files asks for the claimants (see `claimants`).
+The position that a consumer has acknowledged is in a small file in `<state>/consumers/`. It is the number of a commit: a
+consumer at it has read the files of all commits up to it. Its next delivery are the files of later commits, and, of a file that has grown since, the rows after the commits up to the position (see `log.lineage`). No other file may
+have updates of commits on both sides of a position: code that joins files asks for the claimants (`claimants`).
 
 A position is acknowledged only if it was offered, and only by a process to which it was offered from the consumer's present position: of two
-processes with the same delivery, one acknowledges it. Imports no third-party library.
+processes with the same delivery, one acknowledges it.
+
+Updates that a claimant lacks stay as they are, and are not summed up, within the bound of the output's `claims`. A claimant that was passed is refused when
+it reads next: a consumer by the commits of the file that joins those that it lacks with others, a reader by the files that this one stands for.
+Imports no third-party library.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, UsageError
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import entries
 from ddcli.store.files.document import Document
 from ddcli.store.files.lock import locked
+from ddcli.store.log.summary import NAME
+from ddcli.store.state.holds import read_holds
 from ddcli.store.state.names import CONSUMER, LOG, count_of, named, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
+    from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.holds import Hold
+    from ddcli.store.state.manifest import Manifest
+
 
 CONSUMERS = "consumers"
 """The directory of a state with the consumers' files."""
@@ -129,3 +141,57 @@ def remove_consumer(state: Path, consumer: Consumer, files: Files) -> None:
 
 def _file(log: str, name: str) -> str:
     return f"{log}-{name}.json"
+
+
+class Claimant(NamedTuple):
+    """A consumer that has got a log up to a commit, or a reader that has taken it up to a time."""
+
+    kind: Literal["consumer", "reader"]
+    name: str
+    position: int
+
+    def lacks(self, file: FileEntry) -> bool:
+        """Return whether a file has, or may have, updates that it has not got."""
+        if self.kind == "consumer":
+            return file.commit > self.position
+        return not file.upper or file.upper[0][0] > self.position
+
+
+def claimants(directory: Path, log: str, files: Iterable[FileEntry]) -> list[Claimant]:
+    """Return the claimants in a state of a log, which has these files. Consumers that were passed, or have read nothing, claim nothing.
+
+    A consumer may still acknowledge an offered position, so it claims all after the first of these.
+    """
+    first = next(iter(files), None)
+    found = []
+    for each in read_consumers(directory):
+        known = [position for position in (each.acknowledged, *each.offered) if position]
+        if each.log == log and known and not is_passed(first, min(known)):
+            found.append(Claimant("consumer", each.name, min(known)))
+    for hold in read_holds(directory):
+        if log in hold.arrangements:
+            found += [Claimant("reader", hold.reader, time) for (time,) in hold.through]
+    return found
+
+
+def is_passed(first: FileEntry | None, position: int) -> bool:
+    """Return whether a log, by its first file, is summed up beyond a consumer's position: it lacks a part of the file."""
+    return first is not None and is_summed(first) and position > 0 and first.first <= position < first.commit
+
+
+def passed_by(manifest: Manifest, hold: Hold) -> list[str]:
+    """Return the outputs whose logs are summed up beyond the times that a reader has taken."""
+    firsts = {
+        name: next(iter(each.files), None) for name, each in manifest.outputs.items() if each.log in hold.arrangements
+    }
+    known = [Claimant("reader", hold.reader, time) for (time,) in hold.through]
+    return [
+        name
+        for name, first in firsts.items()
+        if first and is_summed(first) and any(each.lacks(first) for each in known)
+    ]
+
+
+def is_summed(file: FileEntry) -> bool:
+    """Return whether a file stands for others, by its name."""
+    return NAME.fullmatch(file.name) is not None

@@ -1,4 +1,6 @@
-"""The removal of a state and the outputs that it wrote: first its files are listed, for a person to look at, then removed under the lock.
+"""The removal of a state and its outputs, and the files in their directories: those that have names of ours, and those that `dd` did not write.
+
+First the files are listed, for a person to look at, then removed under the lock.
 
 Only files with names of ours are removed, from the state's directory and from outputs that are the state's; all other files stay.
 Outputs are removed first, and the manifest before all files that it names: an interrupted removal leaves a state that can be removed again.
@@ -6,6 +8,7 @@ Outputs are removed first, and the manifest before all files that it names: an i
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -19,12 +22,38 @@ from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_owned
-from ddcli.store.state.consumers import read_consumers
-from ddcli.store.state.contents import ours
+from ddcli.store.state.bundles import BUNDLES
+from ddcli.store.state.consumers import CONSUMERS, read_consumers
+from ddcli.store.state.contents import LEDGER, LOGS, SPILL, TABLES_OUT, ours
 from ddcli.store.state.holds import read_holds
-from ddcli.store.state.names import FOLDER, OF_OUTPUT, PART, WAITING, WAITING_FOLDER
+from ddcli.store.state.manifest import NAME as MANIFEST
+from ddcli.store.state.names import (
+    ARRANGEMENT,
+    BATCH,
+    BRANCH,
+    BRANCHES,
+    BUNDLE,
+    FOLDER,
+    HALF_CONSUMER,
+    HALF_HOLD,
+    HALF_MANIFEST,
+    HOLD,
+    NAMED,
+    OF_CONSUMER,
+    OF_OUTPUT,
+    PART,
+    RUN,
+    SCRATCH,
+    SEGMENT,
+    SHARD,
+    TABLE,
+    UPDATES,
+    WAITING,
+    WAITING_FOLDER,
+)
 from ddcli.store.state.outputs import output_files
-from ddcli.store.state.strangers import find_own, find_strangers, own_directories
+from ddcli.store.state.register import SEGMENTS
+from ddcli.store.state.runs import RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +61,103 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.state.manifest import Manifest
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    Layout = list[tuple[re.Pattern[str], "Layout | None"]]
+
+
+def _either(*forms: str | re.Pattern[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(form) if isinstance(form, str) else form.pattern for form in forms))
+
+
+_UPDATES: Layout = [(_either(UPDATES, WAITING), None)]
+STATE: Layout = [
+    (_either(LOCK), None),
+    (_either("manifest"), [(_either(MANIFEST, HALF_MANIFEST), None)]),
+    (_either(SEGMENTS), [(_either(SEGMENT, WAITING), None)]),
+    (_either("arrangements"), [(ARRANGEMENT, [(SHARD, [(_either(BATCH, WAITING), None)])])]),
+    (_either(LEDGER), [(_either(BATCH, WAITING), None)]),
+    (_either(BUNDLES), [(_either(BUNDLE, WAITING), None)]),
+    (_either("holds"), [(_either(LOCK, HOLD, HALF_HOLD), None)]),
+    (_either(CONSUMERS), [(_either(LOCK, OF_CONSUMER, HALF_CONSUMER), None)]),
+    (_either(RUNS), [(RUN, None)]),
+    (_either(SPILL), [(SCRATCH, None)]),
+    (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(NAMED, _UPDATES)])]),
+    (_either("tables"), [(NAMED, [(_either(BATCH, WAITING, TABLE), None)])]),
+    (_either(TABLES_OUT), [(NAMED, [(_either(WAITING, TABLE), None)])]),
+    (
+        _either(LOGS),
+        [
+            (
+                NAMED,
+                [
+                    (_either(OF_OUTPUT, WAITING, LOCK_OF_OUTPUT), None),
+                    (_either(FOLDER, WAITING_FOLDER), [(PART, None)]),
+                ],
+            )
+        ],
+    ),
+    (_either("late"), [(NAMED, _UPDATES)]),
+]
+"""The names in the directory of a state: files' names, and directories' with the names in these."""
+STATE.append((_either(BRANCHES), [(BRANCH, [*STATE])]))
+
+
+def find_strangers(directory: Path) -> list[Path]:
+    """Return the files and directories of a state's directory that have no name of ours, in order; a directory without those inside it."""
+    if isinstance(directory, ObjectPath):
+        depth = len(directory.parts)
+        return sorted(path for path, _ in directory.below() if not _is_ours(path.parts[depth:], STATE))
+    return list(_strange(directory, STATE))
+
+
+def find_own(directory: Path) -> list[Path]:
+    """Return the files in a state's directory that have names of ours, in order."""
+    if isinstance(directory, ObjectPath):
+        depth = len(directory.parts)
+        return sorted(path for path, _ in directory.below() if _is_ours(path.parts[depth:], STATE))
+    return [path for path, is_file in _own(directory, STATE) if is_file]
+
+
+def own_directories(directory: Path) -> list[Path]:
+    """Return a state's directory and those in it that have names of ours, inner ones first; none in an object store."""
+    if isinstance(directory, ObjectPath):
+        return []
+    return [*(path for path, is_file in _own(directory, STATE) if not is_file), directory]
+
+
+def _own(directory: Path, layout: Layout) -> Iterator[tuple[Path, bool]]:
+    """Yield the paths that have names of ours, and whether each is a file; those inside a directory before it."""
+    for entry in entries(directory):
+        known, below = _find(entry.path.name, layout)
+        if known and below is None and entry.file:
+            yield entry.path, True
+        elif known and below is not None and entry.directory:
+            yield from _own(entry.path, below)
+            yield entry.path, False
+
+
+def _strange(directory: Path, layout: Layout) -> Iterator[Path]:
+    for entry in entries(directory):
+        known, below = _find(entry.path.name, layout)
+        if not known or not (entry.file if below is None else entry.directory):
+            yield entry.path
+        elif below is not None:
+            yield from _strange(entry.path, below)
+
+
+def _is_ours(names: Sequence[str], layout: Layout) -> bool:
+    known, below = _find(names[0], layout)
+    return known and (len(names) == 1 if below is None else len(names) > 1 and _is_ours(names[1:], below))
+
+
+def _find(name: str, layout: Layout) -> tuple[bool, Layout | None]:
+    """Return whether a name is in a layout, and, of a directory, the names in it."""
+    return next(((True, below) for form, below in layout if form.fullmatch(name)), (False, None))
 
 
 @frozen

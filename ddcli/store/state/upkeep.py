@@ -17,8 +17,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
-from ddcli.store.state.claimants import is_passed, passed_by
-from ddcli.store.state.consumers import read_consumers
+from ddcli.store.state.consumers import is_passed, passed_by, read_consumers
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import Size

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.files.partial_copy import PartialCopy
+    from ddcli.store.files.access import PartialCopy
     from ddcli.store.state.entries import FileEntry
 
 
@@ -123,7 +123,7 @@ class OpenBundles:
         return copy.data
 
     def _copy(self, path: ObjectPath) -> PartialCopy:
-        from ddcli.store.files.partial_copy import PartialCopy
+        from ddcli.store.files.access import PartialCopy
 
         with self._opening:
             found = self._copies.pop(path, None)

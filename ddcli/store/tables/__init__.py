@@ -16,17 +16,13 @@
 * file_identity: the identity of a file that was taken in
 * files: the rows of tables; an error names file and row
 * first_rows: the first rows of a file, as texts
-* guess: likely types of text columns, for messages
 * iceberg_catalog: catalogs of Iceberg, and their tables with our own file IO
-* iceberg_files: the files of a table of Iceberg, opened through the gate
 * inventory: the files of an input now, compared with those taken in
 * input_path: the files that the path of an input names
 * json_kind: NDJSON and JSON as a kind of files
-* json_numbers: numbers of NDJSON with all their digits
 * json_values: JSON whose objects are not one for each line
 * kinds: kinds of files; Parquet and Arrow IPC
 * listing: the files of an input: new ones, and those that are as they were
-* partitions: columns in paths
 * sheets: the rows of Excel workbooks
 * table_folder: the gate for the paths that a table of another program names
 * text_kind: the base of kinds of text: values are cast from text

@@ -26,7 +26,7 @@ from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED, bare, packing_of
 from ddcli.store.tables.endings import kind_of
-from ddcli.store.tables.partitions import Partition, types_of_partitions
+from ddcli.store.tables.input_path import Partition, types_of_partitions
 from ddcli.store.tables.wider_types import first_misfit, more_digits, widen
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """The files that the path of an input names: the files of a directory, of a glob, or one, here or in an object store.
 
 The rules are our own: other readers disagree on hidden and temporary names. Imports no third-party library.
+
+Paths have columns, too: Hive partitions, which are directories named `year=2024`, and parts of files' names, `people-{day}.csv`.
 """
 
 from __future__ import annotations
@@ -8,13 +10,16 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+import re
 from itertools import pairwise
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError
+from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, Type
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, locate
@@ -23,6 +28,8 @@ from ddcli.store.tables.compression import NAMES as PACKINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from ddcli.expressions.types import Schema
 
 
 DELTA, ICEBERG, HUDI = "Delta Lake", "Iceberg", "Hudi"
@@ -330,3 +337,55 @@ def taken_from_directory(path: str) -> bool:
 def _ignored(path: str) -> bool:
     """Return whether a name in the path is hidden, private (as Spark's `_SUCCESS` and our `_progress.json`) or unfinished."""
     return any(name.startswith(PRIVATE) for name in path.split("/")) or path.endswith(UNFINISHED)
+
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+Partition = dict[str, str | None]
+
+
+def partition_of(path: str) -> Partition:
+    """Return the columns that the directories of a relative path state.
+
+    >>> partition_of("year=2024/place=New%20York/a.parquet")
+    {'year': '2024', 'place': 'New York'}
+    """
+    found: Partition = {}
+    for directory in path.split("/")[:-1]:
+        name, equals, value = directory.partition("=")
+        if equals and name:
+            found[unquote(name)] = None if value == NULL else unquote(value)
+    return found
+
+
+def named_by(pattern: str, path: str) -> Partition | None:
+    """Return the columns in the name of a file, None for one that the pattern doesn't fit.
+
+    >>> named_by("people-{day}.csv", "in/people-2024-01-02.csv")
+    {'day': '2024-01-02'}
+    """
+    parts = re.split(r"\{(\w+)\}", pattern)
+    expression = "".join(f"(?P<{part}>.+?)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    found = re.fullmatch(expression, path.rpartition("/")[2])
+    return None if found is None else dict(found.groupdict())
+
+
+def types_of_partitions(partitions: Iterable[Partition], times: Iterable[str], declared: Schema | None) -> Schema:
+    """Return a type for each column of paths: the declared one; else int64 if all its values are integers, else string; a time
+    may also be a date.
+    """
+    values: dict[str, set[str | None]] = {}
+    for partition in partitions:
+        for name, value in partition.items():
+            values.setdefault(name, set()).add(value)
+    guessed = {name: Type(_guess(found, may_be_date=name in times), nullable=True) for name, found in values.items()}
+    return guessed | {name: kind.or_null() for name, kind in (declared or {}).items()} | {ARRIVAL: ARRIVAL_TIME}
+
+
+def _guess(values: set[str | None], *, may_be_date: bool) -> str:
+    for kind, form in (("int64", INTEGER), *([("date", DATE)] if may_be_date else [])):
+        if all(text is None or form.fullmatch(text) for text in values):
+            return kind
+    return "string"

@@ -14,8 +14,14 @@ from ddcli.expressions.json_text import Digits, written
 from ddcli.expressions.years import FIRST_DAY, LAST_DAY
 from ddcli.store.parquet import footers
 from ddcli.store.tables.compression import is_padded, packing_of
-from ddcli.store.tables.json_numbers import ExactColumns
-from ddcli.store.tables.json_values import has_mark, is_values, numbered_lines, payload_and_schema, payload_of
+from ddcli.store.tables.json_values import (
+    ExactColumns,
+    has_mark,
+    is_values,
+    numbered_lines,
+    payload_and_schema,
+    payload_of,
+)
 from ddcli.store.tables.kinds import lazy_frame
 from ddcli.store.tables.text_kind import TextKind
 from ddcli.store.tables.text_syntax import SPACE, TOMBSTONES, Syntax, judge_json, whole_lines

@@ -1,6 +1,5 @@
 """Tables of other programs that follow the logs of outputs: each of their commits stands for one of ours, and is made once.
 
-* copy_on_write: contents in files: a change rewrites the files whose rows it retracts
 * change: the change that a table has to take in: some of a log's files, or all
 * database: kinds of databases, and the differences of their SQL
 * database_table: contents in a table of a database
@@ -9,10 +8,9 @@
 * file_table: tables of Parquet files that a commit adds and removes
 * history: the intervals in which the records of an output held
 * iceberg: tables of Iceberg
-* mark: the progress of a table along its log
+* mark: the protocol of all such tables, and the progress of each along its log
 * parquet_file: contents in one Parquet file
 * postgres_database: databases of Postgres
 * spark_table: contents in a table of Spark's catalogs
 * sqlite_database: databases of SQLite
-* target: the protocol of all such tables
 """

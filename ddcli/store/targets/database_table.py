@@ -18,7 +18,7 @@ from ddcli.expressions.row_order import in_order
 from ddcli.expressions.tree import delimited
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
-from ddcli.store.targets.target import CommitKey, strange
+from ddcli.store.targets.mark import CommitKey, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

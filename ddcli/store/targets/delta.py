@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.store.files.gate import Files
     from ddcli.store.targets.file_table import Write
-    from ddcli.store.targets.mark import CommitRecord, TableFile
-    from ddcli.store.targets.target import CommitKey
+    from ddcli.store.targets.mark import CommitKey, CommitRecord, TableFile
 
 CHECKPOINTS = 20
 """Versions after which a checkpoint is written."""

@@ -17,7 +17,7 @@ from ddcli.errors import DdError, EngineError, LockedError, StateError, first_li
 from ddcli.store.extras import check_package
 from ddcli.store.tables.table_folder import below
 from ddcli.store.targets.file_table import FileTable, arrow_schema
-from ddcli.store.targets.target import CommitKey, strange
+from ddcli.store.targets.mark import CommitKey, strange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.tables.iceberg_files import TableFiles
+    from ddcli.store.tables.iceberg_catalog import TableFiles
     from ddcli.store.targets.file_table import Write
     from ddcli.store.targets.mark import TableFile
 
@@ -173,8 +173,7 @@ class IcebergTarget(FileTable):
 
     def _check_place(self, table: Table) -> None:
         """Refuse a table into which a commit would write elsewhere than into its folder, or lose properties."""
-        from ddcli.store.tables.iceberg_catalog import loses_properties
-        from ddcli.store.tables.iceberg_files import folder_of
+        from ddcli.store.tables.iceberg_catalog import folder_of, loses_properties
 
         below(f"{table.location().rstrip('/')}/metadata", folder_of(table.metadata_location))
         if lost := loses_properties(table):

@@ -15,9 +15,9 @@ from ddcli.engine import kernels
 from ddcli.errors import StateError, first_line
 from ddcli.store.files.access import is_there, reading
 from ddcli.store.files.gate import temporary
-from ddcli.store.mirrors.file_stamp import size_and_time
 from ddcli.store.parquet.writer import CHUNK, LEVEL
-from ddcli.store.targets.target import CommitKey, strange
+from ddcli.store.tables.file_identity import size_and_time
+from ddcli.store.targets.mark import CommitKey, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

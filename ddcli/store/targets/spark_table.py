@@ -27,7 +27,7 @@ from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.spark_types import spark_schema, to_arrow
 from ddcli.store.state.verify import read_checked
 from ddcli.store.targets.change import DIFF
-from ddcli.store.targets.target import strange
+from ddcli.store.targets.mark import strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.targets.change import Change
-    from ddcli.store.targets.mark import CommitRecord, TableFile
-    from ddcli.store.targets.target import CommitKey
+    from ddcli.store.targets.mark import CommitKey, CommitRecord, TableFile
 
 WRITER, NUMBER = "dd.writer", "dd.commit"
 """The properties of a table: the key of its output, and the number of the last commit, or `UNDER_WAY`."""
