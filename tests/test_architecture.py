@@ -40,7 +40,7 @@ def test_the_page_has_its_parts():
     assert 30 <= len(STOPS) <= 40
     assert set(LISTS) == {"TopK", "Threshold", "make_date", "delta_cdf", "explain"}
     assert all(len(files) > 3 for files in LISTS.values())
-    assert (len(LISTS["TopK"]), len(LISTS["Threshold"])) == (6, 8)
+    assert (len(LISTS["TopK"]), len(LISTS["Threshold"])) == (6, 7)
 
 
 @pytest.mark.parametrize(("file", "function"), STOPS)

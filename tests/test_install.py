@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddcli import version
-from ddcli.engine.jit.processor import takes_images
-from ddcli.engine.jit.settings import cache_dir
+from ddcli.engine.jit.settings import cache_dir, takes_images
 from tests.harness import ROOT
 
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

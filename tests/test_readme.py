@@ -14,7 +14,7 @@ from ddcli.cli.run import LEAST_MEMORY
 from ddcli.compare.markdown import LIMIT
 from ddcli.compare.sides import MOST_OF_TEXT
 from ddcli.errors import LONGEST
-from ddcli.expressions import definition, modules, syntax_checks
+from ddcli.expressions import definition, modules, syntax_tree
 from ddcli.expressions.execute import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
@@ -117,7 +117,7 @@ def test_limits_are_those_of_the_code():
         *(
             definition.NAMES,
             GUARD,
-            syntax_checks.MAX_NESTING,
+            syntax_tree.MAX_NESTING,
             MAX_DEPTH,
             MAX_PRECISION,
             LONGEST_NAME,

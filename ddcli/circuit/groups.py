@@ -10,6 +10,7 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.lanes import Layout, decode, encode, encode_records, hashed_lanes, ranks
+from ddcli.engine.operators.groups import positive
 from ddcli.engine.operators.reduce_aggregates import (
     Aggregate,
     Count,
@@ -28,7 +29,6 @@ from ddcli.engine.operators.reduce_aggregates import (
 )
 from ddcli.engine.operators.reduce_evaluate import distinct_floats
 from ddcli.engine.operators.reduce_replay import SumOverflow
-from ddcli.engine.operators.threshold import positive
 from ddcli.engine.pool import PUBLIC
 from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage

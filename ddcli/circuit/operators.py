@@ -14,13 +14,12 @@ from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records, ranks
 from ddcli.engine.operators.arrangement_views import Filtered
-from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity
+from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity, Negative, Threshold
 from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, PairRoom, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Once, Permute
 from ddcli.engine.operators.reduce import CHUNK, Reduce
 from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
-from ddcli.engine.operators.threshold import Negative, Threshold
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.pool import PUBLIC
 from ddcli.expressions.steps import FilterStep

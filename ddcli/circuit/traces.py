@@ -14,10 +14,9 @@ from ddcli.circuit.context import Traces
 from ddcli.circuit.retention import since as since_of
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
-from ddcli.engine.counts import RowCounts
+from ddcli.engine.counts import SILENT, Progress, RowCounts
 from ddcli.engine.operators.memo import FormerAnswers
 from ddcli.engine.pool import Pool
-from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan.physical import WAITING

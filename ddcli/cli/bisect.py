@@ -53,7 +53,7 @@ def command(
       dd bisect pipelines/airborne.yaml "select sum(flights) from airborne" --good "< 100"
       dd bisect pipelines/airborne.yaml "select * from airborne" --bad "count(*) > 12" --between 0 900
     """
-    from ddcli.engine.progress import SILENT
+    from ddcli.engine.counts import SILENT
     from ddcli.provenance.bisection import bisect
     from ddcli.provenance.trees import bisection_json, bisection_lines
     from ddcli.store.files.objects import locate

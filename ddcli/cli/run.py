@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ddcli.cli.messages import MessagePrinter, Records
-    from ddcli.engine.progress import Progress
+    from ddcli.engine.counts import Progress
     from ddcli.errors import DdError
     from ddcli.job.options import Engine
     from ddcli.job.standby import WatchCache
@@ -270,7 +270,7 @@ def command(
     from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.cli.startup.memory import keep_freed_memory
     from ddcli.driver.run import run
-    from ddcli.engine.progress import SILENT
+    from ddcli.engine.counts import SILENT
     from ddcli.errors import UsageError
     from ddcli.store.files.objects import locate
 

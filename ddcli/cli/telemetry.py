@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ddcli.cli.metrics import METRICS, newest_inputs, samples_of
-from ddcli.engine.progress import Progress
+from ddcli.engine.counts import Progress
 from ddcli.errors import DdError, UsageError
 from ddcli.store.extras import check_package, package
 from ddcli.version import __version__

@@ -86,7 +86,7 @@ def command(
       dd why pipelines/risk.yaml accused person=Javert  # exit 1
       dd why pipelines/risk.yaml at_risk person=Fantine --as-of 1 -o json
     """
-    from ddcli.engine.progress import SILENT
+    from ddcli.engine.counts import SILENT
     from ddcli.job.summary import plural
     from ddcli.provenance import trees
     from ddcli.provenance.explanation import explain, not_there

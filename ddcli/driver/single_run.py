@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from ddcli.driver.dataflow_run import StepResult
     from ddcli.driver.replaced_rows import Replacement
+    from ddcli.engine.counts import Progress
     from ddcli.engine.pool import Pool
-    from ddcli.engine.progress import Progress
     from ddcli.engine.scope import Scope
     from ddcli.engine.times import Time
     from ddcli.job.sizes import Sizes

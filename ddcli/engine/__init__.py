@@ -2,24 +2,18 @@
 
 Nothing in here knows a file, a pipeline or a column's name; it is a library of its own.
 
-* arrow: series to memory and back through the Arrow C data interface
+* arrow: series to memory and back, without pyarrow; memory lent to polars
 * columns: columns to lanes and back, by type
-* correction: differences at closed times, stated at open ones
-* counts: rows, inserts and seconds of each operator
-* heap: freed memory, returned to the system
+* counts: the counts of operators, and the receiver of a run's progress
 * join_parts: the rows of a join, part by part, where they do not fit in memory
-* lanes: layouts: frames and records to int64 matrices and back
-* foreign_buffers: memory lent to polars, kept until it comes back
+* lanes: frames and Python records to matrices and back
 * loop: a scope whose times have one more coordinate, the round
-* loop_tasks: a shard's work of a loop between rounds, in tasks
-* out_of_core: a step stage by stage, shard by shard, on disk in between
+* out_of_core: a step whose updates don't fit in memory, and loops as tasks
 * places: the places of operators in a scope, and their inputs
 * pool: the value that each 64-bit hash stands for
-* progress: the receiver of notifications while a run works
-* records: Python records to lanes and back
 * in_memory: a schedule executed in memory
-* buffer_pool: the memory of matrices, kept for the next ones
-* rounds: time lanes against frontiers; rounds of loops as time lanes
+* buffer_pool: memory of large matrices, reused or returned to the system
+* rounds: time lanes: compared with frontiers, corrected in the past; rounds of loops
 * schedule: the order in which operators step, stage by stage and round by round; pure
 * scope: operators in the order of their data, stepped together
 * scope_graph: the places of a scope, and its stages

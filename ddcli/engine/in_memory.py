@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.foreign_buffers import take_back
-from ddcli.engine.heap import Heap, give_back
+from ddcli.engine.arrow import take_back
+from ddcli.engine.buffer_pool import Heap, give_back
 from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.places import NOTHING

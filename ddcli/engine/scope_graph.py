@@ -5,21 +5,20 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from ddcli.engine.counts import RowCounts
+from ddcli.engine.counts import SILENT, RowCounts
 from ddcli.engine.operators.base import Delta, empty
 from ddcli.engine.places import Handle, OperatorSlot
-from ddcli.engine.progress import SILENT
 from ddcli.engine.stages import stages
 from ddcli.engine.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ddcli.engine.counts import Progress
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import PairRoom
     from ddcli.engine.places import Inner
-    from ddcli.engine.progress import Progress
     from ddcli.engine.stages import Stage
     from ddcli.engine.trace.spine import Trace
 

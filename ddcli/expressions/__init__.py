@@ -4,21 +4,17 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 
 * aggregates: the table of aggregates
 * arithmetic: typing of arithmetic, on numbers and on times
-* bounds: ranges of integer and decimal expressions, which prove that these can't overflow
 * casts: casts between types, casts of constants
 * catalogue: functions and aggregates, for people; expressions with other values in DuckDB or Spark
-* checks: the checks of lowered expressions: the rows on which they fail
+* checks: the checks of lowered expressions, and ranges that prove that these can't overflow
 * coerce: common types of expressions, and the casts to them
 * csv_dialect: the dialect of CSV files: delimiter, encoding, nulls, dates and numbers
 * definition: a Python function's definition, read from its text
 * dialect: the SQL that is read: sqlglot's grammar without its functions
 * execute: the run of a stage: values and checks in one query
-* forms: the forms of SQL with syntax of their own: case, cast, between, dates
-* function: one function of the table
-* functions: the table of functions
+* forms: forms of SQL with syntax of their own, and constants
+* functions: the table of functions; of times in `time_functions`
 * json_text: parts of JSON in a text
-* list_functions: the table's functions of lists and structs
-* literals: constants: numbers, dates and times, intervals
 * lower: the tree to polars: values and checks
 * lower_bits: bits of integers
 * lower_cast: casts
@@ -33,25 +29,19 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * moment_format: dates and timestamps in a format of their own
 * nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut
 * nested_values: the syntax of lists and structs
-* number_functions: the table's arithmetic, and functions of numbers
 * operators: typing of operators and conditionals
-* order: the keys that rows are ordered by
+* order: the order of rows
 * parse: text to a checked, typed tree; replacements for functions of other databases
-* python: Python functions that a pipeline names
-* python_calls: Python functions in a stage
+* python: Python functions that a pipeline names, and their calls in a stage
 * python_values: Python values as columns of a type
 * reductions: expressions over aggregate calls
 * revisions: calls that an earlier version computed otherwise
-* row_order: rows in the order in which they are shown
 * scope: the names that an expression may use
-* signatures: signatures of functions, as text in the table
-* sql: text to sqlglot's tree
+* signatures: functions of the table, and their signatures as text
 * stage: linear steps fused into one
-* statement: SQL statements, and the tables that they name
+* statement: text to a syntax tree; the tables of a statement
 * steps: the linear steps
-* syntax_checks: nesting, ambiguous syntax, and words that sqlglot drops
-* syntax_tree: a tree with places, whose every part must be used
-* text_functions: the table's functions of texts
+* syntax_tree: a syntax tree with places, whose every part must be used; its checks
 * time_functions: the table's functions of dates and times
 * tree: the typed tree
 * types: the types of columns

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
-from ddcli.expressions.list_functions import LISTS, STRUCTS
-from ddcli.expressions.number_functions import ARITHMETIC, BITS
-from ddcli.expressions.text_functions import JSON, TEXT
+from ddcli.expressions.functions import ARITHMETIC, BITS, JSON, LISTS, STRUCTS, TEXT
 from ddcli.expressions.time_functions import TIME
 from ddcli.expressions.windows import WINDOW_FUNCTIONS
 

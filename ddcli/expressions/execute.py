@@ -21,8 +21,7 @@ from ddcli.expressions.types import INTEGERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from ddcli.expressions.bounds import Range
-    from ddcli.expressions.checks import Check
+    from ddcli.expressions.checks import Check, Range
     from ddcli.expressions.scope import TableCall
     from ddcli.expressions.steps import State
     from ddcli.expressions.types import Schema
@@ -203,7 +202,7 @@ def _operation(step: Step, before: Schema, after: tuple[str, ...]) -> Callable[[
     if isinstance(step, ExplodeStep):
         return _explode(step, after)
     assert isinstance(step, PythonStep)
-    from ddcli.expressions.python_calls import Foreign
+    from ddcli.expressions.python import Foreign
 
     return Foreign(step, before).run
 

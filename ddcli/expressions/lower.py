@@ -23,8 +23,7 @@ from ddcli.expressions.zones import UTC
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.expressions.bounds import Range
-    from ddcli.expressions.checks import Check, Lower
+    from ddcli.expressions.checks import Check, Lower, Range
     from ddcli.expressions.types import Type
 
 

@@ -21,15 +21,15 @@ from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.nested_values import fields_of, nested, of_lambda, struct_of
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.signatures import check_arguments, parse_signature
-from ddcli.expressions.sql import keyword_hint, read
-from ddcli.expressions.syntax_checks import too_deep
+from ddcli.expressions.statement import keyword_hint, read
+from ddcli.expressions.syntax_tree import too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, deep_calls, depths
 from ddcli.expressions.zones import current_zone, localized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ddcli.expressions.function import Function
+    from ddcli.expressions.signatures import Function
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.types import Type
 

@@ -25,7 +25,7 @@ from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, NULL, STRING, Mismatc
 from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.order import decisive, keys_of
 from ddcli.expressions.parse import ExpressionReader, check_depth
-from ddcli.expressions.sql import read
+from ddcli.expressions.statement import read
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 from ddcli.expressions.types import ORDERLESS
 

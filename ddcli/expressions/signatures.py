@@ -1,4 +1,4 @@
-"""Signatures of functions, as text in the table: they check and convert arguments.
+"""Functions of the table: signature, meaning and the types of calls. Signatures, as text, check and convert arguments.
 
 `left(text: string, n: integer) -> string` has the parameters with their kinds, `= value` for one that may be left
 out, `...` after the last if it repeats, and the result. The result is null if an argument is (and only then, unless it is
@@ -18,7 +18,10 @@ from ddcli.expressions.tree import Expression, Literal
 from ddcli.expressions.types import Type, parse_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.expressions.arithmetic import Resolved, Rule
+
 
 # The types that a parameter's kind accepts, and the type to which its argument is converted (None: it stays as it is).
 ACCEPTS: dict[str, tuple[frozenset[str], Type | None]] = {
@@ -160,3 +163,42 @@ def result_type(signature: Signature, args: Sequence[Expression]) -> Type:
     if found is None:
         raise Mismatch(f"{signature.name} can't tell the type of {args[0].text()}", args[0], "cast it")
     return replace(found, nullable=nullable or found.kind == "null" or (text == "inner" and found.nullable))
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function: its signature, its meaning, and an example with its value (both SQL)."""
+
+    name: str
+    signature: str
+    doc: str
+    example: str
+    result: str
+    rule: Rule | None = None
+    means: str = ""
+    """The expression over the parameters that a call stands for, if the function is derived from others."""
+
+    def resolve(self, args: Sequence[Expression]) -> Resolved:
+        """Return the converted arguments, the type of the result and the canonical name; raises Mismatch."""
+        if self.rule:
+            return self.rule(self.name, args)
+        signature = parse_signature(self.signature)
+        converted = check_arguments(signature, args)
+        return converted, result_type(signature, converted), self.name
+
+
+def table(text: str, **rules: Rule) -> list[Function]:
+    """Return the functions of a table, a row each: `signature -- meaning -- example => its value`.
+
+    A function that stands for an expression of others has that as a fourth part. One whose types a rule computes begins with
+    `name [rule]: ` instead, and is written as people call it.
+    """
+    return [_function(row.strip(), rules) for row in text.strip().splitlines()]
+
+
+def _function(row: str, rules: Mapping[str, Rule]) -> Function:
+    signature, doc, example, *means = row.split(" -- ")
+    example, _, result = example.partition(" => ")
+    if ruled := re.match(r"(.+?) \[(\w+)\]: ", signature):
+        return Function(ruled[1], signature[ruled.end() :], doc, example, result, rules[ruled[2]])
+    return Function(signature.partition("(")[0], signature, doc, example, result, means="".join(means))

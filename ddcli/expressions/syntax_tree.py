@@ -1,17 +1,26 @@
-"""A syntax tree with the places of its nodes, whose every part must be used."""
+"""A syntax tree with the places of its nodes, whose every part must be used; and checks for deep nesting, ambiguous operators, and words that sqlglot drops."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from copy import copy
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from ddcli.errors import SpecError
+from ddcli.expressions.tree import MAX_DEPTH
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlglot.tokenizer_core import Token
+
     from ddcli.errors import Span, Text
+
 
 SHOWN = 60
 """The number of letters of a part that a message shows."""
@@ -108,3 +117,192 @@ def _hull(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[i
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
+
+
+MAX_NESTING = 100
+"""The depth to which parentheses, calls, lists, `case` and prefix operators may be nested."""
+OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
+CLOSED = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+PREFIX = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL}
+
+
+def check_nesting(text: Text, tokens: list[Token]) -> None:
+    """Raise SpecError for text that is nested too deeply for the parser's recursion, at the place where it gets too deep."""
+    levels: list[int] = []
+    depth = prefixes = 0
+    for token in tokens:
+        kind = token.token_type
+        prefixes += kind in PREFIX
+        if depth + prefixes + (kind in OPENING) > MAX_NESTING:
+            raise SpecError(
+                f"this is nested more than {MAX_NESTING} deep",
+                span=text.at(token.start, token.end + 1 - token.start),
+                hint="compute a part of it in a `map` before",
+            )
+        if kind in OPENING:
+            levels.append(prefixes + 1)
+            depth += prefixes + 1
+        elif kind in CLOSED and levels:
+            depth -= levels.pop()
+        if kind not in PREFIX:
+            prefixes = 0
+
+
+def check_depth(tree: Tree) -> None:
+    """Raise SpecError for a tree that is too deep for recursion: operators in a row nest without parentheses."""
+    depths: dict[int, int] = {}
+    for node in tree.nodes:  # parents come first
+        above = depths.get(id(node.parent), 0)
+        connected = isinstance(node, exp.And | exp.Or) and type(node) is type(node.parent)
+        depths[id(node)] = above if connected else above + 1
+        if depths[id(node)] > 3 * MAX_DEPTH:
+            raise too_deep(tree.place(node))
+
+
+def too_deep(span: Span | None) -> SpecError:
+    """Return the error for operators that are nested too deeply."""
+    hint = "compute a part of it in a `map` before; any number of conditions may be connected by `and` or `or`"
+    return SpecError(f"operators are nested more than {MAX_DEPTH} deep inside each other", span=span, hint=hint)
+
+
+WORDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING}
+"""The tokens that carry a name or a constant."""
+GRAMMAR = {
+    "by",
+    "current",
+    "exclude",
+    "first",
+    "following",
+    "group",
+    "groups",
+    "if",
+    "ignore",
+    "lambda",
+    "last",
+    "name",
+    "no",
+    "nulls",
+    "only",
+}
+GRAMMAR |= {
+    "ordinality",
+    "others",
+    "percent",
+    "preceding",
+    "replace",
+    "respect",
+    "symmetric",
+    "ties",
+    "unbounded",
+    "within",
+}
+GRAMMAR |= {"at", "time", "zone", "asymmetric", "to", "materialized", "view", "both", "leading", "trailing"}
+"""The names that sqlglot reads as parts of other syntax."""
+
+
+def check_pairs(tree: Tree, tokens: Sequence[Token]) -> None:
+    """Raise SpecError for words and signs that sqlglot drops before or behind another: nothing between commas, a word that makes a map of a struct, one directly behind a number, as in `1_000`."""
+    for first, behind in pairwise(tokens):
+        kinds = (first.token_type, behind.token_type)
+        span = tree.text.at(behind.start, behind.end + 1 - behind.start)
+        if kinds == (TokenType.COMMA, TokenType.COMMA):
+            raise SpecError("a value is missing between these commas", span=span)
+        if kinds[0] == TokenType.R_PAREN and behind.text.lower() == "export_state":
+            raise SpecError("`export_state` is not supported", span=span, hint="an alias of this name needs `as`")
+        if first.text.lower() == "map" and kinds[1] == TokenType.L_BRACE:
+            hint = "a struct is {'a': 1}, and a list of pairs [{'key': 1, 'value': 'x'}]"
+            raise SpecError("maps are not supported", span=tree.text.at(first.start, len(first.text)), hint=hint)
+        if kinds == (TokenType.L_BRACE, TokenType.NUMBER):
+            raise SpecError("a field is written with its name", span=span, hint="{'a': 1, 'b': 'x'}")
+        if kinds == (TokenType.NUMBER, TokenType.VAR) and behind.start == first.end + 1:
+            raise SpecError(f"`{first.text}{behind.text}` is not a number", span=span, hint="write its digits alone")
+
+
+def check_words(tree: Tree, tokens: Sequence[Token]) -> None:
+    """Raise SpecError for a name or a constant that no node has, since sqlglot has dropped it."""
+    placed = set[int]()
+    loose = Counter[str]()
+    for node in tree.nodes:
+        if "start" in node.meta:
+            placed.update(range(node.meta["start"], node.meta["end"] + 1))
+        elif isinstance(
+            node, exp.Identifier | exp.Literal | exp.Var | exp.Placeholder
+        ):  # sqlglot made it of one with a place
+            loose.update(str(node.this).lower().split())
+    for token in tokens:
+        if token.token_type not in WORDS or token.start in placed or token.text.lower() in GRAMMAR:
+            continue
+        words = Counter(token.text.lower().split())
+        if words - loose:
+            span = tree.text.at(token.start, token.end + 1 - token.start)
+            raise SpecError(f"`{token.text}` is not supported here", span=span)
+        loose -= words
+
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+TESTS = (exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ)
+RANGES = (exp.Between, exp.In, exp.Like, exp.ILike)
+
+
+def check_comparisons(tree: Tree) -> None:
+    """Raise SpecError for comparisons in a row: `a = b is null` is `(a = b) is null` in most databases, and `a = (b is null)` to sqlglot."""
+    for node in tree.nodes:
+        if isinstance(node, (*COMPARISONS, *TESTS[1:])):
+            left, right = _bare(node.this), _bare(node.expression)
+            # `a is null = b` has one reading.
+            apart = not isinstance(left, (*COMPARISONS, *TESTS[1:])) and not isinstance(right, (*COMPARISONS, *TESTS))
+        elif isinstance(node, RANGES):
+            apart = not isinstance(_bare(node.this), TESTS)
+        else:
+            continue
+        if not apart:
+            hint = "put one of them in parentheses, or join them by `and`"
+            raise SpecError("comparisons in a row can be read in two ways", span=tree.place(node), hint=hint)
+
+
+ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod)
+JSON_PARTS = (exp.JSONExtract, exp.JSONExtractScalar)
+BITS: dict[type[exp.Expr], int] = {
+    exp.BitwiseOr: 1,
+    exp.BitwiseAnd: 2,
+    exp.BitwiseLeftShift: 3,
+    exp.BitwiseRightShift: 3,
+}
+"""The strength with which operators of bits bind in Spark and MySQL; in DuckDB, Postgres and sqlglot all bind alike."""
+
+
+def check_precedence(tree: Tree) -> None:
+    """Raise SpecError for operators that databases group in two ways: `~a + b`, `a | b & c`, `a || b -> 'c'`."""
+    for node in tree.nodes:
+        if isinstance(node, ARITHMETIC):
+            apart = not isinstance(_last(node.this), exp.BitwiseNot)
+        elif type(node) in BITS:
+            apart = BITS[type(node)] <= BITS.get(type(node.this), 3)
+        elif isinstance(node, exp.DPipe):
+            apart = not isinstance(_first(node.expression), JSON_PARTS)
+        else:
+            continue
+        if not apart:
+            hint = "put in parentheses what belongs together"
+            raise SpecError(f"`{tree.written(node)}` can be read in two ways", span=tree.place(node), hint=hint)
+
+
+def _last(node: object) -> object:
+    """Return the `~` in the last position of an operand without parentheses, else its last operand."""
+    while isinstance(node, (*ARITHMETIC, exp.Neg)):
+        node = node.this if isinstance(node, exp.Neg) else node.expression
+    return node
+
+
+def _first(node: object) -> object:
+    """Return the innermost first operand, or a part of JSON on the way to it: `j -> 'a'` of `(j -> 'a')::int64`."""
+    while isinstance(node, exp.Cast | exp.Bracket):
+        node = node.this
+    return node
+
+
+def _bare(node: object) -> object:
+    """Return an operand without the `not` and the parentheses that sqlglot adds; written ones stay."""
+    while isinstance(node, exp.Not) or (isinstance(node, exp.Paren) and "start" not in node.meta):
+        node = node.this
+    return node

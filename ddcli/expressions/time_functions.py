@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 
 from ddcli.expressions.arithmetic import arithmetic, negate, nullable_if_any
 from ddcli.expressions.coerce import DURATION, INT64, TIMESTAMP, Mismatch
-from ddcli.expressions.function import Function, table
-from ddcli.expressions.signatures import check_arguments, parse_signature
+from ddcli.expressions.signatures import Function, check_arguments, parse_signature, table
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.zones import current_zone, is_zone
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.jit.ownership import is_own, make_room, unsealed, write_whole
-from ddcli.engine.jit.settings import cache_dir
+from ddcli.engine.jit.settings import cache_dir, is_own, make_room, unsealed, write_whole
 from ddcli.errors import UsageError
 from ddcli.job import object_table
 from ddcli.job.object_table import Listed

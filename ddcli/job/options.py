@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.progress import SILENT, Progress
+from ddcli.engine.counts import SILENT, Progress
 from ddcli.engine.workers import processors
 from ddcli.errors import UsageError
 from ddcli.job.sizes import default_memory

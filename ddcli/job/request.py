@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.progress import SILENT, Progress
+from ddcli.engine.counts import SILENT, Progress
 from ddcli.errors import SpecError, SpecErrors, UsageError, did_you_mean
 from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, time_now

@@ -13,7 +13,7 @@ from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Column
 
 if TYPE_CHECKING:
     from ddcli.errors import Text
-    from ddcli.expressions.row_order import RowOrder
+    from ddcli.expressions.order import RowOrder
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.expressions.window_calls import OrderedBy, WindowedExpression

@@ -24,8 +24,8 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.driver.whole_inputs import before
 from ddcli.engine import kernels
+from ddcli.engine.counts import SILENT
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, Span, SpecError, UsageError
 from ddcli.expressions.sql import read
 from ddcli.expressions.statement import check_tables, query_text, read_statement, tables_of
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.engine.columns import Matrix
-    from ddcli.engine.progress import Progress
+    from ddcli.engine.counts import Progress
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
     from ddcli.plan.node import Node

@@ -13,7 +13,7 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.driver.replacement import CopyDirectory
 from ddcli.driver.tables import read_settled, tables_as_now
-from ddcli.engine.progress import SILENT
+from ddcli.engine.counts import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.engine.columns import Matrix
-    from ddcli.engine.progress import Progress
+    from ddcli.engine.counts import Progress
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.node import Node

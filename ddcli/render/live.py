@@ -11,7 +11,7 @@ import time as clock
 from collections import deque
 from typing import TYPE_CHECKING, TextIO
 
-from ddcli.engine.progress import Progress
+from ddcli.engine.counts import Progress
 from ddcli.job.summary import size_of
 from ddcli.render.units import amount
 from ddcli.screen import say, visible

@@ -19,7 +19,7 @@ from ddcli.plan.loops import is_looped
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from ddcli.engine.progress import Progress
+    from ddcli.engine.counts import Progress
     from ddcli.job.options import Engine
     from ddcli.job.request import Request
     from ddcli.plan.physical_graph import PhysicalGraph

@@ -12,8 +12,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.counts import Counts, RowCounts
-from ddcli.engine.progress import SILENT, Progress
+from ddcli.engine.counts import SILENT, Counts, Progress, RowCounts
 from ddcli.engine.schedule import Leg, Schedule
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE

@@ -21,11 +21,11 @@ from ddcli.circuit.graph import assemble
 from ddcli.circuit.traces import Merged, Rest, ShardFiles, StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.correction import reopened
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.operators.base import consolidated
 from ddcli.engine.out_of_core import OutOfCoreExecutor
 from ddcli.engine.pool import Pool
+from ddcli.engine.rounds import reopened
 from ddcli.engine.scope import Scope
 from ddcli.engine.workers import Allowed, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError

@@ -14,8 +14,8 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.correction import reopened
 from ddcli.engine.pool import PUBLIC, Pool
+from ddcli.engine.rounds import reopened
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
-    from ddcli.expressions.row_order import RowOrder
+    from ddcli.expressions.order import RowOrder
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request

@@ -19,10 +19,9 @@ import numpy as np
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
-from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import HashCollision, Pool, new_secret
-from ddcli.engine.rounds import before, times_of
+from ddcli.engine.rounds import as_of, before, times_of
 from ddcli.engine.times import Frontier
 from ddcli.errors import DdError, StateError, UsageError
 from ddcli.expressions.types import POOLED

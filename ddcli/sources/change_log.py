@@ -22,7 +22,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import EngineError, InputError, UsageError, did_you_mean, first_line
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
-from ddcli.expressions.row_order import in_order, order_among
+from ddcli.expressions.order import in_order, order_among
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import read_owned
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.engine.times import Time
-    from ddcli.expressions.row_order import RowOrder
+    from ddcli.expressions.order import RowOrder
     from ddcli.expressions.types import Schema
     from ddcli.store.state.entries import Times
     from ddcli.store.tables.listing import Listing

@@ -12,9 +12,8 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import frozen
-from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import encode
-from ddcli.engine.rounds import times_of
+from ddcli.engine.rounds import as_of, times_of
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import reading
 from ddcli.store.log.writer import in_columns

@@ -13,7 +13,7 @@ import pytest
 
 import ddcli.plan.build
 from ddcli.driver.run import run
-from ddcli.engine.jit import ownership
+from ddcli.engine.jit import settings
 from ddcli.errors import DdError, UsageError
 from ddcli.expressions import steps
 from ddcli.job import kept_plan, object_table
@@ -297,7 +297,7 @@ def sealed(body):
 
 
 def lines_of(place):
-    return [json.loads(line) for line in place.read_bytes()[ownership.DIGEST :].split(b"\n")]
+    return [json.loads(line) for line in place.read_bytes()[settings.DIGEST :].split(b"\n")]
 
 
 def resealed(place, change):

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
-from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
-from ddcli.expressions.list_functions import LISTS
+from ddcli.expressions.functions import FUNCTIONS, LISTS, SYNONYMS
 from ddcli.expressions.signatures import parse_signature
 
 if TYPE_CHECKING:

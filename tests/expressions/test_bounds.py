@@ -9,7 +9,7 @@ import pytest
 
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute
-from ddcli.expressions.bounds import bounds, is_safe
+from ddcli.expressions.checks import bounds, is_safe
 from ddcli.expressions.execute import evaluation
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.scope import ColumnScope

@@ -12,7 +12,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.parse import ExpressionReader
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
-from ddcli.expressions.sql import read
+from ddcli.expressions.statement import read
 from ddcli.expressions.syntax_tree import Tree
 from tests.cases import cases
 from tests.draws import some

@@ -25,7 +25,7 @@ from ddcli.store.batch import compaction, file
 from ddcli.store.scratch import attempt
 from ddcli.store.state import batch_lists, bundles
 
-join_few = sys.modules["ddcli.engine.kernels.join_few"]
+join_few = sys.modules["ddcli.engine.kernels.join"]
 """The module: the package has a function of that name."""
 
 AS_THEY_ARE = 4_096

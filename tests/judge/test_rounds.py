@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine import loop, loop_tasks
+from ddcli.engine import loop, out_of_core
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.logs import cases
@@ -43,7 +43,7 @@ def judge_all(case, most, seed):
     chance = random.Random(seed)
     shards, finely = chance.choice([2, 2, 3]), chance.random() < 0.2
     with few(most), tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        for module in (loop, loop_tasks):
+        for module in (loop, out_of_core):
             patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
         judge_in_memory(case, chance.choice([1, 1, shards]), finely=finely)
         judge_by_rounds(case, shards, chance, Path(folder), finely=finely)

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import cache, cargo, errors, linker, objects, processor
+from ddcli.engine.jit import cache, cargo, errors, image, linker, settings
 from ddcli.engine.kernels import shards
 from ddcli.version import install_command
 
-pytestmark = pytest.mark.skipif(not processor.takes_images(), reason="images are for Linux on x86-64")
+pytestmark = pytest.mark.skipif(not settings.takes_images(), reason="images are for Linux on x86-64")
 
-SHARDS, LENDING = "ddcli.engine.kernels.shards", "ddcli.engine.foreign_buffers"
+SHARDS, LENDING = "ddcli.engine.kernels.shards", "ddcli.engine.arrow"
 KEYS = np.array([[3], [5], [8]])
 
 
@@ -42,14 +42,14 @@ def alone(script: str, *arguments: object) -> str:
 CARRIED = """
 import ctypes, json, numpy as np
 from ddcli.engine import foreign_buffers, kernels
-from ddcli.engine.jit import cache, errors, processor, registry
+from ddcli.engine.jit import cache, errors, settings, registry
 from ddcli.engine.kernels import shards, xxhash
 
 cache.CARRIED = Path(sys.argv[1])
-own, *others = processor.targets()
+own, *others = settings.targets()
 found = []
 for target in json.loads(sys.argv[2]):
-    processor.targets = lambda: (target,)
+    settings.targets = lambda: (target,)
     registry.reset()
     found.append(kernels.shard_of(np.array([[3], [5], [8]]), 1, 1 << 20).tolist())
 words = (ctypes.c_int64 * 10)()
@@ -69,7 +69,7 @@ def test_what_a_wheel_carries_runs_without_a_compiler(tmp_path):
     """For this processor and for all that are like it; what is damaged or missing is an error that says what to install."""
     cargo.load_up(tmp_path, [SHARDS, LENDING])
     expected = kernels.shard_of(KEYS, 1, 1 << 20).tolist()
-    targets = processor.targets()
+    targets = settings.targets()
     *found, lent, (problem, hint) = json.loads(alone(CARRIED, tmp_path, json.dumps(targets)))
     assert found == [expected] * len(targets)
     assert lent == 0
@@ -85,7 +85,7 @@ def test_what_a_wheel_carries_runs_without_a_compiler(tmp_path):
 
 def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
     """A wheel whose files are named otherwise than their readers name them carries nothing."""
-    expected = cache.carried_name(SHARDS, processor.V3)
+    expected = cache.carried_name(SHARDS, settings.V3)
     read = Path.read_bytes
 
     def read_slowly(path):
@@ -96,12 +96,12 @@ def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
     cache._name.cache_clear()
     cache._ours.cache_clear()
     with ThreadPoolExecutor() as threads:
-        assert set(threads.map(partial(cache.carried_name, SHARDS), [processor.V3] * 3)) == {expected}
+        assert set(threads.map(partial(cache.carried_name, SHARDS), [settings.V3] * 3)) == {expected}
 
 
 OBJECTS = """
 from ddcli.engine.jit import processor
-processor.takes_images = lambda: False
+settings.takes_images = lambda: False
 from ddcli.engine.jit import cache, compile, errors
 from ddcli.engine.kernels import shards
 
@@ -157,13 +157,11 @@ define i64 @read() {
 """
 
 
-def objects_of(text: str) -> list[objects.ObjectCode]:
+def objects_of(text: str) -> list[image.ObjectCode]:
     """Return the object code of functions in LLVM's language."""
     parsed = llvm.parse_assembly(text)
-    code = objects.target_machine(reloc="pic", codemodel="small").emit_object(parsed)
-    return [
-        objects.ObjectCode({each.name: each.name for each in parsed.functions if not each.is_declaration}, [], code)
-    ]
+    code = image.target_machine(reloc="pic", codemodel="small").emit_object(parsed)
+    return [image.ObjectCode({each.name: each.name for each in parsed.functions if not each.is_declaration}, [], code)]
 
 
 def test_images_have_data_of_their_own_and_call_functions_outside():
@@ -211,22 +209,22 @@ def test_a_processor_takes_what_it_has_the_instructions_for(tmp_path, monkeypatc
     """First what was made for it."""
 
     def targets(flags):
-        processor.targets.cache_clear()
+        settings.targets.cache_clear()
         (tmp_path / "facts").write_text(
-            "".join(f"{name}\t: {flags if name == 'flags' else 1}\n" for name in processor.IDENTITY) + "\nflags: \n"
+            "".join(f"{name}\t: {flags if name == 'flags' else 1}\n" for name in settings.IDENTITY) + "\nflags: \n"
         )
-        return processor.targets()
+        return settings.targets()
 
-    monkeypatch.setattr(processor, "FACTS", tmp_path / "facts")
-    enough = " ".join(processor.HAS_V3)
-    assert targets(enough)[1:] == (processor.V3,)
-    assert targets("avx512f " + enough)[1:] == (processor.V3,)
+    monkeypatch.setattr(settings, "FACTS", tmp_path / "facts")
+    enough = " ".join(settings.HAS_V3)
+    assert targets(enough)[1:] == (settings.V3,)
+    assert targets("avx512f " + enough)[1:] == (settings.V3,)
     assert targets("avx512f " + enough)[0] != targets(enough)[0]
     assert targets(enough.replace("avx2", "avx"))[1:] == ()
-    monkeypatch.setattr(processor, "FACTS", tmp_path / "none")
-    processor.targets.cache_clear()
-    assert len(processor.targets()) == 1
+    monkeypatch.setattr(settings, "FACTS", tmp_path / "none")
+    settings.targets.cache_clear()
+    assert len(settings.targets()) == 1
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
-    processor.targets.cache_clear()
-    assert processor.targets() == ()
-    processor.targets.cache_clear()
+    settings.targets.cache_clear()
+    assert settings.targets() == ()
+    settings.targets.cache_clear()

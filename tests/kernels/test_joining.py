@@ -93,7 +93,7 @@ def test_a_few_new_rows_of_both_sides_are_joined_at_once(case, data):
     nt = nt if isinstance(nt, tuple) else (nt, nt)
     left, right = lefts[0], rights[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["ddcli.engine.kernels.join_few"], "FEW", data.draw(st.sampled_from([0, 5, 64])))
+        patch.setattr(sys.modules["ddcli.engine.kernels.join"], "FEW", data.draw(st.sampled_from([0, 5, 64])))
         result = kernels.JoinOfFew(nk, nt, take).join(left, rights, right, lefts[1:])
     pairs = [(left, b) for b in rights] + [(a, right) for a in lefts[1:]]
     assert canonical(result) == canonical(*(all_pairs(a, b, nk, nt, take.tolist()) for a, b in pairs))

@@ -5,9 +5,8 @@ import tempfile
 
 import pytest
 
-from ddcli.engine.jit import cache, ownership, settings
-from ddcli.engine.jit.image import Image
-from ddcli.engine.jit.objects import ObjectCode
+from ddcli.engine.jit import cache, settings
+from ddcli.engine.jit.image import Image, ObjectCode
 
 SOMEBODY = 65_534
 
@@ -70,7 +69,7 @@ WRITABLE = {
 @pytest.mark.parametrize("how", ["an option", "the environment", "XDG", "the home"])
 @pytest.mark.parametrize(("mode", "why"), WRITABLE.values(), ids=WRITABLE)
 def test_what_others_may_write_is_not_used_however_it_is_named(tmp_path, given, said, monkeypatch, how, mode, why):
-    monkeypatch.setattr(ownership, "_is_private", lambda _: False)
+    monkeypatch.setattr(settings, "_is_private", lambda _: False)
     folder = folder_of(tmp_path)
     match how:
         case "an option":
@@ -132,7 +131,7 @@ def test_a_link_is_as_good_as_where_it_leads(tmp_path, given, said, monkeypatch)
 def test_a_private_place_that_is_taken_is_another_one(tmp_path, given, said, monkeypatch):
     """As another user may make it first, in /tmp; the one in its place is the same as long as the process is."""
     folder = folder_of(tmp_path, 0o777)
-    monkeypatch.setattr(ownership, "_is_private", lambda _: False)
+    monkeypatch.setattr(settings, "_is_private", lambda _: False)
     monkeypatch.setenv("DDCLI_CACHE_DIR", str(folder))
     taken = tmp_path / "temporary" / f"ddcli-{os.getuid()}"
     for make in (lambda: taken.symlink_to(folder), lambda: (taken.unlink(), taken.mkdir(), taken.chmod(0o777))):
@@ -189,8 +188,8 @@ def test_a_group_of_ones_own_is_nobody_else(tmp_path, monkeypatch):
     found = {}
     for name, (called, members) in groups.items():
         monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((called, "x", gid, members)))  # noqa: B023
-        found[name] = ownership.find_foreign_owner(folder) is None
+        found[name] = settings.find_foreign_owner(folder) is None
     assert found == {"own": True, "with others": False, "staff": False}
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((user.pw_name, "x", gid, [])))
     folder.chmod(0o772)
-    assert ownership.find_foreign_owner(folder) is not None
+    assert settings.find_foreign_owner(folder) is not None

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ddcli.engine import foreign_buffers
+from ddcli.engine import arrow
 from ddcli.engine.arrow import series_of, to_series
 from tests.harness import ROOT
 
@@ -37,7 +37,7 @@ def from_a_generator():
     except ValueError as error:
         return str(error)
 
-print(caught(), from_a_generator(), foreign_buffers.outstanding())
+print(caught(), from_a_generator(), arrow.outstanding())
 """
 
 
@@ -52,7 +52,7 @@ def test_an_exception_goes_on_where_something_comes_back_on_its_way():
 
 def test_all_comes_back_from_any_thread():
     """While others lend: no note is lost."""
-    before = foreign_buffers.outstanding()
+    before = arrow.outstanding()
     shared = [series_of("a", np.arange(number)) for number in range(1, 501)]
 
     def work(at: int) -> None:
@@ -66,14 +66,14 @@ def test_all_comes_back_from_any_thread():
         thread.start()
     for thread in threads:
         thread.join()
-    assert foreign_buffers.outstanding() == before + 500
+    assert arrow.outstanding() == before + 500
     shared.clear()
-    assert foreign_buffers.outstanding() == before
+    assert arrow.outstanding() == before
 
 
 def test_what_polars_refuses_is_not_lent():
     """A form that polars doesn't know."""
-    before = foreign_buffers.outstanding()
+    before = arrow.outstanding()
     with pytest.raises(BaseException, match="no form"):
         to_series("no form", 1, [np.arange(1)])
-    assert foreign_buffers.outstanding() == before
+    assert arrow.outstanding() == before

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_series_equal
 
-from ddcli.engine import foreign_buffers
+from ddcli.engine import arrow
 from ddcli.engine import pool as pool_module
 from ddcli.engine.columns import NULL
 from ddcli.engine.jit import registry
@@ -310,7 +310,7 @@ def test_the_view_of_a_null_may_be_anything() -> None:
 def test_decoded_values_outlive_the_pool() -> None:
     """Polars keeps the memory that it was lent, and gives it back."""
     gc.collect()
-    before = foreign_buffers.outstanding()
+    before = arrow.outstanding()
     pool, texts = Pool(SECRET), pl.Series([None, "short", "long enough to lie in memory"])
     lists = pl.Series([["short"], [], None, ["long enough to lie in memory", None]])
     decoded = pool.values(pool.intern(texts), STRING)
@@ -320,10 +320,10 @@ def test_decoded_values_outlive_the_pool() -> None:
     np.full(100_000, 7)  # would likely land on freed memory
     assert_series_equal(decoded, texts)
     assert_series_equal(decoded_lists, lists)
-    assert foreign_buffers.outstanding() > before
+    assert arrow.outstanding() > before
     del decoded, decoded_lists
     gc.collect()
-    assert foreign_buffers.outstanding() == before
+    assert arrow.outstanding() == before
 
 
 def test_threads_share_a_pool() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.operators.groups import Threshold, positive
 from ddcli.engine.operators.reduce_instances import Due
-from ddcli.engine.operators.threshold import Threshold, positive
 from ddcli.errors import EngineError
 from tests.operators.support import FakeTrace, matrix
 from tests.reference.model import accumulate, less_equal

@@ -10,7 +10,7 @@ import sys
 import polars as pl
 import pytest
 
-from ddcli.engine.progress import Progress
+from ddcli.engine.counts import Progress
 from ddcli.provenance.explanation import explain
 from ddcli.provenance.trace import MOST
 from tests.harness import ROOT, snapshot

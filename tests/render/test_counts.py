@@ -13,9 +13,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ddcli.driver.run import run
-from ddcli.engine.counts import ROUNDS, Counts, RowCounts
+from ddcli.engine.counts import ROUNDS, Counts, Progress, RowCounts
 from ddcli.engine.places import OperatorSlot
-from ddcli.engine.progress import Progress
 from ddcli.engine.scope import Scope
 from ddcli.errors import BudgetError, EngineError, InputError
 from ddcli.job.sizes import Sizes

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.engine.progress import Progress
+from ddcli.engine.counts import Progress
 from ddcli.errors import EngineError, InputError, SpecError, UsageError
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark import connect

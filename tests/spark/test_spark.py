@@ -339,7 +339,7 @@ FRAMES = """\
   File "/v/polars/x.py", line 1 in y
   File "/u/f.py", line 2 in inner
   File "/u/f.py", line 3 in outer
-  File "/v/ddcli/expressions/python_calls.py", line 4 in _call
+  File "/v/ddcli/expressions/python.py", line 4 in _call
 """
 
 
@@ -351,7 +351,7 @@ FRAMES = """\
         (
             "Aborted",
             FRAMES[FRAMES.index('  File "/v/ddcli') :],
-            "_call at /v/ddcli/expressions/python_calls.py:4",
+            "_call at /v/ddcli/expressions/python.py:4",
             "memory",
         ),
     ],

@@ -7,7 +7,7 @@ import pytest
 from ddcli.errors import DdError
 from ddcli.expressions.dialect import SqlDialect
 from ddcli.expressions.statement import query_text, read_statement
-from ddcli.expressions.syntax_checks import WORDS
+from ddcli.expressions.syntax_tree import WORDS
 from tests.draws import chance, many
 from tests.sql.generate import Statements
 from tests.sql.test_judge import STATEMENTS

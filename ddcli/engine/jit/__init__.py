@@ -5,12 +5,9 @@
 * compilation: the modules that are being compiled, and the calls that wait for them
 * compile: the compiler, a process of its own; the only import of numba
 * errors: the errors of kernels
-* image: machine code that runs at any address
+* image: machine code in memory: images, and object code where a machine takes none
 * linker: images of object code
 * load: the decorator of kernels; the code that their first call loads
-* objects: object code, which LLVM loads on machines that take no images
-* ownership: directories of this user alone, and files there that are written whole
-* processor: the targets whose code a processor runs
 * registry: kernels by module, and their arguments
-* settings: the cache directory, and the listener for reports of compilations
+* settings: the folder for compiled kernels, of this user alone; the kind of processor; the listener for reports
 """

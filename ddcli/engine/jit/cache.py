@@ -20,12 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit import objects, processor, registry
+from ddcli.engine.jit import image, registry, settings
 from ddcli.engine.jit.errors import KernelError
-from ddcli.engine.jit.image import Image
-from ddcli.engine.jit.objects import ObjectCode
-from ddcli.engine.jit.ownership import find_foreign_owner, is_own, unsealed, write_whole
-from ddcli.engine.jit.settings import cache_dir, private_dir
+from ddcli.engine.jit.image import Image, ObjectCode
+from ddcli.engine.jit.settings import cache_dir, find_foreign_owner, is_own, private_dir, unsealed, write_whole
 from ddcli.version import install_command
 
 if TYPE_CHECKING:
@@ -53,13 +51,13 @@ def addresses(module: str, ahead: Sequence[str] | None = None) -> dict[str, int]
     code = carried(module)
     if code is None:
         code = _compiled(module, _common(module) if ahead is None else ahead)
-    return code.load() if isinstance(code, Image) else objects.load(code)
+    return code.load() if isinstance(code, Image) else image.load(code)
 
 
 def carried(module: str) -> Code | None:
     """Return a module's code if the package carries it for this processor: its files are as trustworthy as the package's text."""
     if CARRIED.is_dir():
-        for target in processor.targets():
+        for target in settings.targets():
             with suppress(OSError):
                 file = CARRIED / carried_name(module, target)
                 code = _code(file.read_bytes(), file.name)
@@ -86,7 +84,7 @@ def file_name(module: str, target: str | None = None) -> str:
     if versions is None:
         msg = "there are no compiled kernels for this machine, and numba, which would compile them, is not installed"
         raise KernelError(msg, hint=install_command("compile"))
-    return _name(module, target or processor.targets()[0], *versions)
+    return _name(module, target or settings.targets()[0], *versions)
 
 
 @cache

@@ -17,8 +17,8 @@ from ddcli.engine.jit.cache import COMMON, addresses, carried_name, file_name, k
 from ddcli.engine.jit.compilation import Compiler
 from ddcli.engine.jit.errors import KernelError
 from ddcli.engine.jit.image import Image
-from ddcli.engine.jit.processor import V3, takes_images, targets
 from ddcli.engine.jit.registry import every_module
+from ddcli.engine.jit.settings import V3, takes_images, targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ FIRST = {
 
 def everything() -> list[str]:
     """Import all modules that have code to compile, and return their names."""
-    lending = importlib.import_module("ddcli.engine.foreign_buffers")
+    lending = importlib.import_module("ddcli.engine.arrow")
     return [*every_module("ddcli.engine.kernels"), lending.__name__]
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ddcli.engine.jit.errors import KernelError
-from ddcli.engine.jit.processor import V3, targets
 from ddcli.engine.jit.registry import kernels_of
-from ddcli.engine.jit.settings import announce
+from ddcli.engine.jit.settings import V3, announce, targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

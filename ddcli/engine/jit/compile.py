@@ -24,10 +24,10 @@ from numba.np.arrayobj import make_array, populate_array
 
 from ddcli.engine.jit import cache
 from ddcli.engine.jit.errors import KernelError
+from ddcli.engine.jit.image import ObjectCode, target_machine
 from ddcli.engine.jit.linker import image_of
-from ddcli.engine.jit.objects import ObjectCode, target_machine
-from ddcli.engine.jit.processor import takes_images
 from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, helper, kernels_of, matrix_of
+from ddcli.engine.jit.settings import takes_images
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}

@@ -15,7 +15,7 @@ from ddcli.engine.jit.image import PAGE, Image
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ddcli.engine.jit.objects import ObjectCode
+    from ddcli.engine.jit.image import ObjectCode
 
 HEADER = struct.Struct("<40xQ10xHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -6,8 +6,6 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * asof: the nearest rows of an ordered group, and the rows that they are nearest to
 * gather: pick rows by key or by comparisons, lanes by number
 * join: join sorted matrices by key
-* join_few: join a few new rows, in one call
-* leaves: the pages of a batch file that can have a key, and their places
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
 * ordered_exchange: deal rows to shards and into the pieces in which they are sorted
@@ -16,7 +14,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * page_headers: the places of Parquet's pages, and the sizes of row groups
 * page_values: values of a page of Parquet, read in place
 * page_writer: integers as pages of Parquet
-* pages: rows of pages of Parquet, looked up and read in place
+* pages: pages of a batch file: those that can have a key, looked up and read in place
 * pairs: pair equal numbers
 * partition: deal rows to shards
 * pieces: rows dealt by their leading bits into pieces to sort
@@ -27,7 +25,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * reduce_sums: running sums of integers and decimals
 * reduce_times: the interesting times of a reduction
 * reduce_turns: reductions in totally ordered time
-* revisit: a step of a reduction of few groups in a loop
+* revisit: a few groups in a loop: their histories, and a step of a reduction
 * rows: compare, seek, copy: helpers compiled into each kernel
 * shards: the shard of a key
 * shift: move updates to later times
@@ -35,13 +33,11 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * sort: sort and consolidate
 * sort_rows: the order of some rows, found within the cache
 * text_syntax: field counts of CSV, keys of JSON
-* threshold: multiplicities at each instance
 * times: advance times to a frontier
 * transposition: lanes as columns, and columns as lanes
 * uniform: rows that share one time and diff
-* upsert: from values by key to updates
+* upsert: from values by key to updates; multiplicities at each instance
 * value_pairs: the products of a join's values
-* walk: the histories of a few groups in a loop
 * xxhash: xxHash64
 """
 
@@ -60,12 +56,12 @@ from ddcli.engine.kernels.gather import (
     take,
     take_sums,
 )
-from ddcli.engine.kernels.join import ManyPairs, join, join_chunks
-from ddcli.engine.kernels.join_few import FEW, JoinOfFew
+from ddcli.engine.kernels.join import FEW, JoinOfFew, ManyPairs, join, join_chunks
 from ddcli.engine.kernels.merge import Merge, merge, merge_out_of
 from ddcli.engine.kernels.packed_rows import packed
 from ddcli.engine.kernels.partition import dealt_packed, exchange, unpacked
 from ddcli.engine.kernels.pool_table import PoolTable
+from ddcli.engine.kernels.revisit import Histories, walk
 from ddcli.engine.kernels.shards import shard_of
 from ddcli.engine.kernels.shift import enter_at, join_times, shift
 from ddcli.engine.kernels.sort import arranged, consolidate, is_consolidated, is_sorted, sort_by
@@ -82,7 +78,6 @@ from ddcli.engine.kernels.uniform import (
     rows_within,
     shared,
 )
-from ddcli.engine.kernels.walk import Histories, walk
 
 __all__ = [
     "FEW",

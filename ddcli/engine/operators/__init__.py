@@ -5,21 +5,18 @@
 * base: delta in, delta out: the interface of all operators
 * few_groups: a reduction of few groups in a loop, as one call
 * frames: rows in order, frames of windows, aggregates over frames
-* groups: operators over groups, as nodes
+* groups: reductions, `threshold` and `distinct`, and the check for negative multiplicities
 * join: arrange and join
 * linear: map, filter, concat and other stateless operators; one record that is inserted once
 * memo: calls of functions whose results are kept
 * reduce: the reduction
 * reduce_aggregates: descriptions of aggregates: the lanes that they read and write
-* reduce_difference: from the wanted output to updates
 * reduce_evaluate: values of aggregates; no times
-* reduce_first: the first records of groups in an order
-* reduce_instances: interesting times; no values
-* reduce_replay: the rows of groups at each instance
+* reduce_instances: interesting times, and from the wanted output to updates
+* reduce_replay: the rows of groups at each instance: all, or the first in an order
 * revisit: reductions in loops: their input, and the rounds in which they are evaluated again
 * running_windows: windows that continue from row to row
 * shift: moves updates to later times, and keeps them until then
 * sweep: groups in a loop held in working traces
-* threshold: `threshold` and `distinct`, and the check for negative multiplicities
 * upsert: values by key
 """

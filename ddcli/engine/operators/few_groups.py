@@ -11,7 +11,7 @@ from ddcli.engine.kernels.revisit import first_again
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.operators.reduce_first import Search
+    from ddcli.engine.operators.reduce_replay import Search
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
 

@@ -4,7 +4,7 @@
     delta(t) = want(t) - accumulated output of the key at t
 
 A step has four parts: the keys and times that must be evaluated (`reduce_instances`), the rows of their groups there
-(`reduce_replay`), the aggregates over them (`reduce_evaluate`), and the difference to the output so far (`reduce_difference`).
+(`reduce_replay`), the aggregates over them (`reduce_evaluate`), and the difference to the output so far (`reduce_instances`).
 
 When a group is present. A reduction whose aggregates are all sums and counts keeps no input: its state is its output,
 `[key | number of records | lanes of the aggregates]`, and a group is present while any of those numbers is not zero.
@@ -22,28 +22,39 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Ordered
-from ddcli.engine.operators.reduce_difference import FormerOutput, Reduced, Single, collect, difference
 from ddcli.engine.operators.reduce_evaluate import Sums, evaluate, in_order_of_instances, several
-from ddcli.engine.operators.reduce_first import Sources, break_ties, first_records, search_for, top_rows
 from ddcli.engine.operators.reduce_instances import (
     NOTHING_DUE,
     Due,
+    FormerOutput,
     History,
     Instances,
+    Reduced,
+    Single,
+    collect,
+    difference,
     early,
     few_turns,
     interesting,
     new_instances,
     sizes,
 )
-from ddcli.engine.operators.reduce_replay import presence, replay
+from ddcli.engine.operators.reduce_replay import (
+    Sources,
+    break_ties,
+    first_records,
+    presence,
+    replay,
+    search_for,
+    top_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce_aggregates import Aggregate
-    from ddcli.engine.operators.reduce_first import Search
+    from ddcli.engine.operators.reduce_replay import Search
 
 CHUNK = 4_000_000
 """The rows of a group that are evaluated together, at most: a step's memory beside its input and output is bounded by a few times this."""

@@ -26,8 +26,15 @@ from ddcli.engine.operators.reduce_aggregates import (
     NullTest,
     null_test,
 )
-from ddcli.engine.operators.reduce_first import break_ties, first_records, ordered_search, top_rows
-from ddcli.engine.operators.reduce_replay import Replay, SumOverflow, checked
+from ddcli.engine.operators.reduce_replay import (
+    Replay,
+    SumOverflow,
+    break_ties,
+    checked,
+    first_records,
+    ordered_search,
+    top_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.engine.operators.reduce import Reader
-    from ddcli.engine.operators.reduce_first import Search
+    from ddcli.engine.operators.reduce_replay import Search
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.times import Time
     from ddcli.engine.trace.spine import Trace

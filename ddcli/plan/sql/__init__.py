@@ -1,7 +1,7 @@
 """SQL statements as collections: from a syntax tree to the logical nodes to which operators of a file are bound, too.
 
 A query becomes a product of its tables with conditions, then groups, a list, an order with a limit. A subquery is a function of the outer query's columns
-that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli.expressions.sql`.
+that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli.expressions.statement`.
 
 * block: a relation while it is built, and the subqueries that attach to it; subqueries computed without the outer query's rows
 * calls: calls of aggregates, as syntax

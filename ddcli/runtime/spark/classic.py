@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ddcli.engine.progress import SILENT
+from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError, EngineError, ProcessError
 from ddcli.runtime.spark.java import java_home
 from ddcli.runtime.spark.plans import Plans
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.engine.progress import Progress
+    from ddcli.engine.counts import Progress
     from ddcli.job.options import SparkOptions
 
 ALL_CORES = "local[*,4]"

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ddcli.engine.progress import SILENT
+from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.job.options import REMOTE
 from ddcli.runtime.spark.plans import Plans
@@ -18,7 +18,7 @@ from ddcli.version import install_command
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ddcli.engine.progress import Progress
+    from ddcli.engine.counts import Progress
     from ddcli.job.options import SparkOptions
 
 PORT = 15002

@@ -13,7 +13,7 @@ from pickle import dumps, loads
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.engine.progress import SILENT
+from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
 from ddcli.runtime.spark.java import java_home, version_of

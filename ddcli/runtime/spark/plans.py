@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ddcli.engine.progress import Progress
+    from ddcli.engine.counts import Progress
     from ddcli.errors import DdError
     from ddcli.runtime.chain import Step
     from ddcli.runtime.spark.session import Function

@@ -15,7 +15,7 @@ from ddcli.errors import DdError, EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ddcli.engine.progress import Progress
+    from ddcli.engine.counts import Progress
     from ddcli.runtime.chain import Row, Step
 
     Function = Callable[[bytes, bytes, str], bytes]

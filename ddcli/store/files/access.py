@@ -3,7 +3,7 @@
 The directory of a state or of an output is resolved once, when a person names it (`real`): links above it are its owner's. From then
 on a link in a path would be an intruder's. So a directory is opened part by part without following any, files
 are opened relative to it, and anything but a plain file (a link, a pipe, a device) is refused before it is opened: StateError.
-Paths of object stores are used as they are; a sparse file of this machine stands in for an object of which parts were fetched.
+Paths of object stores are used as they are; a sparse file stands in for an object whose parts were fetched.
 Imports no third-party library.
 """
 

@@ -9,8 +9,7 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.execute import Evaluation, evaluation
-from ddcli.expressions.number_functions import ARITHMETIC
-from ddcli.expressions.text_functions import TEXT
+from ddcli.expressions.functions import ARITHMETIC, TEXT
 from ddcli.expressions.time_functions import TIME
 from ddcli.expressions.tree import Call, Case
 from ddcli.store.log.rows import PRESENT
