@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ddcli.cli.annotations import annotation
+from ddcli.cli.messages import annotation
 from ddcli.errors import LONGEST, InputError, Span, SpecError
 from tests.harness import ROOT
 from tests.test_docstrings import docstrings

@@ -11,7 +11,7 @@ from ddcli.cli.diff import DIFFERENT
 from ddcli.cli.main import BUG, INTERRUPTED, NO_READER
 from ddcli.cli.plan import WORK
 from ddcli.cli.run import LEAST_MEMORY
-from ddcli.compare.markdown import LIMIT
+from ddcli.compare.output import LIMIT
 from ddcli.compare.sides import MOST_OF_TEXT
 from ddcli.errors import LONGEST
 from ddcli.expressions import definition, modules, syntax_tree

@@ -9,11 +9,10 @@
 
 Expressions are written as in pipeline files. No update of a time is emitted until the frontier of every input has passed it.
 
-* arguments: method arguments as a pipeline file's operators
 * clock: times as a program writes them and as the engine holds them
 * collection: multisets of records that change with time, and their operators
 * dataflow: inputs, collections, outputs, and the steps that close times; SQL queries over collections
-* functions: Python functions as operators
+* functions: arguments of methods, and Python functions as operators
 * loops: loop variables, and the loops that close over them
 * outputs: the updates of a collection, for the program to read
 * passes: a step over a dataflow's shards: side by side, or in one pass over all; the traces of all shards of an arrangement as one

@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddcli.api.arguments import HERE, assign, expressions_of, keys, needed, orders, pairs, parameter_name, text, texts
-from ddcli.api.functions import filtering, flat_mapping, joining, mapping, reducing
+from ddcli.api.functions import (
+    HERE,
+    assign,
+    expressions_of,
+    filtering,
+    flat_mapping,
+    joining,
+    keys,
+    mapping,
+    needed,
+    orders,
+    pairs,
+    parameter_name,
+    reducing,
+    text,
+    texts,
+)
 from ddcli.api.outputs import Probe
 from ddcli.api.traces import TraceHandle
 from ddcli.errors import UsageError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ddcli.api.arguments import schema as schema_of
 from ddcli.api.clock import Clock
 from ddcli.api.collection import Arranged, Collection
+from ddcli.api.functions import schema as schema_of
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.outputs import Output
 from ddcli.api.passes import Passes, ShardTraces

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddcli.api.arguments import HERE, text
-from ddcli.api.arguments import schema as schema_of
 from ddcli.api.collection import Collection
+from ddcli.api.functions import HERE, text
+from ddcli.api.functions import schema as schema_of
 from ddcli.errors import SpecError, UsageError
 from ddcli.plan.loops import closed, iterate, opened, variable, widened
-from ddcli.plan.union import common_schema
+from ddcli.plan.relation import common_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

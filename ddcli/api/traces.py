@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ddcli.api.arguments import text
-from ddcli.api.functions import filtering
+from ddcli.api.functions import filtering, text
 from ddcli.api.outputs import updates_of
 from ddcli.circuit.linear import keeping
 from ddcli.engine import kernels

@@ -7,9 +7,8 @@
 * memo: calls of functions that remember, and their budget
 * operators: the operator of each physical node
 * retention: the length of the past that arrangements and logs keep
-* running_windows: window calls that continue from row to row
 * source_places: the places of sources, fed with rows or arranged as they come
 * traces: arrangements read from the state's batches and written back; batches as one pass sees them: those rows, or keys, of its shards
 * trial: a graph run in memory over given updates
-* windows: window calls over gathered rows in order
+* windows: window calls over gathered rows, or from row to row
 """

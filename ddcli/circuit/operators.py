@@ -281,7 +281,7 @@ class Operators:
 
     @operator.register(windows.RunningGroup)
     def _(self, node: windows.RunningGroup, shard: int) -> Operator:
-        from ddcli.circuit.running_windows import ContinuedCalls, mark_layout
+        from ddcli.circuit.windows import ContinuedCalls, mark_layout
         from ddcli.engine.operators.running_windows import Running, RunningWindow
 
         (arranged,) = node.inputs

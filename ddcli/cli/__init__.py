@@ -1,6 +1,5 @@
 """The commands: one module each, imported when its command is called.
 
-* annotations: errors as GitHub workflow commands
 * arguments: pipeline files and names as arguments, with shell completion
 * bisect: `dd bisect`
 * branch: `dd branch`
@@ -24,7 +23,7 @@
 * log: `dd log`
 * log_compact: `dd log compact`
 * main: the group of all commands, and the exit code of each error
-* messages: the reports of a run, as lines or as JSON objects
+* messages: the messages of a run, for people, programs and GitHub
 * metrics: the file of `dd run --metrics`
 * notebooks: results as notebooks show them
 * openlineage: the events of `dd run --openlineage`

@@ -13,7 +13,7 @@ from ddcli.screen import json_text, near, say, shell
 
 if TYPE_CHECKING:
     from ddcli.commands.branch_conflicts import BranchChanges
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
 
 CONFLICTS = 1
 """The exit code of a merge with conflicts."""

@@ -57,7 +57,7 @@ def command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) ->
     for each in found if output != "json" else ():
         for error in each.errors:
             if output == "github":
-                from ddcli.cli.annotations import annotation
+                from ddcli.cli.messages import annotation
 
                 say_own(annotation(error))
             else:

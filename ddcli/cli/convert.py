@@ -98,7 +98,7 @@ def command(
     if as_of is not None:
         _table(source, where, as_of, options, until=until, name=name, force=force, output=output)
         return
-    from ddcli.cli.startup.memory import keep_freed_memory
+    from ddcli.cli.startup.process import keep_freed_memory
     from ddcli.commands.convert import convert_files, convert_input
 
     keep_freed_memory()

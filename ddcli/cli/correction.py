@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ddcli.job.forgotten_rows import ForgettingSummary
     from ddcli.job.summary import RunSummary
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -42,7 +42,7 @@ def correct(
     **asked: Any,
 ) -> None:
     """Correct a state `by` a function of the driver (default: `ddcli.driver.run.run`) with the arguments `asked`, and print the result."""
-    from ddcli.cli.startup.memory import keep_freed_memory
+    from ddcli.cli.startup.process import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.store.files.objects import locate
 

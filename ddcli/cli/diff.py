@@ -13,7 +13,7 @@ import click
 
 from ddcli.cli.arguments import NO_CODE, VAR, MemorySize, added_files, formats
 from ddcli.cli.columns import CSV_OPTION, log_options, parse_csv
-from ddcli.cli.startup.memory import give_freed_memory_back, keep_freed_memory
+from ddcli.cli.startup.process import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 from ddcli.screen import say
 from ddcli.spec.file import AT, ENDINGS, branch_file
@@ -199,9 +199,9 @@ def command(
     else:
         give_freed_memory_back()
 
+    from ddcli.compare.columns import Settings, parse_max_changed, parse_tolerances
     from ddcli.compare.diff import compare_named
     from ddcli.compare.output import show
-    from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
     from ddcli.compare.sides import SideReader
 
     tolerances = parse_tolerances(tolerance)
@@ -234,8 +234,7 @@ def command(
     elif b is not None and pipelines:
         import tempfile
 
-        from ddcli.compare.pipelines import compare_pipelines
-        from ddcli.compare.revision import at_revision, present
+        from ddcli.compare.pipelines import at_revision, compare_pipelines, present
 
         with tempfile.TemporaryDirectory(prefix="dd-base-", ignore_cleanup_errors=True) as scratch:
             found = compare_pipelines(

@@ -11,7 +11,7 @@ from ddcli.cli.arguments import IF_LOCKED, REPORT, VAR
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
 
 
 @click.command("compact", short_help="Sum up the old updates of an output's log.")

@@ -12,7 +12,7 @@ from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.removal import Removal
 
 
@@ -47,7 +47,7 @@ def command(
     from ddcli.store.files.objects import locate
     from ddcli.store.state.holds import read_holds
     from ddcli.store.state.manifest import read_newest
-    from ddcli.store.state.pipeline_file import check_pipeline
+    from ddcli.store.state.outputs import check_pipeline
     from ddcli.store.state.removal import find_removal, remove
     from ddcli.store.state.shared_arrangements import forget
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ddcli.job.standby import WatchCache
     from ddcli.job.summary import RunSummary
     from ddcli.render.profile import Profile
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
 
 OPENLINEAGE = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
 """The beginnings of variables that name a receiver of OpenLineage's events, in the ways of the standard's client."""
@@ -268,7 +268,7 @@ def command(
       dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
     """
     from ddcli.cli.messages import MessagePrinter, Records
-    from ddcli.cli.startup.memory import keep_freed_memory
+    from ddcli.cli.startup.process import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.engine.counts import SILENT
     from ddcli.errors import UsageError

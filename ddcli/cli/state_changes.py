@@ -14,7 +14,7 @@ from ddcli.screen import json_text, near, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.entries import Size
 
 

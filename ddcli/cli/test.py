@@ -86,7 +86,7 @@ def command(
         for line in report.lines(found, lambda text, colour: click.style(text, fg=colour) if colour else text):
             say(line, styled=True)
     if output == "github":
-        from ddcli.cli.annotations import annotation
+        from ddcli.cli.messages import annotation
 
         for error in report.errors(found):
             say_own(annotation(error))

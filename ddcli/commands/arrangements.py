@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from ddcli.driver.prepare import bind_remembered
 from ddcli.errors import DdError
 from ddcli.job.request import read_request
-from ddcli.plan import presence
 from ddcli.plan.changes import describe
 from ddcli.plan.physical import WAITING, Arrangement, Linear
 from ddcli.plan.places import places
+from ddcli.plan.relation import PRESENCE
 from ddcli.plan.words import ALL, OWN, copied, named
-from ddcli.store.state.pipeline_file import file_of
+from ddcli.store.state.outputs import file_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
 def columns_of_file(key: Iterable[str]) -> list[str]:
     """Return the columns of a key without those that the plan adds for a single group of all rows; one that a query computes has no name."""
     whole = tuple(key)
-    shown = [copied(name, whole) for name in whole if name not in {ALL, presence.NAME}]
+    shown = [copied(name, whole) for name in whole if name not in {ALL, PRESENCE}]
     return [COMPUTED if OWN.fullmatch(name) else named(name) for name in shown]
 
 

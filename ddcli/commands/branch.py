@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
     from ddcli.spec.model import Spec
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.manifest import Manifest
 
 

@@ -12,7 +12,7 @@ from ddcli.job.request import error_directory, late_directory, newest_of, read_r
 from ddcli.job.verdict import ACCEPTED, verdicts_of
 from ddcli.screen import near, visible
 from ddcli.sinks.side_logs import rows_in
-from ddcli.store.state.pipeline_file import file_of
+from ddcli.store.state.outputs import file_of
 from ddcli.store.time_text import json_time
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.summary import Verdict
-    from ddcli.spec.check_model import CheckSpec
+    from ddcli.spec.model import CheckSpec
     from ddcli.store.state.manifest import Manifest
 
 

@@ -11,7 +11,7 @@ from ddcli.job.paths import state_of
 from ddcli.job.verdict import verdicts_of
 from ddcli.render.view import View, view_of
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.pipeline_file import check_pipeline
+from ddcli.store.state.outputs import check_pipeline
 from ddcli.store.state.runs import read_runs
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ddcli.job.paths import state_of
 from ddcli.named_tuple import NamedTuple
 from ddcli.plan.pipeline_file import load_spec
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.pipeline_file import check_pipeline
+from ddcli.store.state.outputs import check_pipeline
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.time_text import format_time, json_time
 

@@ -12,17 +12,13 @@ Values are compared by their meaning, in a type to which both sides' types widen
 NaN equals NaN, -0.0 equals 0.0, null equals null.
 
 * cells: values and counts of a comparison as text
-* columns: the columns that both sides have, and the types in which they are compared
+* columns: common columns, their types, and the settings of a comparison
 * diff: the comparison: both sides are read once, divided by key, and compared bucket by bucket
 * difference: the result: counts, columns that differ, changed rows
-* markdown: a comparison as Markdown
 * output: a comparison in the chosen format
 * page: a comparison as one HTML page
-* pairs: the definition of a difference, on frames; the test whether unequal values count as equal
+* pairs: open sides, and the differences between their rows
 * against: a pipeline file and a state: the effect of an edit, computed above what the state keeps
-* pipelines: two pipeline files compared by their outputs
-* revision: the pipeline file of a git revision
-* settings: tolerances and other settings, parsed from options
-* side: one open side: rows with multiplicities
+* pipelines: the comparison of two pipeline files, also of a git revision
 * sides: the sides that arguments name: files, a log or a table, and their types
 """

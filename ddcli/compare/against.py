@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.compare.diff import compare
+from ddcli.compare.pairs import WEIGHT, Side
 from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
-from ddcli.compare.side import WEIGHT, Side
 from ddcli.dataclass import dataclass
 from ddcli.errors import BudgetError, DdError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
@@ -32,14 +32,13 @@ from ddcli.sinks.violations import DIFF
 from ddcli.store.files.access import is_there
 from ddcli.store.log.scan import scan_entries
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.outputs import output_paths, same_outputs
-from ddcli.store.state.pipeline_file import file_of
+from ddcli.store.state.outputs import file_of, output_paths, same_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ddcli.compare.columns import Settings
     from ddcli.compare.difference import Difference
-    from ddcli.compare.settings import Settings
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import polars as pl
 
-from ddcli.compare.columns import compare_columns
+from ddcli.compare.columns import Settings, compare_columns, parse_max_changed, parse_tolerances
 from ddcli.compare.difference import ChangedRows, Difference, Tally
-from ddcli.compare.pairs import RecordMatcher, bound
-from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
-from ddcli.compare.side import WEIGHT, Side, replaced_between
+from ddcli.compare.pairs import WEIGHT, RecordMatcher, Side, bound, replaced_between
 from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.compare.side import Files
+    from ddcli.compare.pairs import Files
     from ddcli.store.tables.input_path import Partition
 
     Named = str | Path | pl.DataFrame | pl.LazyFrame

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from ddcli.compare.columns import ColumnDifference, Compared
-    from ddcli.compare.settings import Settings
+    from ddcli.compare.columns import ColumnDifference, Compared, Settings
     from ddcli.store.scratch.buckets import Scratch
 
 

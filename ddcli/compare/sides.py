@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import polars as pl
 
 from ddcli.compare.columns import type_name
-from ddcli.compare.side import WEIGHT, Side
+from ddcli.compare.pairs import WEIGHT, Side
 from ddcli.dataclass import dataclass
 from ddcli.engine.kernels.text_syntax import EXACT_DIGITS
 from ddcli.errors import InputError, UsageError

@@ -6,16 +6,12 @@
 * execute: a run that has something to do: its attempts, and a changed plan
 * forget: `dd forget`: rows of inputs are removed from state, outputs and side logs
 * keep: old updates of outputs' logs summed up, as `keep:` states
-* libraries: native libraries mapped while Python imports
 * migration: the state of a changed pipeline: its new parts are built and committed
-* prepare: inputs found and opened, and the file bound to their columns
-* rebuild_outputs: the differences that outputs and side logs get; the parts of a state that are built anew, and the frontier for that
-* rebuild_sources: the sources of a rebuild: rows before the frontier, kept contents, earlier contents of outputs
-* replaced_rows: the updates that replaced and withdrawn files make
-* replacement: files that come again, or are withdrawn, by the state's copies of them
+* prepare: inputs found and opened, the file bound and planned
+* rebuild: the sources and outputs of a rebuild
+* replacement: files that come again or are withdrawn, and their updates
 * requested_changes: the changes that a request makes, and the refusals before anything is built anew
-* run: one run: it looks whether anything is new, takes that in and records it
-* run_plan: the plan of a run: the one that an earlier run kept, or a new one
+* run: a run from request to commit
 * single_run: the run proper: one step, one commit; inputs whose progress is measured as they are read
 * step: the step: slices of inputs through the dataflow to files of outputs and state
 * tables: tables of other programs around a run: inputs are mirrored, outputs follow

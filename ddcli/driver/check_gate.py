@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.job.summary import Verdict
     from ddcli.sinks.outputs import OutputWriter
-    from ddcli.spec.check_model import CheckSpec
-    from ddcli.spec.model import Spec
+    from ddcli.spec.model import CheckSpec, Spec
     from ddcli.store.state.manifest import Manifest
 
 NOTHING = "nothing is committed"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.circuit.traces import StateTraces
-    from ddcli.driver.run_plan import RunPlan
+    from ddcli.driver.prepare import RunPlan
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval

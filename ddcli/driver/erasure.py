@@ -17,7 +17,7 @@ import polars as pl
 
 from ddcli.circuit.trial import Trial
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.rebuild_sources import readers_of
+from ddcli.driver.rebuild import readers_of
 from ddcli.driver.replacement import with_clean_ledgers
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
@@ -44,7 +44,7 @@ from ddcli.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ddcli.driver.rebuild_outputs import Rebuild
+    from ddcli.driver.rebuild import Rebuild
     from ddcli.engine.columns import Matrix
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.plan.physical_graph import PhysicalGraph

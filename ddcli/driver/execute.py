@@ -6,9 +6,8 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.driver.prepare import prepare, with_amended_files
+from ddcli.driver.prepare import RunPlan, prepare, with_amended_files
 from ddcli.driver.replacement import CopyDirectory, open_replacements, seen_with, with_copies
-from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
 from ddcli.engine.pool import HashCollision, new_secret
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ddcli.driver.prepare import Prepared
-    from ddcli.driver.replaced_rows import Replacement
+    from ddcli.driver.replacement import Replacement
     from ddcli.expressions.types import Schema
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request

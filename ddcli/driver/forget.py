@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.request import Request
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.manifest import Manifest
 
 

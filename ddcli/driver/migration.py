@@ -20,8 +20,16 @@ from ddcli.dataclass import dataclass
 from ddcli.driver.dataflow_run import DataflowRun, StepInput
 from ddcli.driver.erasure import erase
 from ddcli.driver.prepare import horizons_of, input_horizons
-from ddcli.driver.rebuild_outputs import Rebuild, correct_side_logs, corrected_outputs, name_ending, retire_rewritten
-from ddcli.driver.rebuild_sources import readers_of, sources_of, with_corrections
+from ddcli.driver.rebuild import (
+    Rebuild,
+    correct_side_logs,
+    corrected_outputs,
+    name_ending,
+    readers_of,
+    retire_rewritten,
+    sources_of,
+    with_corrections,
+)
 from ddcli.driver.replacement import with_whole_ledgers
 from ddcli.driver.requested_changes import (
     find_changes,
@@ -53,7 +61,7 @@ from ddcli.sources.readers import (
     open_logs,
 )
 from ddcli.store.state.holds import read_holds
-from ddcli.store.state.pipeline_file import relative_file
+from ddcli.store.state.outputs import relative_file
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
@@ -61,7 +69,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.driver.run_plan import RunPlan
+    from ddcli.driver.prepare import RunPlan
     from ddcli.engine.lanes import Layout
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema

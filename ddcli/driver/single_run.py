@@ -37,7 +37,7 @@ from ddcli.store.log.writer import again
 from ddcli.store.state.entries import InputEntry, OutputEntry
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import Manifest
-from ddcli.store.state.pipeline_file import relative_file
+from ddcli.store.state.outputs import relative_file
 from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.driver.dataflow_run import StepResult
-    from ddcli.driver.replaced_rows import Replacement
+    from ddcli.driver.replacement import Replacement
     from ddcli.engine.counts import Progress
     from ddcli.engine.pool import Pool
     from ddcli.engine.scope import Scope

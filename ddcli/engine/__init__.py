@@ -16,10 +16,9 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * rounds: time lanes: compared with frontiers, corrected in the past; rounds of loops
 * schedule: the order in which operators step, stage by stage and round by round; pure
 * scope: operators in the order of their data, stepped together
-* scope_graph: the places of a scope, and its stages
 * scope_tree: a scope and those within it, by path
 * shards: updates exchanged by key, spread evenly, or put together
-* stages: the operators that a shard passes between two exchanges
+* stages: the places of a scope, and its stages
 * times: times and frontiers: the lattice of updates
 * spill_store: the updates between the stages of a step out of core
 * workers: threads that step shards

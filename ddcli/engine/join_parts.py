@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.places import OperatorSlot
     from ddcli.engine.rounds import Interval
-    from ddcli.engine.scope_graph import ScopeGraph
-    from ddcli.engine.stages import Stage
+    from ddcli.engine.stages import ScopeGraph, Stage
 
 SETTLED = 1 << 18
 """Rows of parts from which on they are consolidated, and again when they have doubled."""

@@ -4,7 +4,8 @@ A batch of updates is one C-contiguous int64 matrix `[data lanes | time lanes | 
 adjacent and the columns are in the order of the schema, so an operator that only renames, drops or reorders columns, or
 splits a record into key and value, permutes lanes and never reads a value. See `columns` for the lanes of each type.
 
-Python values of the library's records take microseconds where a frame would cost milliseconds: integers, floats, booleans and strings are converted here; values of the other kinds go through polars, a column at a time.
+Python values of the library's records take microseconds where a frame would cost milliseconds: integers, floats, booleans and strings are converted
+here; values of the other kinds go through polars, a column at a time.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.places import NOTHING, Deltas, StageResult
 from ddcli.engine.rounds import split_rounds
-from ddcli.engine.scope_graph import ScopeGraph
 from ddcli.engine.shards import Arriving, Routing, brought, dealt_to, drained, exchanged, joined, summed
+from ddcli.engine.stages import ScopeGraph
 from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:

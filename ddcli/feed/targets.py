@@ -19,7 +19,7 @@ from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.names import count_of
-from ddcli.store.state.pipeline_file import file_of
+from ddcli.store.state.outputs import file_of
 from ddcli.store.tables.input_path import ONLY_NAMED, SUFFIXES
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@
 * functions: the Python functions of a pipeline: forbidden, or loaded
 * idle_check: the test whether there is anything to do at all
 * inputs: the files and progress of each input of a run
-* kept_plan: the meaning of a pipeline file, kept from one run to the next
-* object_table: immutable objects as a table of JSON
+* kept_plan: the meaning of a pipeline file, kept between runs as a table of JSON
 * options: the options of a run, and the places where it may be computed
 * output_tables: outputs that are tables of other programs, and the test whether they are up to their logs
 * paths: the paths that a pipeline file names, and the errors in them

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.standby import WatchCache
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.manifest import Manifest
 
 REMOTE = "sc://"

@@ -18,7 +18,7 @@ from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.pipeline_file import check_pipeline
+from ddcli.store.state.outputs import check_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

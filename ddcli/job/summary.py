@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.engine.counts import Counts
-    from ddcli.spec.check_model import Otherwise
+    from ddcli.spec.model import Otherwise
 
 
 SHOWN = 5

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.errors import DdError
-    from ddcli.spec.check_model import CheckSpec, Limit
-    from ddcli.spec.model import Spec
+    from ddcli.spec.model import CheckSpec, Limit, Spec
     from ddcli.store.state.manifest import Manifest
 
 KEPT = "checks"

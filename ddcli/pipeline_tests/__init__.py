@@ -4,7 +4,6 @@
 * replay: runs of the same updates in other cuts
 * report: results as text, JSON, workflow commands, JUnit
 * rows: the rows of a test as updates of inputs
-* run: the tests of a file, one by one
+* run: tests one by one, with the cost of their steps
 * sources: columns, times and collections that tests need
-* step_cost: the rows, seconds and bytes of a step
 """

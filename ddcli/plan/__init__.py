@@ -9,19 +9,15 @@
 * node: nodes, and graphs of them
 * engines: the engines that the file chooses, by node
 * error_path: errors with the path of their subject
-* generation: the choices for lowering outputs together, as a state remembers them
-* generations: lowering that keeps the nodes of a state
+* generations: lowering in generations, and the choices that a state remembers
 * literals: values of the file in the types of columns
 * loops: loop variables and the node that binds them
-* presence: a record that exists from the first row of some inputs on
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`
 * places: the places of operators in the file, and the work of its collections
-* relation: a collection while it is built
+* relation: a collection while it is built; several in one schema
 * shape: columns renamed, dropped, computed in few nodes
 * targets: the names and columns that the tables of other programs can have
-* temporal: the times at which a record exists, in units of time
 * test_steps: a file's tests with types
-* union: collections in one schema
 * asof: as-of joins
 * cells: the columns in which the engine computes aggregate and window calls
 * groupings: operators over groups of records: reductions, the first of a group, multiplicities

@@ -54,7 +54,6 @@ class BoundPipeline:
 
     def plan(self, cached: Mapping[str, Any] | None = None) -> Plan:
         """Return the plan; `cached` is the plan of a state (`Plan.to_json`), whose choices are kept for the nodes that it has."""
-        from ddcli.plan.generation import by_sizes
-        from ddcli.plan.generations import known_generations, plan
+        from ddcli.plan.generations import by_sizes, known_generations, plan
 
         return plan(self.graph, known_generations(cached), by_sizes(self.sizes()))

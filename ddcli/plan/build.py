@@ -21,9 +21,8 @@ from ddcli.plan.loops import iterate
 from ddcli.plan.node import Graph
 from ddcli.plan.operators.row import BindContext
 from ddcli.plan.operators.table import HERE, apply_operators
-from ddcli.plan.relation import Relation
+from ddcli.plan.relation import Relation, concat
 from ddcli.plan.targets import refused_columns
-from ddcli.plan.union import concat
 from ddcli.spec import model, operator_model
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ddcli.errors import SpecError, Text
 from ddcli.plan.error_path import Unbuilt, placing
 from ddcli.plan.operators.table import apply_operators
-from ddcli.plan.union import concat
+from ddcli.plan.relation import concat
 from ddcli.spec import operator_model
-from ddcli.spec.check_model import UNCHECKED
+from ddcli.spec.model import UNCHECKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.plan.operators.row import BindContext
     from ddcli.plan.relation import Relation
     from ddcli.spec import model
-    from ddcli.spec.check_model import CheckSpec
+    from ddcli.spec.model import CheckSpec
 
 
 def checked_input(

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ddcli.plan.bound import BoundPipeline
-    from ddcli.plan.generation import Generation
-    from ddcli.plan.generations import Plan
+    from ddcli.plan.generations import Generation, Plan
     from ddcli.plan.joins import Join
     from ddcli.plan.node import Node
 

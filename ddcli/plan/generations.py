@@ -5,32 +5,266 @@ into its reader's. So a new output could change the arrangements of all others, 
 state remembers the choices for lowering the outputs of a *generation* together. A new or edited output joins a generation in which
 every column that it reads is kept already, and shares all that is there; otherwise it begins a generation of its own. Equal nodes of two
 generations are shared all the same.
+
+A collection is known by its *place* (see `Node.place`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical, physical
-from ddcli.plan.generation import Choices, Generation, written_order
-from ddcli.plan.lower import lower
-from ddcli.plan.node import Graph
-from ddcli.plan.optimizer.join_order import keeps_key, reordered
-from ddcli.plan.optimizer.sharing import Share, by_conditions
+from ddcli.plan.lower import GraphLowering, lower, read_counts
+from ddcli.plan.node import Graph, Node
+from ddcli.plan.optimizer.delta_joins import delta_joins, identity, with_delta_joins
+from ddcli.plan.optimizer.join_order import keeps_key, much_smaller, reordered
+from ddcli.plan.optimizer.passes import PASSES, optimized, readers, side_place, side_places
+from ddcli.plan.optimizer.prune import Rewritten, as_written, required_columns, side_name, sides
+from ddcli.plan.optimizer.sharing import Share, by_conditions, chosen_wholes, sides_above
 from ddcli.plan.physical_graph import PhysicalGraph, physical_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
     from ddcli.plan.joins import Join
-    from ddcli.plan.node import Node
+    from ddcli.plan.optimizer.sharing import JoinSide
+
+
+Choices = Callable[["Join", "Join"], bool]
+"""Returns for a join, and the join on its left, whether its right side is joined before that one's."""
+
+
+def written_order(_node: Join, _first: Join) -> bool:
+    """Return False: joins keep the written order."""
+    return False
+
+
+def by_sizes(sizes: Mapping[str, int]) -> Choices:
+    """Return the choices for inputs of these sizes in bytes."""
+    return lambda node, first: much_smaller(sizes, node, first)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The choices for lowering collections, by place.
+
+    * `columns`: of collections, and of the sides of joins (see `prune`). Without a side, all columns of its collection were arranged.
+    * `once`: the collections that had a single reader.
+    * `several`: whether collections and sides, as they are written, had several readers, which decides where filters are applied;
+      None: filters are applied where they are written.
+    * `joins`: whether joins, as they are written, were computed before the join on their left.
+    * `deltas`: whether possible delta joins are delta joins; None: none is.
+    * `wholes`: the collections that are kept whole, each by a key, instead of their filtered parts, and the filters among these that
+      apply to the results of joins; None: no collection ever is.
+    """
+
+    columns: dict[str, frozenset[str]]
+    once: frozenset[str]
+    several: dict[str, bool] | None = None
+    joins: dict[str, bool] = field(default_factory=dict)
+    deltas: dict[str, bool] | None = None
+    wholes: dict[str, dict[str, bool]] | None = None
+    partners: bool = True
+    """True: filters on keys also pass windows, and also apply to the right sides of semijoins and as-of joins."""
+    _pushed: dict[str, Rewritten] = field(default_factory=dict, compare=False)
+    _moved: dict[str, Rewritten] = field(default_factory=dict, compare=False)
+    _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
+    """Caches of graphs with filters moved, and lowered, by fingerprint: a plan needs them several times."""
+
+    @classmethod
+    def of(
+        cls,
+        written: Graph,
+        before: Generation | None = None,
+        choices: Choices | None = written_order,
+        share: Share = by_conditions,
+    ) -> Self:
+        """Return the generation of a graph: nodes that `before` knows keep their choices, and nothing stays that the graph no longer has.
+
+        For other nodes, `choices` decides, and `share`, which returns the share of rows that are expected to pass filters. Without
+        `choices`, the graph is lowered as it is written.
+        """
+        several, joins = None, dict[str, bool]()
+        if choices is not None and (before is None or before.several is not None):
+            known_joins = before.joins if before else {}
+
+            def first(node: Join, other: Join) -> bool:
+                at = node.place
+                joins[at] = known_joins[at] if at in known_joins else choices(node, other)
+                return joins[at]
+
+            several = _read_by_several(reordered(written, first).graph)
+            several |= {at: value for at, value in (before.several or {} if before else {}).items() if at in several}
+        partners = before is None or before.partners
+        old = (before.columns, before.once) if before else ({}, frozenset[str]())
+        known = cls(*old, several, joins, partners=partners)
+        wholes = None
+        if several is not None and (before is None or before.wholes is not None):
+            wholes = chosen_wholes(known.moved(written).graph, before.wholes if before else None, share, side_place)
+            known = cls(*old, several, joins, wholes=wholes, partners=partners, _pushed=known._pushed)
+        graph = known.moved(written).graph
+        counts, needed = read_counts(graph), required_columns(graph, known.kept_columns(graph))
+        columns: dict[str, frozenset[str]] = {}
+        alone: dict[str, bool] = {}
+        for node in graph.nodes():
+            at = node.place
+            columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[node.fingerprint]
+            single = at in known.once if at in known.columns else counts[node.fingerprint] == 1
+            alone[at] = single and alone.get(at, True)
+        for at, by_fingerprint in side_places(graph):
+            columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
+        once = frozenset(at for at, single in alone.items() if single)
+        return cls(columns, once, several, joins, wholes=wholes, partners=partners)
+
+    def sides_of_wholes(self, written: Graph) -> list[list[JoinSide]]:
+        """Return the sides of a graph's joins that read a whole collection instead of its filtered part, by collection and key."""
+        return sides_above(self._pushed_down(written).graph, self.wholes, side_place) if self.wholes else []
+
+    def moved(self, written: Graph) -> Rewritten:
+        """Return a graph as this generation rewrites it."""
+        if self.several is None:
+            return as_written(written)
+        if written.fingerprint not in self._moved:
+            pushed = self._pushed_down(written)
+            self._moved[written.fingerprint] = pushed.then(optimized(pushed.graph, self, PASSES[-1:]))
+        return self._moved[written.fingerprint]
+
+    def _pushed_down(self, written: Graph) -> Rewritten:
+        """Return a graph after the passes before sharing."""
+        if written.fingerprint not in self._pushed:
+            self._pushed[written.fingerprint] = optimized(written, self, PASSES[:-1])
+        return self._pushed[written.fingerprint]
+
+    def kept_columns(self, graph: Graph) -> dict[str, frozenset[str]]:
+        """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""
+        found = {
+            node.fingerprint: self.columns[node.place] & node.schema.keys()
+            for node in graph.nodes()
+            if node.place in self.columns
+        }
+        for node in graph.nodes():
+            for child, key in sides(node):
+                at = side_name(child.place, key) if self._has_sides else child.place
+                if at in self.columns:
+                    found[side_name(child.fingerprint, key)] = self.columns[at] & child.schema.keys()
+        return found
+
+    @cached_property
+    def _has_sides(self) -> bool:
+        return any(at.endswith("]") for at in self.columns)
+
+    def fits(self, node: Node) -> bool:
+        """Return whether an output reads only columns that are kept of known collections."""
+        graph = self.moved(Graph({"": node})).graph
+        needed = required_columns(
+            graph, self.kept_columns(graph)
+        )  # an operator that only counts rows reads a column that is kept
+        return all(
+            needed[each.fingerprint] <= self.columns.get(each.place, each.schema.keys()) for each in graph.nodes()
+        ) and all(
+            needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in side_places(graph)
+        )
+
+    def lowered(self, written: Graph) -> PhysicalGraph:
+        """Return the physical graph of a graph that this is the generation of."""
+        return self._lowering(written).graph(self.moved(written).graph)
+
+    def nodes(self, written: Graph) -> dict[str, Node]:
+        """Return the physical node of each logical node, by fingerprint, without those kept only in part, as their readers filter them."""
+        return self._lowered(written, self.moved(written).same)
+
+    def operators(self, written: Graph) -> dict[str, Node]:
+        """Return the physical node of each logical node, by fingerprint, also where only some of its records are kept, or it is part of a delta join."""
+        return self.joined(self._lowered(written, self.moved(written).operators), self.lowered(written))
+
+    def lowered_whole(self, written: Graph, whole: Node) -> Node:
+        """Return the physical node of a collection of `sides_of_wholes`."""
+        return self._lowering(written).nodes(self.moved(written).graph)[whole.fingerprint]
+
+    def _lowered(self, written: Graph, names: Mapping[str, Node]) -> dict[str, Node]:
+        found = self._lowering(written).nodes(self.moved(written).graph)
+        return {name: found[node.fingerprint] for name, node in names.items() if node.fingerprint in found}
+
+    def _lowering(self, written: Graph) -> GraphLowering:
+        if written.fingerprint not in self._lowerings:
+            graph = self.moved(written).graph
+            found = GraphLowering.of(
+                graph, self.kept_columns(graph), self._read_once(graph), alike=self.several is not None
+            )
+            self._lowerings[written.fingerprint] = found
+        return self._lowerings[written.fingerprint]
+
+    def _read_once(self, graph: Graph) -> frozenset[str]:
+        return frozenset(node.fingerprint for node in graph.nodes() if node.place in self.once)
+
+    def with_deltas(self, lowered: PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
+        """Return this generation with its graph's delta joins decided: for `known` joins as they were, for others by `deltas`."""
+        chosen: dict[str, bool] = {}
+
+        def wanted(join: Node) -> bool:
+            name = identity(join)
+            chosen[name] = known.get(name, deltas)
+            return chosen[name]
+
+        delta_joins(lowered.outputs, wanted, lowered.engines)
+        return replace(self, deltas=chosen)
+
+    def joined(self, nodes: Mapping[str, Node], lowered: PhysicalGraph) -> dict[str, Node]:
+        """Return physical nodes by name, with the joins replaced that are delta joins in the generation's graph, `lowered`."""
+        if not any((self.deltas or {}).values()):
+            return {**nodes}
+        deltas = self.deltas or {}
+        return with_delta_joins(
+            nodes, delta_joins(lowered.outputs, lambda join: deltas.get(identity(join), False), lowered.engines)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that a manifest keeps of the generation."""
+        columns = {name: sorted(columns) for name, columns in self.columns.items()}
+        tree: dict[str, Any] = {"columns": columns, "once": sorted(self.once)}
+        if self.several is not None:
+            tree["read"] = {
+                words: sorted(at for at, several in self.several.items() if several == wanted)
+                for words, wanted in (("once", False), ("several", True))
+            }
+            tree["joins"] = {
+                words: sorted(at for at, first in self.joins.items() if first == wanted)
+                for words, wanted in (("first", True), ("written", False))
+            }
+            tree["partners"] = self.partners
+            tree["keys"] = True
+        if self.deltas is not None:
+            tree["deltas"] = self.deltas
+        if self.wholes is not None:
+            tree["wholes"] = self.wholes
+        return tree
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Self:
+        """Return the generation that `to_json` wrote."""
+        columns = {name: frozenset(columns) for name, columns in tree["columns"].items()}
+        read = tree.get("read")
+        several = read and dict.fromkeys(read["once"], False) | dict.fromkeys(read["several"], True)
+        joins = tree.get("joins", {"first": (), "written": ()})
+        known = dict.fromkeys(joins["first"], True) | dict.fromkeys(joins["written"], False)
+        partners = bool(tree.get("partners", False))  # a state of an earlier version stays as it is
+        return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"), tree.get("wholes"), partners)
+
+
+def _read_by_several(graph: Graph) -> dict[str, bool]:
+    """Return for each collection and side, by place, whether several read it."""
+    found: dict[str, bool] = {}
+    for at, _, several in readers(graph):
+        found[at] = several or at in found
+    return found
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from ddcli.errors import DdError, SpecError, SpecErrors, Text
 from ddcli.expressions.tree import Cast
 from ddcli.expressions.types import Type
 from ddcli.plan.node import LoopName, Node, below, digest, inherited
-from ddcli.plan.relation import Relation
+from ddcli.plan.relation import Relation, common_schema, with_schema
 from ddcli.plan.shape import conform, with_columns
-from ddcli.plan.union import common_schema, with_schema
 from ddcli.spec.model import GUARD
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""A collection while it is being built: its node, and the names of its columns in expressions."""
+"""A collection while it is being built: its node, and the names of its columns in expressions.
+
+Collections are converted to one schema, so that their records may be added up: columns in one order, types that hold all values.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,23 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import UnknownColumn, did_you_mean
+from ddcli.errors import SpecError, UnknownColumn, did_you_mean
 from ddcli.expressions.aggregates import AggregateCall, Reduction
+from ddcli.expressions.coerce import INT64
 from ddcli.expressions.scope import ColumnScope, TableCall
-from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Column
+from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Call, Column, Literal
+from ddcli.expressions.types import Schema, Type
+from ddcli.plan import logical
+from ddcli.plan.node import Graph
+from ddcli.plan.shape import column_as
 
 if TYPE_CHECKING:
-    from ddcli.errors import Text
+    from collections.abc import Sequence
+
+    from ddcli.errors import Span, Text
     from ddcli.expressions.order import RowOrder
     from ddcli.expressions.tree import Expression
-    from ddcli.expressions.types import Schema
     from ddcli.expressions.window_calls import OrderedBy, WindowedExpression
     from ddcli.expressions.windows import Frame, WindowCall
     from ddcli.plan.node import Node
@@ -123,3 +133,81 @@ class Relation:
     def _resolve_call(self, call: AggregateCall) -> AggregateCall:
         order = tuple((self._resolve(key), descending) for key, descending in call.order_by)
         return replace(call, args=tuple(self._resolve(argument) for argument in call.args), order_by=order)
+
+
+def concat(relations: Sequence[Relation], span: Span, what: str) -> Relation:
+    """Return the sum of relations that have the same columns, in any order, of types with a common one."""
+    schema = dict(relations[0].schema)
+    rule = f"`{what}` sums collections with the same columns"
+    for relation in relations[1:]:
+        places = ("in one collection", "in another")
+        schema = common_schema(schema, relation.schema, rule, f"`{what}`", places, span)
+    return Relation(logical.summed([with_schema(relation.node, schema) for relation in relations], schema))
+
+
+def common_schema(one: Schema, other: Schema, rule: str, what: str, places: tuple[str, str], span: Span) -> Schema:
+    """Return the columns of `one`, of types that hold the values of both; `other` has the same columns in any order.
+
+    If it has others, a SpecError states the `rule`; if a column has types without a common one, in `what` and at which `places` it has them.
+    """
+    if set(one) != set(other):
+        missing = ", ".join(sorted(set(one) ^ set(other)))
+        raise SpecError(
+            f"{rule}; these are not in all of them: {missing}",
+            span=span,
+            hint="`project`, `rename` or `map` them to the same columns first",
+        )
+    schema: Schema = {}
+    for name, kind in one.items():
+        common = _common_type(kind, other[name])
+        if common is None:
+            raise SpecError(
+                f"{what}: column '{name}' is {kind} {places[0]} and {other[name]} {places[1]}",
+                span=span,
+                hint=f"cast one of them: `extend: {{{name}: cast({name} as ...)}}`",
+            )
+        schema[name] = common
+    return schema
+
+
+def with_schema(node: Node, schema: Schema) -> Node:
+    """Return the node with its columns in the order and of the types of `schema`, which must hold all its values."""
+    if list(node.schema.items()) == list(schema.items()):
+        return node
+    columns = tuple((name, column_as(name, node.schema[name], kind)) for name, kind in schema.items())
+    return logical.Apply((node,), schema, MapStep(columns))
+
+
+def _common_type(one: Type, other: Type) -> Type | None:
+    nullable = one.nullable or other.nullable
+    if one.required() == other.required():
+        return one.or_null(nullable)
+    if one.kind == "null" or other.kind == "null":
+        return (other if one.kind == "null" else one).or_null()
+    if one.is_integer and other.is_integer and "uint64" not in (one.kind, other.kind):
+        return Type("int64", nullable)
+    if one.is_float and other.is_float:
+        return Type("float64", nullable)
+    return None
+
+
+PRESENCE = "#one"
+
+
+def once(nodes: Sequence[Node]) -> Node:
+    """Return one record, 1, from the first row of the inputs below these nodes on. It depends on raw rows, which no later row takes back."""
+    sources = {
+        each.fingerprint: each
+        for node in nodes
+        for each in Graph({"": node}).nodes()
+        if isinstance(each, logical.Source)
+    }
+    parts: list[Node] = []
+    for each in sources.values():
+        rows: Node = each
+        if logical.PRESENT in each.schema:
+            there = Call("=", (Column(logical.PRESENT, INT64), Literal(1, INT64)), Type("bool"))
+            rows = logical.Apply((each,), each.schema, FilterStep(there))
+        parts.append(logical.Apply((rows,), {PRESENCE: INT64}, MapStep(((PRESENCE, Literal(1, INT64)),))))
+    found = parts[0] if len(parts) == 1 else logical.summed(parts, {PRESENCE: INT64})
+    return logical.Once((found,), {PRESENCE: INT64})

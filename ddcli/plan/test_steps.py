@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
-    from ddcli.spec import test_model as written
+    from ddcli.spec import model as written
     from ddcli.spec.bounds import Budget
     from ddcli.spec.model import InputSpec, Spec
 

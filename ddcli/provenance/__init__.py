@@ -3,10 +3,8 @@
 * absence: the reasons why a record is missing
 * bisection: the first failure of a condition on outputs, and its cause
 * changes: the reasons why a record changed at a time
-* contents: a collection at one time and the updates of an input, searched by values
 * explanation: the answer to a question, each explanation checked
 * file_history: the files of inputs as they were before runs replaced or withdrew them
-* frames: the rows that a window function's value can depend on
 * inputs: the input rows on which a record can depend, as of a time
 * question: a question, its world, its checked explanations
 * sentences: the tree from a record to updates of inputs, the walk that finds it, and operators in words
@@ -14,5 +12,5 @@
 * trees: explanations as trees and plain values
 * verification: outputs as they are committed against what their inputs say
 * violations: the rows of files that violate the checks that a run failed by
-* worlds: the contents of each collection, in each round
+* worlds: the contents of each collection at one time, searched by values
 """

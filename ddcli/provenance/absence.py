@@ -23,9 +23,9 @@ from ddcli.store.time_text import format_time
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
-    from ddcli.provenance.contents import Contents, Record
     from ddcli.provenance.question import Question
     from ddcli.provenance.sentences import Reason
+    from ddcli.provenance.worlds import Contents, Record
 
 
 @dataclass(eq=False)

@@ -21,18 +21,17 @@ from ddcli.engine import kernels
 from ddcli.errors import DdError
 from ddcli.plan import groupings, logical, loops
 from ddcli.plan.node import Graph, Node
-from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
 from ddcli.provenance.trace import MOST, Tracer, matching
-from ddcli.provenance.worlds import Opaque
+from ddcli.provenance.worlds import Contents, Opaque, Record
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from ddcli.engine.columns import Matrix
-    from ddcli.provenance.contents import Numbers
+    from ddcli.provenance.worlds import Numbers
 
 
 Changed = tuple[Node, Record]

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
-    from ddcli.provenance.contents import Record
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.sentences import Leaf
+    from ddcli.provenance.worlds import Record
 
 
 class NotThere(DdError):

@@ -1,8 +1,9 @@
 """The inputs of a pipeline as of a time: the updates that may matter, as matrices, and the place of each in its file.
 
-The rows on which some records can depend have the values of columns that are pushed down from a collection to the inputs below. Rows of an input with other values can't matter to the records in question. Where a join's one side is restricted and its other side is not,
-the keys of the rows that the restricted side can be made of restrict the other: of orders, the orders of the customers in one city. The
-restriction is sound, not sharp: below a loop, or a Python function, any row may matter.
+The rows on which some records can depend have the values of columns that are pushed down from a collection to the inputs below. Rows of an input with
+other values can't matter to the records in question. Where a join's one side is restricted and its other side is not, the keys of the rows that the
+restricted side can be made of restrict the other: of orders, the orders of the customers in one city. The restriction is sound, not sharp: below a
+loop, or a Python function, any row may matter.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Lifetime(NamedTuple):
 
     came: str | None = None
     went: str | None = None
+
+
 MOST_KEYS = 1_000_000
 """The most keys of a join that restrict its other side."""
 EXACT = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "string", "date", "bool")

@@ -16,11 +16,10 @@ from ddcli.errors import DdError
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
-from ddcli.provenance.contents import Contents, Values
 from ddcli.provenance.inputs import Restrictions
 from ddcli.provenance.sentences import Reason
 from ddcli.provenance.trace import Tracer
-from ddcli.provenance.worlds import ROUND, EvaluatedPlan, Opaque, advanced, raw_sources
+from ddcli.provenance.worlds import ROUND, Contents, EvaluatedPlan, Opaque, Values, advanced, raw_sources
 from ddcli.sources.input_format import InputFacts
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.plan.node import Node
-    from ddcli.provenance.contents import Record
     from ddcli.provenance.inputs import Inputs, Where
     from ddcli.provenance.sentences import Leaf
+    from ddcli.provenance.worlds import Record
 
 PRUNED = 16
 """The most updates of an explanation for which each is tried to be left out."""

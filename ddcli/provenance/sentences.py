@@ -12,7 +12,8 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import quoted
 from ddcli.expressions.types import no_column
-from ddcli.plan import groupings, logical, presence
+from ddcli.plan import groupings, logical
+from ddcli.plan.relation import PRESENCE
 from ddcli.plan.words import without_parentheses
 from ddcli.screen import json_number
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.logical import Source
     from ddcli.plan.node import Node
-    from ddcli.provenance.contents import Numbers, Record
+    from ddcli.provenance.worlds import Numbers, Record
 
 
 HIDDEN = re.compile(
@@ -90,7 +91,7 @@ def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
     hidden = (
         name for name in node.schema if no_column(name) is not None or HIDDEN.fullmatch(name) or _is_copy(name, node)
     )
-    left_out = {presence.NAME, *hidden}
+    left_out = {PRESENCE, *hidden}
     return {name: value for name, value in values if name not in left_out}
 
 

@@ -156,7 +156,7 @@ def _dialect(paths: Sequence[Path], stated: Dialect | None) -> tuple[Dialect | N
     path = next((path for path in paths if name_of_kind(path) == CSV), None)
     if path is None:
         return None, {}
-    from ddcli.store.tables.csv_look import look_of
+    from ddcli.store.tables.column_types import look_of
     from ddcli.store.tables.csv_records import refuse_encoding
 
     dialect = stated or DEFAULT

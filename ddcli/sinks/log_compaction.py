@@ -24,9 +24,9 @@ from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, checksum
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
+from ddcli.store.log.lineage import Part, Summary, read_summary
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.summary import Part, Summary, read_summary
 from ddcli.store.log.writer import file_name, time_column, write_progress
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.parquet.writer import CHUNK, parquet_bytes
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.consumers import Claimant
     from ddcli.store.state.entries import OutputEntry, Times
     from ddcli.store.state.manifest import Manifest

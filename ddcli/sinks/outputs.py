@@ -26,10 +26,9 @@ from ddcli.sinks.violations import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.log.lineage import appended, grows
+from ddcli.store.log.lineage import NAME as SUMMED
+from ddcli.store.log.lineage import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns
-from ddcli.store.log.summary import NAME as SUMMED
-from ddcli.store.log.summary import read_summary
 from ddcli.store.log.writer import again, file_name, frame_bytes, is_plain, output_bytes, output_frame, write_progress
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.parquet.writer import CHUNK

@@ -1,8 +1,8 @@
 """The files of a log whose history has changed: those with other rows are replaced, the rest stay as they are.
 
-So are files of inputs that a run has archived, and of mirrors of tables, that hold forgotten rows. Files of mirrors are replaced with the commit that forgets the rows, archived ones and those in an object store before it. A process that dies in between leaves
-files without the rows, and a state that still has them: repeated, the command takes the files as they are. Until then a run that would
-read them again refuses them.
+So are files of inputs that a run has archived, and of mirrors of tables, that hold forgotten rows. Files of mirrors are replaced with the commit that
+forgets the rows, archived ones and those in an object store before it. A process that dies in between leaves files without the rows, and a state that
+still has them: repeated, the command takes the files as they are. Until then a run that would read them again refuses them.
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ def infer_columns(given: InputSpec, listing: Listing, paths: list[Path]) -> tupl
 
 def _refuse_other_look(path: Path, dialect: Dialect) -> None:
     """Raise InputError for CSV that looks as if it were written otherwise than the input's options state."""
+    from ddcli.store.tables.column_types import look_of
     from ddcli.store.tables.compression import bare
-    from ddcli.store.tables.csv_look import look_of
     from ddcli.store.tables.csv_records import refuse_encoding
 
     refuse_encoding(path, dialect)

@@ -3,7 +3,6 @@
 * apply: the operators under `apply`, by a table of them
 * bounds: the figures of a budget
 * budget: the most that a run and its operators may take
-* check_model: the checks of a file, as plain values
 * checks: checks, and the collections of violations that they become
 * clock: the clock of a pipeline, which decides the time of rows
 * column_shapes: names, columns, expressions and orders
@@ -12,7 +11,7 @@
 * file: the text of a pipeline file
 * include: inputs and collections of other files
 * inputs: inputs and their formats
-* model: the content of a file as plain values
+* model: the content of a pipeline file as plain values
 * names: names across a file
 * operator_model: operators and their arguments as plain values
 * outputs: outputs, and the tables that follow them
@@ -20,10 +19,8 @@
 * shapes: lists, mappings, alternatives
 * syntax: text to a YAML document
 * tables: inputs that are tables of other programs
-* test_model: the tests of a file as plain values
 * tests: the tests of a pipeline
-* traps: the places where YAML's punctuation cuts an expression
-* tree: YAML nodes with places
+* tree: nodes of YAML with their places, and where punctuation cuts an expression
 * values: texts, expressions, numbers, types, references
 * variables: variables in values
 """

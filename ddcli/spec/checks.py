@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import Expanded, Span, Text
 from ddcli.spec import model
-from ddcli.spec.check_model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION
+from ddcli.spec.model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
 from ddcli.spec.operator_model import GroupColumn, Inline, Operator
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Refused, Shape
 from ddcli.spec.shapes import Key, Many, Pairs, Record
@@ -22,7 +22,7 @@ from ddcli.spec.values import Choice, QueryText, Words
 if TYPE_CHECKING:
     from collections.abc import Sequence as Items
 
-    from ddcli.spec.check_model import Otherwise
+    from ddcli.spec.model import Otherwise
 
 LENGTHS = {
     "s": 1, "second": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hour": 3600, "hours": 3600,

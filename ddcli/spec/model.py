@@ -1,13 +1,15 @@
-"""The content of a pipeline file as plain values: inputs, collections with their operators, outputs.
+"""The content of a pipeline file as plain values: inputs, collections with their operators, outputs, checks and tests.
 
 Every text of the file that can still turn out wrong (an expression, a column's name, a path) is a `Text` with its
 place. Expressions are unparsed here: they need the types of columns, which only the planner knows.
+Values of
+rows in tests stay nodes: they are typed when the types of their columns are known.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ddcli.dataclass import frozen
 from ddcli.expressions.types import ARRIVAL
@@ -19,9 +21,139 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
     from ddcli.expressions.csv_dialect import Dialect
     from ddcli.spec.bounds import Budget
-    from ddcli.spec.check_model import CheckSpec, Quarantine
     from ddcli.spec.operator_model import Columns, Operator, Source
-    from ddcli.spec.test_model import WrittenTest
+    from ddcli.spec.tree import Node
+
+
+Otherwise = Literal["fail", "warn", "quarantine"]
+OTHERWISE: tuple[Otherwise, ...] = ("fail", "warn", "quarantine")
+"""The consequences of a violation: nothing is committed; the run reports it; the row is put aside, and the collection lacks it."""
+
+UNCHECKED = ".unchecked"
+"""The ending of the name under which a check reads an input that has a quarantine: with all of its rows. No name in a file has a dot."""
+
+MEASURE = "measure_"
+"""The prefix of the columns of a measuring check's collection, which has one record."""
+
+ROWS = f"{MEASURE}rows"
+"""The column of a measuring check's collection that counts the rows."""
+
+
+@frozen
+class Limit:
+    """The range in which a measure must be, both ends included; None: no end. With `relative` an end is a part of the value before, 0.05 for 5%."""
+
+    least: float | None
+    most: float | None
+    relative: bool
+    written: str
+    """The range as the file states it."""
+
+
+@frozen
+class Measure:
+    """An aggregate of a collection, in a `column` of the check's record, and its limit: of its change by a commit, or of its age in microseconds.
+
+    Without a column it is the number of retractions that the commit writes to `output`.
+    """
+
+    name: str
+    limit: Limit
+    column: str | None = None
+    output: str = ""
+
+
+@frozen
+class CheckSpec:
+    """A check: `name` is that of its collection of violations and of their log, `title` the one that people gave it.
+
+    A check with `measures` has no violations as records: its collection has one record with the aggregates. `place` is its path in the file, `span` the word of its kind.
+    """
+
+    name: Text
+    title: str
+    kind: str
+    of: Text | None
+    otherwise: Otherwise
+    span: Span
+    place: str
+    measures: tuple[Measure, ...] = ()
+
+
+@frozen
+class Quarantine:
+    """The parts that an input is the sum of, once a check has put its rows aside: the operators of each."""
+
+    check: Text
+    parts: tuple[tuple[Operator, ...], ...]
+
+
+Cells: TypeAlias = "tuple[tuple[Text, Node], ...]"
+"""A row: its columns and their values as they are written."""
+
+
+@frozen
+class WrittenRows:
+    """Rows as they are written, each with its place; or the `file` that they are in, relative to the pipeline file."""
+
+    span: Span
+    items: tuple[tuple[Cells, Span], ...] = ()
+    file: Text | None = None
+
+
+@frozen
+class WrittenExpectation:
+    """An expectation of a collection: its whole `contents` (at the time `at`, else when the step is done), the `changes` that
+    the step made, and conditions that hold for any record of it. `tolerance` is the greatest difference of floats.
+    """
+
+    collection: Text
+    span: Span
+    place: str
+    contents: WrittenRows | None = None
+    changes: WrittenRows | None = None
+    at: Node | None = None
+    tolerance: float | None = None
+    unique: tuple[Text, ...] = ()
+    not_null: tuple[Text, ...] = ()
+    accepted: tuple[tuple[Text, tuple[Node, ...]], ...] = ()
+    always: Text | None = None
+    non_negative: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether it has no expectation, so that no collection could fail it."""
+        rules = (self.unique, self.not_null, self.accepted, self.always, self.non_negative)
+        return self.standing and not any(rules)
+
+    @property
+    def standing(self) -> bool:
+        """Return whether it may be expected at any time, because it names no rows."""
+        return self.contents is None and self.changes is None
+
+
+@frozen
+class WrittenStep:
+    """Rows that are `given` to inputs, at the time `time` if they have none of their own; then the times up to the last are closed.
+
+    The cost of that must not exceed the `budget`.
+    """
+
+    span: Span
+    time: Node | None = None
+    given: tuple[tuple[Text, WrittenRows], ...] = ()
+    expect: tuple[WrittenExpectation, ...] = ()
+    budget: Budget | None = None
+
+
+@frozen
+class WrittenTest:
+    """Steps from empty inputs on. Without steps: expectations after each step of all others, and of states that runs have kept."""
+
+    name: Text
+    span: Span
+    steps: tuple[WrittenStep, ...] = ()
+    expect: tuple[WrittenExpectation, ...] = ()
 
 
 Clock = Literal["arrival", "event"]

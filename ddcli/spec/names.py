@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.errors import Text
-    from ddcli.spec.model import InputSpec, OutputSpec
-    from ddcli.spec.test_model import WrittenTest
+    from ddcli.spec.model import InputSpec, OutputSpec, WrittenTest
 
 NO_ONE = "a loop with a list of results is not one collection"
 

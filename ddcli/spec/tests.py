@@ -11,9 +11,9 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec.budget import STEP_BUDGET
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME
+from ddcli.spec.model import WrittenExpectation, WrittenRows, WrittenStep, WrittenTest
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
-from ddcli.spec.test_model import WrittenExpectation, WrittenRows, WrittenStep, WrittenTest
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 from ddcli.spec.values import Flag, PathWords, Words
 

@@ -2,17 +2,66 @@
 
 PyYAML scans and parses; the meaning of a plain scalar is decided here, because PyYAML follows YAML 1.1, where `on` is true
 and `012` is ten. Keys are always text, so a column may be called `on` or `2013`.
+
+YAML's own punctuation can cut an SQL expression, a comma in a flow collection, ` #` in a plain scalar: such places are found for hints.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Span, SpecError, Text
-from ddcli.spec.traps import cut_by_comma
 from ddcli.spec.variables import OPEN, Unset, expand, is_variable
+
+if TYPE_CHECKING:
+    from collections import abc
+
+
+QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+DANGLING = re.compile(r"(?:[-+*/|,(=<>]|\b(?:and|or|not|in|is|like|between|when|then|else|case))$", re.IGNORECASE)
+
+
+def balance(expression: str) -> int:
+    """Return the number of parentheses that an expression leaves open; negative if it closes more than it opens.
+
+    >>> balance("coalesce(x"), balance("')' || upper(x)")
+    (1, 0)
+    """
+    bare = QUOTED.sub("", expression)
+    return bare.count("(") - bare.count(")")
+
+
+def unfinished(expression: str) -> bool:
+    """Return whether an expression must continue: it has an open quote or parenthesis, or an operator at its end."""
+    bare = QUOTED.sub("''", expression)
+    return (
+        balance(expression) > 0
+        or bare.count("'") % 2 == 1
+        or bare.count('"') % 2 == 1
+        or bool(DANGLING.search(bare.rstrip()))
+    )
+
+
+def cut_by_comma(parts: abc.Sequence[str]) -> tuple[int, int] | None:
+    """Return the parts of a flow collection where one expression begins and ends, if a comma cut one.
+
+    One part must open a parenthesis and a later one close it: whole expressions never look like that.
+
+    >>> cut_by_comma(["region", "coalesce(region", "0)", "day", "d"])
+    (1, 2)
+    """
+    depth, first = 0, 0
+    for index, part in enumerate(parts):
+        change = balance(part)
+        if depth <= 0 < change:
+            depth, first = 0, index
+        depth += change
+        if change < 0 and depth == 0 and index > first:
+            return first, index
+    return None
+
 
 MAX_NODES = 100_000  # after aliases are followed: a file of a few lines can stand for billions
 MAX_DEPTH = 100

@@ -9,8 +9,7 @@ from ddcli.errors import SpecError, Text
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, no_column, parse_type
 from ddcli.spec.model import Query
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Shape, suggest
-from ddcli.spec.traps import unfinished
-from ddcli.spec.tree import Node, Scalar, Sequence
+from ddcli.spec.tree import Node, Scalar, Sequence, unfinished
 
 TYPE_NAMES = (*SIMPLE, *ALIASES, "decimal(12, 2)", "datetime[us]", "datetime[us, UTC]", "duration[us]", "list[string]")
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
-from ddcli.engine.operators import few_groups, revisit, sweep
+from ddcli.engine.operators import revisit, sweep
 from ddcli.errors import EngineError, SpecError, UsageError
 from tests.api.support import COLUMNS, INPUTS, Plan, frontiers, run, sharing, updates
 from tests.draws import many
@@ -170,7 +170,7 @@ def test_few_groups_are_reduced_as_many_are(loop, seed):
     """Each step gives what it gives where no group is done in one call, and where all are swept: in what was appended, or in copies of it."""
     found = [list(stepped(loop, seed))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(few_groups, "GROUPS", 0)
+        patch.setattr(revisit, "GROUPS", 0)
         found.append(list(stepped(loop, seed)))
         patch.setattr(revisit, "FEW", 0)
         for cancelled in (0, 1, 1 << 60):

@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from ddcli.cli.annotations import annotation
+from ddcli.cli.messages import annotation
 from ddcli.errors import EngineError, InputError, Span, SpecError, SpecErrors
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ddcli.cli.startup.memory import LEFT, SETTING, SHARED
+from ddcli.cli.startup.process import LEFT, SETTING, SHARED
 from ddcli.engine.workers import processors
 
 CALL = "import os; from ddcli.cli.startup import memory; memory.{}(); print(os.environ[memory.SETTING])"

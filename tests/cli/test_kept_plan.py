@@ -16,7 +16,7 @@ from ddcli.driver.run import run
 from ddcli.engine.jit import settings
 from ddcli.errors import DdError, UsageError
 from ddcli.expressions import steps
-from ddcli.job import kept_plan, object_table
+from ddcli.job import kept_plan
 from ddcli.plan import loops, physical
 from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations, plan
@@ -175,7 +175,7 @@ UNUSED = [
     "ddcli.engine.out_of_core",
     "ddcli.store.scratch",
     "ddcli.store.state.upkeep",
-    "ddcli.store.files.object_lock",
+    "ddcli.store.files.lock",
     "ddcli.store.formats.upsert",
     "ddcli.store.formats.debezium",
     "ddcli.store.formats.upsert",
@@ -412,20 +412,20 @@ def test_a_spec_and_a_plan_are_what_they_were(root):
     for path in sorted((root / "pipelines").glob("*.yaml")):
         spec = dataclasses.replace(load_spec(path), tests=())
         try:
-            table = object_table.write(spec, kept_plan.LISTED)
-        except object_table.Unlisted:
+            table = kept_plan.write(spec, kept_plan.LISTED)
+        except kept_plan.Unlisted:
             continue
-        assert object_table.read(json.loads(json.dumps(table)), kept_plan.LISTED) == spec
+        assert kept_plan.read(json.loads(json.dumps(table)), kept_plan.LISTED) == spec
         kept += 1
     assert kept > 3
     spec = parse_spec(PIPELINE, "p.yaml")
     schemas = {"rows": {name: kind for name, (_, kind) in spec.inputs["rows"].columns.items()}}
     made = plan(build(spec, schemas), known_generations(None)).graph
-    table = json.loads(json.dumps(object_table.write(made, kept_plan.LISTED)))
-    found = object_table.read(table, kept_plan.LISTED)
+    table = json.loads(json.dumps(kept_plan.write(made, kept_plan.LISTED)))
+    found = kept_plan.read(table, kept_plan.LISTED)
     assert found.fingerprint == made.fingerprint
     assert [node.fingerprint for node in found.nodes] == [node.fingerprint for node in made.nodes]
-    assert object_table.write(found, kept_plan.LISTED) == table
+    assert kept_plan.write(found, kept_plan.LISTED) == table
     assert all(found.outputs[name] in found.nodes for name in made.outputs)
 
 

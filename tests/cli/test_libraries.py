@@ -8,7 +8,7 @@ import pytest
 
 MAPPED = """
 import json, sys, threading
-from ddcli.driver.libraries import libraries, map_ahead
+from ddcli.driver.run import libraries, map_ahead
 before = set(sys.modules)
 map_ahead()
 for thread in threading.enumerate():
@@ -57,7 +57,7 @@ atexit.register(lambda: print("begun:", *begun, "altered:", *altered))
     "start",
     [
         "from ddcli.cli.main import main; main(['run', 'p.yaml'])",
-        "from ddcli.driver.libraries import map_ahead; map_ahead(); import numpy, polars",
+        "from ddcli.driver.run import map_ahead; map_ahead(); import numpy, polars",
     ],
     ids=["run", "imports"],
 )
@@ -93,5 +93,5 @@ def test_a_run_over_csv_imports_no_readers_of_other_kinds(shop):
     imported = set(done.stdout.partition("imported:")[2].split())
     tables = "ddcli.store.tables."
     assert f"{tables}csv_kind" in imported
-    others = ("avro", "avro_header", "altered_values", "connect_values")
+    others = ("avro", "altered_values", "connect_values")
     assert not imported & {tables + name for name in others}

@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from ddcli import diff
-from ddcli.compare.markdown import markdown
-from ddcli.compare.output import json_lines, show, text_lines, to_json
+from ddcli.compare.output import json_lines, markdown, show, text_lines, to_json
 from ddcli.compare.page import page
 from ddcli.store.scratch import buckets
 from ddcli.store.scratch.buckets import Scratch

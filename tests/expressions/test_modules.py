@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from ddcli.api.arguments import HERE
+from ddcli.api.functions import HERE
 from ddcli.errors import SpecError, Text
 from ddcli.expressions import modules
 from ddcli.expressions.definition import define

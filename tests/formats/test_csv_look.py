@@ -12,7 +12,7 @@ from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, parse_type
 from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
-from ddcli.store.tables.csv_look import look_of
+from ddcli.store.tables.column_types import look_of
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.inventory import list_input
 from tests.draws import many

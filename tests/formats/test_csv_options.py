@@ -19,8 +19,8 @@ import pytest
 
 from ddcli.cli.columns import parse_csv
 from ddcli.commands.convert import convert_files
+from ddcli.compare.columns import Settings
 from ddcli.compare.diff import compare_named
-from ddcli.compare.settings import Settings
 from ddcli.compare.sides import SideReader
 from ddcli.errors import InputError, SpecErrors, StateError, UsageError
 from ddcli.expressions.csv_dialect import Dialect

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ddcli.driver import migration, step
 from ddcli.engine import buffer_pool, in_memory, join_parts, kernels, loop, workers
 from ddcli.engine.kernels import ordered_exchange, sort, uniform
-from ddcli.engine.operators import few_groups, reduce, reduce_instances, revisit, running_windows, sweep
+from ddcli.engine.operators import reduce, reduce_instances, revisit, running_windows, sweep
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
 from ddcli.job import sizes as job_sizes
@@ -25,7 +25,7 @@ from ddcli.store.batch import compaction, file
 from ddcli.store.scratch import attempt
 from ddcli.store.state import batch_lists, bundles
 
-join_few = sys.modules["ddcli.engine.kernels.join"]
+kernel_join = sys.modules["ddcli.engine.kernels.join"]
 """The module: the package has a function of that name."""
 
 AS_THEY_ARE = 4_096
@@ -55,11 +55,11 @@ def few(rows: int):
             patch.setattr(revisit, "RUNS", 1)
             patch.setattr(revisit, "ONCE", 0)
             patch.setattr(sweep, "CANCELLED", rows)
-            patch.setattr(few_groups, "GROUPS", rows)
-            patch.setattr(few_groups, "ROWS", 2 * rows)
-            patch.setattr(few_groups, "BATCHES", 1 + rows)
+            patch.setattr(revisit, "GROUPS", rows)
+            patch.setattr(revisit, "ROWS", 2 * rows)
+            patch.setattr(revisit, "BATCHES", 1 + rows)
             patch.setattr(reduce_instances, "FEW", rows)
-            patch.setattr(join_few, "FEW", rows)
+            patch.setattr(kernel_join, "FEW", rows)
             patch.setattr(kernels, "FEW", rows)
             patch.setattr(kernels, "LARGE", 0)
             patch.setattr(kernels, "consolidate", written_over)
@@ -108,7 +108,7 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(migration, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
         patch.setattr(reduce_instances, "FEW", chance.choice([0, 2, reduce_instances.FEW]))
-        patch.setattr(join_few, "FEW", chance.choice([0, 2, join_few.FEW]))
+        patch.setattr(kernel_join, "FEW", chance.choice([0, 2, kernel_join.FEW]))
         patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
         patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))

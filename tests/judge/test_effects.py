@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.compare.against import compare_against
-from ddcli.compare.settings import Settings
+from ddcli.compare.columns import Settings
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.store.log.progress import PROGRESS, progress_bytes

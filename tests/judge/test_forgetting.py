@@ -28,8 +28,8 @@ from ddcli.errors import EngineError, InputError, StateError
 from ddcli.sinks.log_compaction import compact
 from ddcli.store.files.gate import Files
 from ddcli.store.log import lineage
+from ddcli.store.log.lineage import read_summary
 from ddcli.store.log.progress import read_owned
-from ddcli.store.log.summary import read_summary
 from ddcli.store.state import bundles
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.manifest import read_newest

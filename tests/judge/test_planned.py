@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.job.kept_plan import KeptPlan
-from ddcli.plan.generation import Generation
-from ddcli.plan.generations import known_generations, plan
+from ddcli.plan.generations import Generation, known_generations, plan
 from ddcli.plan.optimizer import join_order, sharing
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import compact_state

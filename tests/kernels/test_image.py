@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import cache, cargo, errors, image, linker, settings
+from ddcli.engine.jit import cache, cargo, image, linker, registry, settings
 from ddcli.engine.kernels import shards
 from ddcli.version import install_command
 
@@ -42,7 +42,7 @@ def alone(script: str, *arguments: object) -> str:
 CARRIED = """
 import ctypes, json, numpy as np
 from ddcli.engine import foreign_buffers, kernels
-from ddcli.engine.jit import cache, errors, settings, registry
+from ddcli.engine.jit import cache, registry, settings, registry
 from ddcli.engine.kernels import shards, xxhash
 
 cache.CARRIED = Path(sys.argv[1])
@@ -58,7 +58,7 @@ ctypes.CFUNCTYPE(None, ctypes.c_void_p)(foreign_buffers.functions().array_came_b
 found.append(foreign_buffers.outstanding())
 try:
     cache.addresses(xxhash.__name__)
-except errors.KernelError as error:
+except registry.KernelError as error:
     found.append([error.problem, error.hint])
 print(json.dumps(found))
 """
@@ -106,7 +106,7 @@ from ddcli.engine.jit import cache, compile, errors
 from ddcli.engine.kernels import shards
 
 def refuse(codes):
-    raise errors.KernelError("code of a kind that no linker knows")
+    raise registry.KernelError("code of a kind that no linker knows")
 
 compile.image_of = refuse
 made = {compile.matrix_of: compile.matrix_of_compiled, compile.acceptable: compile.part(compile.acceptable)}
@@ -180,13 +180,13 @@ def test_images_have_data_of_their_own_and_call_functions_outside():
 
 def test_code_that_can_not_be_linked_is_refused():
     """Such as would read data of others: no kernel does."""
-    with pytest.raises(errors.KernelError, match="refers to theirs"):
+    with pytest.raises(registry.KernelError, match="refers to theirs"):
         linker.image_of(objects_of(ELSEWHERE))
 
 
 def test_no_wheel_carries_code_that_can_not_be_linked(tmp_path, monkeypatch):
     monkeypatch.setattr(cargo, "kept", lambda *_: objects_of(CODE))
-    with pytest.raises(errors.KernelError, match="can't be linked"):
+    with pytest.raises(registry.KernelError, match="can't be linked"):
         cargo.load_up(tmp_path, [SHARDS])
     assert not list(tmp_path.iterdir())
 
@@ -201,7 +201,7 @@ def test_memory_that_may_not_be_run_is_an_error(monkeypatch):
 
     image = linker.image_of(objects_of(CODE))._replace(slots={})
     monkeypatch.setattr(ctypes, "CDLL", Forbidden)
-    with pytest.raises(errors.KernelError, match="Permission denied"):
+    with pytest.raises(registry.KernelError, match="Permission denied"):
         image.load()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import cache, errors, load, registry, settings
+from ddcli.engine.jit import cache, load, registry, settings
 from ddcli.engine.jit.cargo import FIRST, everything
 from ddcli.engine.jit.compilation import COMPILATION
 from ddcli.engine.kernels.merge import merge_some
@@ -197,7 +197,7 @@ def test_a_layout_that_compiled_code_can_not_read_is_an_error(monkeypatch):
     """Rather than a crash."""
     registry.check_layout()
     monkeypatch.setattr(registry, "HEADER_WORDS", registry.HEADER_WORDS - 1)
-    with pytest.raises(errors.KernelError, match="lays out"):
+    with pytest.raises(registry.KernelError, match="lays out"):
         registry.check_layout()
 
 

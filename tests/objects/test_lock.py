@@ -11,10 +11,9 @@ from datetime import timedelta
 import pytest
 
 from ddcli.errors import LockedError
-from ddcli.store.files import object_lock
+from ddcli.store.files import lock as locks
 from ddcli.store.files.gate import Files
-from ddcli.store.files.lock import take_lock
-from ddcli.store.files.object_lock import ObjectLock
+from ddcli.store.files.lock import ObjectLock, take_lock
 from ddcli.store.state.directory import State
 from tests.store.support import LOCKS, commit_step
 
@@ -51,7 +50,7 @@ def test_a_second_run_is_told_who_holds_the_state(place):
 
 
 def test_a_run_that_waits_comes_after(place, monkeypatch):
-    monkeypatch.setattr(object_lock, "LOOK", 0.01)
+    monkeypatch.setattr(locks, "LOOK", 0.01)
     first = open_state(place)
     timer = threading.Timer(0.3, first.close)
     timer.start()
@@ -76,13 +75,13 @@ def test_a_lock_of_another_machine_is_taken_over_when_it_is_not_renewed(place, m
     sign(place)
     with pytest.raises(LockedError, match="process 1 on elsewhere, started 2026-01-01: dd run"):
         open_state(place)
-    monkeypatch.setattr(object_lock, "EXPIRES", timedelta(seconds=-5))
+    monkeypatch.setattr(locks, "EXPIRES", timedelta(seconds=-5))
     with open_state(place) as state:
         assert not state.lock.sole
 
 
 def test_a_lock_is_renewed_while_it_is_held(place, monkeypatch):
-    monkeypatch.setattr(object_lock, "RENEWED", 0.02)
+    monkeypatch.setattr(locks, "RENEWED", 0.02)
     renewed, put = threading.Event(), type(place[0]).put
 
     def counted(path, data, *, mode="overwrite"):
@@ -103,7 +102,7 @@ def test_a_lock_is_renewed_while_it_is_held(place, monkeypatch):
 
 
 def test_of_two_who_take_over_at_once_one_does(place, monkeypatch):
-    monkeypatch.setattr(object_lock, "EXPIRES", timedelta(seconds=-5))
+    monkeypatch.setattr(locks, "EXPIRES", timedelta(seconds=-5))
     sign(place)
     looked, start = threading.Barrier(2), ObjectLock._holder
 
@@ -136,8 +135,8 @@ def test_a_run_that_was_held_up_can_do_no_harm(place, monkeypatch, overtaken):
     """It wakes after another has taken the lock over, and goes on: whoever commits first has committed, the other is told so."""
     with open_state(place) as state:
         commit_step(state, place[1], 0)
-    monkeypatch.setattr(object_lock, "EXPIRES", timedelta(seconds=-5))
-    monkeypatch.setattr(object_lock, "_is_gone", lambda _signed: False)
+    monkeypatch.setattr(locks, "EXPIRES", timedelta(seconds=-5))
+    monkeypatch.setattr(locks, "_is_gone", lambda _signed: False)
     slow, others, committed = open_state(place), [], []
 
     def held_up():

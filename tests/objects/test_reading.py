@@ -8,7 +8,7 @@ import pytest
 import ddcli
 from ddcli.commands.convert import convert_input
 from ddcli.compare.against import compare_against
-from ddcli.compare.settings import Settings
+from ddcli.compare.columns import Settings
 from ddcli.driver.watch import WatchLoop
 from ddcli.errors import UsageError
 from ddcli.query import Lookup

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.kernels.reduce_rows import number_groups
 from ddcli.engine.kernels.reduce_sums import BLOCK
 from ddcli.engine.kernels.reduce_times import NO_ROOM

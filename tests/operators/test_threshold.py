@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.operators.groups import Threshold, positive
 from ddcli.engine.operators.reduce_instances import Due
 from ddcli.errors import EngineError

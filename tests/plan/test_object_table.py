@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.types import Type
-from ddcli.job import object_table
+from ddcli.job import kept_plan
 from ddcli.job.kept_plan import WRONG
 
-LISTED = object_table.Listed((__name__, "ddcli.expressions.types"), ("Other",))
+LISTED = kept_plan.Listed((__name__, "ddcli.expressions.types"), ("Other",))
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ VALUES = st.recursive(
 
 def through_json(value):
     """Return a value as it is read again."""
-    return object_table.read(json.loads(json.dumps(object_table.write(value, LISTED))), LISTED)
+    return kept_plan.read(json.loads(json.dumps(kept_plan.write(value, LISTED))), LISTED)
 
 
 def exactly(value):
@@ -74,7 +74,7 @@ def test_a_long_text_is_written_once():
     line, short = "x" * 50_000, "y" * 20
     found = through_json(given_ := [Pair(at, f"{line}"[:50_000]) for at in range(1000)] + [short, line])
     assert found == given_
-    assert len(json.dumps(object_table.write(given_, LISTED))) < 2 * len(line)
+    assert len(json.dumps(kept_plan.write(given_, LISTED))) < 2 * len(line)
 
 
 def test_no_depth_is_too_great():
@@ -95,8 +95,8 @@ class Text(str):
 
 @pytest.mark.parametrize("value", [Other(), Text("os:system"), print, object(), 1j, b"bytes", Pair, ValueError()])
 def test_what_is_not_listed_is_not_written(value):
-    with pytest.raises(object_table.Unlisted):
-        object_table.write(Pair(1, [value]), LISTED)
+    with pytest.raises(kept_plan.Unlisted):
+        kept_plan.write(Pair(1, [value]), LISTED)
 
 
 HOSTILE = [
@@ -134,7 +134,7 @@ HOSTILE = [
 @pytest.mark.parametrize("table", HOSTILE, ids=str)
 def test_a_table_that_says_something_else_is_an_error_that_is_expected(table):
     try:
-        found = object_table.read(table, LISTED)
+        found = kept_plan.read(table, LISTED)
     except WRONG:
         return
     assert isinstance(found, tuple), "scalars in a tuple are harmless"

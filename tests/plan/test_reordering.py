@@ -1,7 +1,7 @@
 """Which joins come first, by what is known of the inputs' sizes."""
 
 from ddcli.plan import generations
-from ddcli.plan.generation import by_sizes
+from ddcli.plan.generations import by_sizes
 from tests.plan.support import chain, logical, nodes
 
 LOOKED_UP = chain(

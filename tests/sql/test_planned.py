@@ -3,7 +3,7 @@
 import random
 
 from ddcli.errors import DdError, SpecErrors
-from ddcli.plan.generation import Generation
+from ddcli.plan.generations import Generation
 from ddcli.plan.node import Graph
 from ddcli.plan.optimizer import sharing
 from tests.draws import chance, many

@@ -19,7 +19,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.workers import Allowed, Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store.batch import file, index_writer, paged_rows
+from ddcli.store.batch import file, paged_rows
 from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch, read_lanes
@@ -418,7 +418,7 @@ def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
 @pytest.mark.parametrize("repeated", [0, 256, None])
 def test_other_readers_read_columns_of_every_type(place, text, repeated, monkeypatch):
     """Many pages, and values that are numbered or are not; or a file of one row group."""
-    monkeypatch.setattr(index_writer, "REPEATED", repeated or 0)
+    monkeypatch.setattr(file, "REPEATED", repeated or 0)
     layout = BatchLayout(Layout(schema({"k": "int64"})), Layout(schema({"v": text})), 1)
     pool, rows = Pool(SECRET), 3000
     frame = pl.DataFrame([pl.Series("k", range(rows)), column("v", text, list(range(rows)))])

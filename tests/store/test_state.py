@@ -18,8 +18,7 @@ import ddcli.store.state.directory
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import gate
 from ddcli.store.files.gate import Files, side_by_side
-from ddcli.store.files.lock import take_lock
-from ddcli.store.files.lock_holder import signature
+from ddcli.store.files.lock import signature, take_lock
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddcli.engine.jit import image, registry, settings
-from ddcli.engine.jit.errors import KernelError
 from ddcli.engine.jit.image import Image, ObjectCode
+from ddcli.engine.jit.registry import KernelError
 from ddcli.engine.jit.settings import cache_dir, find_foreign_owner, is_own, private_dir, unsealed, write_whole
 from ddcli.version import install_command
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CARRIED = Path(__file__).with_name("compiled")
 """The folder of the files that the package carries."""
-OURS = ("cache.py", "compilation.py", "compile.py", "image.py", "linker.py", "load.py", "objects.py", "registry.py")
+OURS = ("cache.py", "compilation.py", "compile.py", "image.py", "linker.py", "load.py", "registry.py")
 """The files that decide which code is made of kernels, how it is kept and how it is called."""
 
 

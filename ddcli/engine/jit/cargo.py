@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.jit.cache import COMMON, addresses, carried_name, file_name, kept, write
 from ddcli.engine.jit.compilation import Compiler
-from ddcli.engine.jit.errors import KernelError
 from ddcli.engine.jit.image import Image
-from ddcli.engine.jit.registry import every_module
+from ddcli.engine.jit.registry import KernelError, every_module
 from ddcli.engine.jit.settings import V3, takes_images, targets
 
 if TYPE_CHECKING:

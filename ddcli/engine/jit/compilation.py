@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ddcli.engine.jit.errors import KernelError
-from ddcli.engine.jit.registry import kernels_of
+from ddcli.engine.jit.registry import KernelError, kernels_of
 from ddcli.engine.jit.settings import V3, announce, targets
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from ddcli.engine.jit import cache
-from ddcli.engine.jit.errors import KernelError
 from ddcli.engine.jit.image import ObjectCode, target_machine
 from ddcli.engine.jit.linker import image_of
-from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, helper, kernels_of, matrix_of
+from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, KernelError, helper, kernels_of, matrix_of
 from ddcli.engine.jit.settings import takes_images
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.

@@ -7,7 +7,7 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddcli.engine.jit.errors import KernelError
+from ddcli.engine.jit.registry import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddcli.engine.jit.errors import KernelError
 from ddcli.engine.jit.image import PAGE, Image
+from ddcli.engine.jit.registry import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

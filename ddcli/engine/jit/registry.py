@@ -1,4 +1,4 @@
-"""The kernels of each module, as Python functions and, once they are loaded, as machine code; and the arguments of both."""
+"""The kernels of each module, as Python functions and, once they are loaded, as machine code; the arguments of both; and the errors that one can end with."""
 
 from __future__ import annotations
 
@@ -9,10 +9,30 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
-from ddcli.engine.jit.errors import KernelError
+from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+class DiffOverflow(EngineError):
+    """A diff left the signed 64-bit range: an error, never a wrap-around."""
+
+
+class KernelError(EngineError):
+    """The compiled kernels could not be built or loaded."""
+
+
+def overflow(sign: str, first: np.ndarray, second: np.ndarray) -> DiffOverflow:
+    """Return the error for two rows whose diffs can't be added ("+") or multiplied ("x")."""
+    rows = [", ".join(str(lane) for lane in row[:-1].tolist()) for row in (first, second)]
+    word = "sum" if sign == "+" else "product"
+    where = f"({rows[0]})" if rows[0] == rows[1] else f"({rows[0]}) and ({rows[1]})"
+    return DiffOverflow(
+        f"the {word} of two diffs leaves the 64-bit range: {int(first[-1])} {sign} {int(second[-1])}, at lanes {where}",
+        hint="a record is counted more than 9 * 10^18 times; look for an input that is read many times over",
+    )
+
 
 LETTERS: Final[dict[str, tuple[type[np.generic], int]]] = {
     "M": (np.int64, 2),

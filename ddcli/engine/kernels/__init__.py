@@ -41,7 +41,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * xxhash: xxHash64
 """
 
-from ddcli.engine.jit.errors import DiffOverflow, KernelError
+from ddcli.engine.jit.registry import DiffOverflow, KernelError
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.kernels.gather import (
     LARGE,

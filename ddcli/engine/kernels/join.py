@@ -2,8 +2,8 @@
 
 The matches of a key come out together and consolidated, so that no sort of the whole output is needed where it keeps the key.
 
-Few new rows of both sides are joined with the rows of the other side in one call: they have few keys, and each is first sought in all batches of the other side, so that cache misses overlap; nothing is copied
-before its matches are known.
+Few new rows of both sides are joined with the rows of the other side in one call: they have few keys, and each is first sought in all batches of the
+other side, so that cache misses overlap; nothing is copied before its matches are known.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.jit.registry import matrix_of, overflow
 from ddcli.engine.kernels.gather import concat
 from ddcli.engine.kernels.reduce_times import find_keys
 from ddcli.engine.kernels.rows import compare, group_end, same, seek_by
@@ -26,7 +25,7 @@ from ddcli.engine.kernels.value_pairs import COUNT, MORE, NEED, OVERFLOW, SUM_OV
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ddcli.engine.jit.errors import DiffOverflow
+    from ddcli.engine.jit.registry import DiffOverflow
 
 
 # Words of the state from which a join continues that ran out of room, after those of `pair_group`.

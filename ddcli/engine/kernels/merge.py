@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.jit.registry import matrix_of, overflow
 from ddcli.engine.kernels.rows import add_row, close_rows, compare, copy_row, copy_rows, same, seek, sum_overflows
 from ddcli.engine.kernels.sort import fitted
 

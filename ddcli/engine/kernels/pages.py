@@ -1,7 +1,7 @@
 """Pages of Parquet, looked up by the leaves of a batch file and read in place: the rows with some keys, and their values (see `page_values`).
 
-A leaf (see `store.batch.page_index`) is a row of numbers: the first key of each page; then, for each column, the begin of the bytes before its pages, the ends of these bytes and of each page,
-with the size of its header, and the checksums of both.
+A leaf (see `store.batch.page_index`) is a row of numbers: the first key of each page; then, for each column, the begin of the bytes before its pages,
+the ends of these bytes and of each page, with the size of its header, and the checksums of both.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import inline, matrix_of
+from ddcli.engine.jit.registry import DiffOverflow, inline, matrix_of
 from ddcli.engine.kernels.ordered_values import first_values
 from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys, gallop, sort_rows
 from ddcli.engine.kernels.reduce_turns import later_times, take_turns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.kernels.rows import SMALLEST
 
 OVERFLOW = -1

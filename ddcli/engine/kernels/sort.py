@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import inline
+from ddcli.engine.jit.registry import inline, overflow
 from ddcli.engine.kernels.gather import take
 from ddcli.engine.kernels.pieces import dealt_in_place, move_to_pieces, plan_pieces
 from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, copy_rows, sum_overflows

@@ -6,9 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import inline
+from ddcli.engine.jit.registry import inline, overflow
 from ddcli.engine.kernels.reduce_times import compare_at
 from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, same, sum_overflows
 from ddcli.engine.kernels.sort import fitted

@@ -3,7 +3,6 @@
 * arrangement_views: another dataflow's arrangement, and one without the records that a predicate drops
 * asof: each left row with the nearest right one
 * base: delta in, delta out: the interface of all operators
-* few_groups: a reduction of few groups in a loop, as one call
 * frames: rows in order, frames of windows, aggregates over frames
 * groups: reductions, `threshold` and `distinct`, and the check for negative multiplicities
 * join: arrange and join

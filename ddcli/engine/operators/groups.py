@@ -2,7 +2,8 @@
 
 In a loop a reduction reads its groups as of the current round (see `revisit`); its traces take in the updates at the end.
 
-To `threshold(f)`, and its most used case `distinct`, the record is the key and there is no value: matrices `[record | time | diff]`. With f applied to accumulated counts,
+To `threshold(f)`, and its most used case `distinct`, the record is the key and there is no value: matrices `[record | time | diff]`. With f applied
+to accumulated counts,
 
     delta(t) = f(count at t) - accumulated output at t
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta, StatefulOperator, Stateless, empty
 from ddcli.errors import InputError

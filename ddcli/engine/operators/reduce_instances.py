@@ -11,7 +11,7 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.kernels import reduce_rows, reduce_times, reduce_turns
 from ddcli.engine.kernels.reduce_rows import runs
 from ddcli.engine.kernels.reduce_times import NO_ROOM

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.kernels import ordered_values, reduce_rows
 from ddcli.engine.operators.reduce_aggregates import NullTest, TopRows, null_test
 from ddcli.engine.operators.reduce_instances import Instances, Single, sizes

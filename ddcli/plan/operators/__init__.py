@@ -6,5 +6,5 @@
 * records: operators on each record by itself
 * row: a row of the table
 * table: all rows, and their application
-* times: times, loops, indexes
+* times: operators on times, loops and indexes; the times at which a record exists
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ddcli.plan import joins, logical
 from ddcli.plan.asof import asof_join
 from ddcli.plan.operators.row import NOTHING, ON_KEY, RIGHT, argument, operator
-from ddcli.plan.union import concat
+from ddcli.plan.relation import concat
 from ddcli.spec.apply import SOURCES
 from ddcli.spec.column_shapes import ALIAS, COLUMN, ON
 from ddcli.spec.shapes import As, ByKind, Key, Pairs

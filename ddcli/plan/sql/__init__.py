@@ -4,24 +4,21 @@ A query becomes a product of its tables with conditions, then groups, a list, an
 that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli.expressions.statement`.
 
 * block: a relation while it is built, and the subqueries that attach to it; subqueries computed without the outer query's rows
-* calls: calls of aggregates, as syntax
+* calls: calls of aggregates, also of outer queries
 * context: the scope of a query, its result, and the protocols between the parts of a statement
 * entries: the list of a `select`, and the expansion of `*`
 * groups: `group by`, aggregates, grouping sets
-* items: the entries of a `from`, and the chains that they are joined to
+* items: the items of a `from`, joined by the conditions on them
 * joins: the joins of a `from`
 * names: the names in scope, and the columns that they mean
 * nodes: constructors of logical nodes: joins on expressions, null-safe joins, padding with nulls
 * operator_writer: a query's nodes as operators of a pipeline file
-* outer_aggregates: aggregates in a subquery over the rows of an outer query
 * present: comparisons with the present time, as bounds of time
-* product: items joined by the conditions on them; outer joins on any condition
 * reader: expressions with names, aggregates and subqueries
 * recursion: `with recursive` as a loop
-* select: a `select`; the `from` of a query with its `where`
+* select: a `select`, its window functions and `qualify`
 * sets: `union`, `intersect`, `except`
 * statement: a statement bound to the relations that it names; rows that depend on no table
 * table_functions: functions that return rows
 * top: `order by`, `limit`, `offset`
-* windows: window functions and `qualify`
 """

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.node import LoopName, Node
     from ddcli.plan.relation import Relation
+    from ddcli.plan.sql.calls import OuterAggregates
     from ddcli.plan.sql.names import Names
-    from ddcli.plan.sql.outer_aggregates import OuterAggregates
 
 
 @dataclass(frozen=True)

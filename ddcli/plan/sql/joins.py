@@ -16,10 +16,9 @@ from ddcli.plan.conditions import call, conjuncts
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import split
 from ddcli.plan.sql.context import Environment, Outer
-from ddcli.plan.sql.items import Chain, Items, is_lateral, is_true
+from ddcli.plan.sql.items import Chain, Items, between, is_lateral, is_true, outer_joined, product
 from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import Pair
-from ddcli.plan.sql.product import between, outer_joined, product
 from ddcli.plan.sql.reader import contains_query
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import find_aggregates
 from ddcli.plan.sql.context import Environment, QueryResult
-from ddcli.plan.sql.windows import find_windows, window_clauses
+from ddcli.plan.sql.select import find_windows, window_clauses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,9 +20,9 @@ from ddcli.plan.conditions import call
 from ddcli.plan.optimizer.shared_sums import shared
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
+from ddcli.plan.sql.calls import OuterAggregates
 from ddcli.plan.sql.context import TIMES, CorrelatedTable, Environment, Outer, QueryResult, Times
 from ddcli.plan.sql.names import Names, UnknownName, renamed
-from ddcli.plan.sql.outer_aggregates import OuterAggregates
 from ddcli.plan.sql.select import select
 from ddcli.plan.sql.sets import set_operation
 from ddcli.plan.sql.top import ordered
@@ -91,7 +91,7 @@ def values(statement: QueryLowering, node: exp.Values, environment: Environment)
 
 def one_row(statement: QueryLowering, span: Span) -> Node:
     """Return a node with one record, which exists from the first row of any input on."""
-    from ddcli.plan.presence import once
+    from ddcli.plan.relation import once
 
     if len(statement.times.kinds) > 1:
         problem = "a row that depends on no other needs one time coordinate"

@@ -2,8 +2,7 @@
 
 * compaction: the choice of batches to merge, and the merges; the writer of a file, by its columns' types
 * correction: updates added to batches of times that an arrangement has already
-* file: the bytes: Parquet, every byte checked before it is read
-* index_writer: the index of a file that is being written
+* file: the bytes: Parquet with an index, every byte checked before it is read
 * key_lookup: the updates of some keys in an arrangement
 * writers: the writers of a file: of any columns by pyarrow, of integers by kernels
 * layout: the columns, and their lanes

@@ -23,7 +23,7 @@ from ddcli.engine.kernels.page_values import FLIPPED, FLOAT, NARROW, NULLABLE, N
 from ddcli.expressions.types import FLAGGED, POOLED
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
-from ddcli.store.batch.index_writer import IndexWriter
+from ddcli.store.batch.file import IndexWriter
 from ddcli.store.batch.page_index import PageColumn, decimal_width, form_of
 from ddcli.store.parquet.row_groups import GROUPS, MAGIC, ORDERS, ROWS, SCHEMA
 from ddcli.store.parquet.thrift import (

@@ -1,7 +1,7 @@
 """The writers of batch files: of any columns, by pyarrow; and of integers alone, whose pages kernels make of lanes, in half the time.
 
-An index follows the pages. The file of lanes is the one that `FrameWriter` writes, but for the order of values in dictionaries. In each row group, a column's values are numbered if
-the file's first rows have few different ones; else they are packed as differences.
+An index follows the pages. The file of lanes is the one that `FrameWriter` writes, but for the order of values in dictionaries. In each row group, a
+column's values are numbered if the file's first rows have few different ones; else they are packed as differences.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ddcli.engine.kernels import packed_pages, page_writer
 from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
-from ddcli.store.batch.index_writer import IndexWriter, most_numbered
+from ddcli.store.batch.file import IndexWriter, most_numbered
 from ddcli.store.batch.page_index import PageColumn, form_of
 from ddcli.store.batch.row_group_file import chunk_bytes, footer_bytes, group_bytes, is_plain, stored_order
 from ddcli.store.parquet.row_groups import MAGIC

@@ -4,9 +4,7 @@
 * changes: waits until files change
 * document: small JSON files, each a record that is replaced as a whole
 * gate: all writes, so that a test can fail, cut or record each
-* lock: the lock of a state: one run at a time
-* lock_holder: the holder of a lock, as it signs it
+* lock: the lock of a state, on this machine and in an object store
 * move: a file's move to another directory
-* object_lock: the lock of a state in an object store
 * objects: paths `s3://bucket/key`, `gs://`, `az://`
 """

@@ -1,21 +1,37 @@
-"""The lock of a state: one run at a time; the error of a second one names the first.
+"""The lock of a state: one run at a time; the error of a second one names the holder of the first.
 
-`flock` is the lock, so the lock of a dead process is free again; the text in the file
+On this machine `flock` is the lock, so the lock of a dead process is free again; the text in the file
 is only for people. A state's file stays. An output's is removed before it is released, as people look into outputs; so a process that has
 locked a file checks that it still has its name: a lock on a removed file would keep no other process out.
+
+In an object store the lock is an object that is created if it doesn't exist, and renewed while it is held. It isn't freed when its holder dies, so it
+is taken over:
+
+* at once, if the holder was a process of this machine that is gone;
+* else if it has not been renewed for half an hour by the store's clock. Holders renew it every few minutes, and no clock
+  whose requests a store accepts is more than a quarter of an hour wrong.
+
+A former holder that was only delayed can do no harm when it continues. Its manifest is created only if none has that number;
+its files carry a mark of its own, so it overwrites no other's; and the new holder removes nothing before its own commit, after
+which the former can't commit any more. A holder also checks the lock before it commits.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import socket
+import sys
+import threading
 import time
+import uuid
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
-from ddcli.errors import DdError, EngineError
+from ddcli.errors import DdError, EngineError, LockedError
 from ddcli.store.files.access import open_plain, parent
-from ddcli.store.files.lock_holder import in_use, signature
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
@@ -23,8 +39,174 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
-    from ddcli.store.files.lock_holder import IfLocked
-    from ddcli.store.files.object_lock import ObjectLock
+
+
+IfLocked = Literal["fail", "wait", "skip"]
+HIDDEN = ("--where", "--conf")
+"""Options with values that a lock's file must not have: conditions on rows that are to be forgotten, settings of Spark with credentials."""
+
+
+def signature(writer: Path | None = None, **more: str) -> bytes:
+    """Return the content of a lock that this process holds: the process, and the state that it writes from."""
+    if writer is not None:
+        more["state"] = str(writer)
+    holder = {
+        "pid": os.getpid(),
+        "host": os.uname().nodename,
+        "command": " ".join(_arguments()),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return json.dumps(holder | more).encode() + b"\n"
+
+
+def _arguments() -> Iterator[str]:
+    """Yield the words of this process's command line, without the values of `HIDDEN` options: a lock's file stays, and others read it."""
+    before = ""
+    for word in sys.argv:
+        name, is_whole, _ = word.partition("=")
+        yield "..." if before in HIDDEN else f"{name}=..." if is_whole and name in HIDDEN else word
+        before = word
+
+
+def is_signed(data: bytes) -> bool:
+    """Return whether this is the content of a lock of ours."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.keys() >= {"pid", "host", "command", "started"}
+
+
+def in_use(path: Path, signed: bytes, writer: Path | None = None) -> LockedError:
+    """Return the error for a lock that another process has `signed`; `writer` is the state that would write an output."""
+    other = "another state"
+    try:
+        found = json.loads(signed)
+        holder = f"process {found['pid']} on {found['host']}, started {found['started']}: {found['command']}"
+        other = f"the state at '{found['state']}'" if writer is not None else ""
+    except (ValueError, KeyError, TypeError, RecursionError):  # caught between taking the lock and signing it
+        holder = "a process that has just started"
+    if writer is not None:
+        return LockedError(
+            f"the output is being written from {other}, and this run's is at '{writer}': {holder}",
+            place=str(path),
+            hint="give each pipeline's output a directory of its own",
+        )
+    return LockedError(
+        f"the state is in use by {holder}",
+        place=str(path),
+        hint="wait for it to end, or run with `--if-locked wait`",
+    )
+
+
+RENEWED = 240.0
+EXPIRES = timedelta(minutes=30)
+LOOK_AT_OBJECT = 0.5
+"""Seconds between looks at a lock that is waited for."""
+_held: set[str] = set()
+"""The marks of the locks that this process holds."""
+
+
+class ObjectLock:
+    """The held lock of a state in an object store (see `lock.take_lock`)."""
+
+    def __init__(
+        self, path: ObjectPath, files: Files, if_locked: IfLocked = "fail", writer: Path | None = None
+    ) -> None:
+        self.path = path
+        self.mark = f"-{uuid.uuid4().hex[:12]}"
+        self.sole = True
+        self._files = files
+        self._signed = signature(writer, mark=self.mark)
+        self._held: dict[str, Any] | None = None
+        while not files.do("lock", path, self._take):
+            if if_locked != "wait":
+                raise in_use(path, self._holder(), writer)
+            time.sleep(LOOK_AT_OBJECT)
+        _held.add(self.mark)
+        self._ended = threading.Event()
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    def check(self) -> None:
+        """Make sure that the lock is held, or raise LockedError."""
+        try:
+            held = self._held is not None and self.path.head()["e_tag"] == self._held["e_tag"]
+        except FileNotFoundError:
+            held = False
+        if not held:
+            raise LockedError(
+                "another run has taken the lock over, as this one had not renewed it",
+                place=str(self.path),
+                hint="run again",
+            )
+
+    def release(self) -> None:
+        """Release the lock for the next run. Done again, it does nothing."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        try:
+            self.check()
+            self._files.remove(self.path)
+        except DdError:
+            return  # it is another's, or goes when it expires
+        finally:  # not before: this removal would free the lock of a process that had taken it by then
+            _held.discard(self.mark)
+
+    def _take(self) -> bool:
+        """Create the lock or take over one without a living holder; return whether it is ours now."""
+        try:
+            self._held = self.path.put(self._signed, mode="create")
+        except FileExistsError:
+            pass
+        else:
+            return True
+        try:
+            entry, holder = self.path.head(), self._holder()
+            gone, expired = _is_gone(holder), datetime.now(UTC) - entry["last_modified"] > EXPIRES
+            if not gone and not expired:
+                return False
+            self._held = self.path.put(self._signed, mode=entry)
+        except (FileExistsError, FileNotFoundError):  # another took it over, or it was released meanwhile
+            return False
+        self.sole = gone
+        return True
+
+    def _holder(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _keep(self) -> None:
+        """Renew the lock now and then, until it is released or lost."""
+        while not self._ended.wait(RENEWED) and self._held is not None:
+            try:
+                self._held = self.path.put(self._signed, mode=self._held)
+            except FileExistsError:
+                self._held = None
+            except DdError:
+                continue  # the store is out of reach for a moment
+
+
+def _is_gone(signed: bytes) -> bool:
+    """Return whether a lock was signed by a process of this machine that has ended."""
+    try:
+        holder = json.loads(signed)
+        pid, mark = int(holder["pid"]), holder["mark"]
+        if holder["host"] != socket.gethostname():
+            return False
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+    if pid == os.getpid():  # our own, or of a process before us that had the same number
+        return mark not in _held
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 NAME = "LOCK"
@@ -43,8 +225,6 @@ def take_lock(
     caller decides what to skip, and the exit code.
     """
     if isinstance(directory, ObjectPath):
-        from ddcli.store.files.object_lock import ObjectLock
-
         return ObjectLock(directory / lock_name(writer), files, if_locked, writer)
     return Lock(directory, files, if_locked, writer)
 

@@ -1,6 +1,7 @@
 """Upserts and snapshots: rows that state what holds from their time on.
 
-In upserts each row is the record of its key from its time on, or states that the key has no record from then on. In snapshots all rows of one time are the whole table as it was then.
+In upserts each row is the record of its key from its time on, or states that the key has no record from then on. In snapshots all rows of one time
+are the whole table as it was then.
 """
 
 from __future__ import annotations

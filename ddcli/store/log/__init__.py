@@ -2,7 +2,7 @@
 
 * condition: a condition over rows, as a person states it
 * joint_file: the one file of a commit, put together from parts
-* lineage: files that grow by the commits after them
+* lineage: files of a log that grow, and those that stand for older ones
 * log_files: the columns in the footers of the files, checked, and the times of their rows
 * newest_tables: the newest of the tables that arrive together; the order in which rows arrived
 * pieces: rows that are to be read: pieces of files, and slices of an interval
@@ -11,7 +11,6 @@
 * rows: rows as updates
 * scan: a log as a lazy frame
 * schema: the columns of a log
-* summary: files that stand for older ones, summed up
 * times: the times in a log's files
 * unparsed_rows: rows of text that can't be read
 * writer: an output log's files and progress

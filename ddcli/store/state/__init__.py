@@ -13,8 +13,7 @@
 * locked_directory: a directory under its lock, and the removal of files that no manifest names
 * manifest: all that a state consists of
 * names: the names that a state's files may have
-* outputs: the directories of outputs: their owners, and the check of their files
-* pipeline_file: the pipeline file that a state belongs to
+* outputs: the directories of a state's outputs, and the pipeline file that it belongs to
 * register: the lists of files, in append-only segments
 * removal: the removal of a state and its outputs, and the files in their directories that are ours
 * runs: records of the last runs

@@ -26,15 +26,14 @@ from ddcli.store.state.holds import BRANCH as BRANCH_HOLD
 from ddcli.store.state.holds import Hold, find_hold, holding, release, write_hold
 from ddcli.store.state.manifest import RESTORE, Manifest, manifest_path, read_manifest, read_newest
 from ddcli.store.state.names import BRANCH, BRANCHES, branch_of
-from ddcli.store.state.outputs import check_outputs, output_paths, relative_output
-from ddcli.store.state.pipeline_file import relative_file
+from ddcli.store.state.outputs import check_outputs, output_paths, relative_file, relative_output
 from ddcli.store.state.removal import find_removal, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.entries import OutputEntry
     from ddcli.store.state.transaction import Transaction
 

@@ -1,8 +1,9 @@
 """The consumers of outputs' logs, and all claimants of one: consumers, and readers in other pipelines.
 
-The position that a consumer has acknowledged is in a small file in `<state>/consumers/`. It is the number of a commit: a
-consumer at it has read the files of all commits up to it. Its next delivery are the files of later commits, and, of a file that has grown since, the rows after the commits up to the position (see `log.lineage`). No other file may
-have updates of commits on both sides of a position: code that joins files asks for the claimants (`claimants`).
+The position that a consumer has acknowledged is in a small file in `<state>/consumers/`. It is the number of a commit: a consumer at it has read the
+files of all commits up to it. Its next delivery are the files of later commits, and, of a file that has grown since, the rows after the commits up to
+the position (see `log.lineage`). No other file may have updates of commits on both sides of a position: code that joins files asks for the claimants
+(`claimants`).
 
 A position is acknowledged only if it was offered, and only by a process to which it was offered from the consumer's present position: of two
 processes with the same delivery, one acknowledges it.
@@ -23,7 +24,7 @@ from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import entries
 from ddcli.store.files.document import Document
 from ddcli.store.files.lock import locked
-from ddcli.store.log.summary import NAME
+from ddcli.store.log.lineage import NAME
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.names import CONSUMER, LOG, count_of, named, text_of
 

@@ -9,7 +9,7 @@ from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_directory, is_there, read_bytes
 from ddcli.store.files.gate import TEMPORARY, one_by_one, temporary
 from ddcli.store.files.lock import NAME as LOCK
-from ddcli.store.files.lock_holder import is_signed
+from ddcli.store.files.lock import is_signed
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.bundles import BUNDLES

@@ -22,8 +22,7 @@ from ddcli.store.state.verify import read_checked
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.store.files.lock import Lock
-    from ddcli.store.files.object_lock import ObjectLock
+    from ddcli.store.files.lock import Lock, ObjectLock
     from ddcli.store.state.entries import FileEntry
 
 

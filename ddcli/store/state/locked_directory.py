@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ddcli.store.files.gate import Files
-    from ddcli.store.files.lock_holder import IfLocked
-    from ddcli.store.files.object_lock import ObjectLock
+    from ddcli.store.files.lock import IfLocked, ObjectLock
 
 
 class LockedDirectory:

@@ -1,11 +1,14 @@
-"""The directories of a state's outputs: their places, their owner, and the check that they hold nothing else.
+"""The directories of a state's outputs, each with one owner, and the pipeline file that a state belongs to.
 
 A directory has one owner, the state that appends to it: with two, all updates would be in it twice. The directory's progress, which each
 commit writes, has the owner's identity. A copy of a state has its identity, and may continue in its place: the copy that
 commits first does, and the other is refused from then on, as progress and files are not those that it knows.
 
 Readers read every data file in a directory. So a data file that no commit wrote is refused, too, before anything is computed.
-Imports no third-party library: a run with nothing new looks here.
+
+Two pipeline files of one name would undo each other's results in turn. So the manifest has the file's path relative to the state, so that a folder
+can be moved as a whole. A state whose file is gone passes to the file that is run on it: the file was moved. Imports no third-party library: a run
+with nothing new looks here.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from ddcli.errors import InputError, StateError
-from ddcli.screen import shell
+from ddcli.errors import InputError, StateError, UsageError
+from ddcli.screen import near, shell
 from ddcli.store.files.access import is_there, open_directory, real, unreadable
 from ddcli.store.files.lock import OF_OUTPUT
 from ddcli.store.files.objects import ObjectPath, locate, relative
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.state.entries import FileEntry, Times
     from ddcli.store.state.manifest import Manifest
+
 
 PARQUET = ".parquet"
 """The ending that globs match, however the name begins."""
@@ -297,3 +301,30 @@ def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
 
 def _is_data(name: str) -> bool:
     return name.endswith(PARQUET) or taken_from_directory(name)
+
+
+def relative_file(state: Path, file: Path) -> str:
+    """Return a pipeline file's path as a manifest keeps it; "" for one that can't be named in a manifest."""
+    try:
+        locate(state, str(file))
+    except UsageError:
+        return ""
+    return relative(real(file), real(state))
+
+
+def file_of(state: Path, manifest: Manifest) -> Path | None:
+    """Return the pipeline file that a state belongs to, if it remembers one; the file may have been removed since."""
+    return locate(real(state), manifest.file) if manifest.file else None
+
+
+def check_pipeline(state: Path, manifest: Manifest, file: Path) -> None:
+    """Refuse a state that belongs to another pipeline file, if that exists (StateError)."""
+    if not manifest.file or manifest.file == relative_file(state, file):
+        return
+    other = file_of(state, manifest)
+    if other is not None and is_there(other) and not other.samefile(file):
+        raise StateError(
+            f"the state of '{manifest.name}' belongs to another pipeline file, {near(str(other))}",
+            place=str(file),
+            hint="give this pipeline another `name`, or another `state`; `dd state adopt` binds the existing state to it",
+        )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.state.entries import ArrangementEntry, InputEntry, Times
     from ddcli.store.state.manifest import Manifest

@@ -23,8 +23,7 @@ from ddcli.store.state.directory import State
 from ddcli.store.state.entries import Size
 from ddcli.store.state.holds import find_hold, read_claims, read_holds, release
 from ddcli.store.state.manifest import Manifest, read_newest
-from ddcli.store.state.outputs import is_owned, output_paths
-from ddcli.store.state.pipeline_file import file_of, relative_file
+from ddcli.store.state.outputs import file_of, is_owned, output_paths, relative_file
 from ddcli.store.state.verify import verify_state
 from ddcli.store.time_text import format_frontier
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
-    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.entries import ArrangementEntry, FileEntry, Times
     from ddcli.store.state.holds import Hold
 

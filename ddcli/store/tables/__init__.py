@@ -2,12 +2,10 @@
 
 * altered_values: values of Parquet and Arrow IPC that polars would alter
 * arrow_footer: types in Arrow IPC files that polars doesn't read
-* avro: the rows of Avro
-* avro_header: the schema of Avro, and one that lets polars read more of it
-* column_types: types of columns of text, by the look of their values
+* avro: the rows of Avro files, by a schema that polars can read
+* column_types: the look of text files: types of columns, options of CSV
 * compression: gzip, bzip2, zstd
 * connect_values: values in the encodings of Kafka Connect and Debezium
-* csv_look: the options of CSV files as their first records look
 * csv_records: the records of CSV, with their lines
 * csv_kind: CSV as a kind of files
 * encodings: the encodings of text files

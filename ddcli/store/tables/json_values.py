@@ -1,10 +1,12 @@
 """The objects of a `.json` file as lines, and numbers in quotes that polars would read as others: so that all JSON is read in one way.
 
-The objects are in an array, or one after the other. The file is held in memory as a whole. A line break within an object becomes a space, which means the same in JSON.
+The objects are in an array, or one after the other. The file is held in memory as a whole. A line break within an object becomes a space, which means
+the same in JSON.
 
-A number that has more digits than a float, or than polars reads, is put in quotes, so that its column is read from the digits. polars takes a number with a point or an exponent for a float, in a column of any type, and writes that as text again: up to 15
-digits come back as they were, of more the last ones may not. Floats lose nothing by it; a decimal, an integer or text would. An integer
-of more than 38 digits is an error to polars in any place.
+A number that has more digits than a float, or than polars reads, is put in quotes, so that its column is read from the digits. polars takes a number
+with a point or an exponent for a float, in a column of any type, and writes that as text again: up to 15 digits come back as they were, of more the
+last ones may not. Floats lose nothing by it; a decimal, an integer or text would. An integer of more than 38 digits is an error to polars in any
+place.
 """
 
 from __future__ import annotations

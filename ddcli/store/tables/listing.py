@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.log.summary import Part
+    from ddcli.store.log.lineage import Part
     from ddcli.store.state.entries import InputFile, Times
     from ddcli.store.tables.input_path import PassedOver
 
@@ -41,7 +41,7 @@ def summed_up(root: Path, found: Sequence[InputFile], known: dict[str, InputFile
     names = [file for file in found if "-summed" in file.path and UPDATES in file.path]
     if not names:
         return SummedLog(found, [], None, {})
-    from ddcli.store.log.summary import NAME, read_summary
+    from ddcli.store.log.lineage import NAME, read_summary
 
     read = {file.path: read_summary(root / file.path) for file in names if NAME.fullmatch(_split(file.path)[1])}
     summaries = {path: summary for path, summary in read.items() if summary is not None}

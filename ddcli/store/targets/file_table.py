@@ -3,8 +3,9 @@
 A change rewrites the files whose rows it retracts.
 
 The rows that a commit adds are sorted by their lanes and cut into files, a run of them. So a retracted row is in one file of a run, and no other is
-read; the newest runs are searched first. Rows that are near each other, such as consecutive numbers and times, are in few files. A run of files is merged with newer ones that are not much smaller: so there are few runs, and
-a row is written again a logarithmic number of times. A retracted row costs one file, whose size is bounded.
+read; the newest runs are searched first. Rows that are near each other, such as consecutive numbers and times, are in few files. A run of files is
+merged with newer ones that are not much smaller: so there are few runs, and a row is written again a logarithmic number of times. A retracted row
+costs one file, whose size is bounded.
 """
 
 from __future__ import annotations
