@@ -394,3 +394,13 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | 
     same = [each for each in listed if each.lower() == word.lower()]
     near = same or difflib.get_close_matches(word, listed, n=1, cutoff=cutoff)
     return near[0] if near else None
+
+
+def suggestion(word: str, known: Iterable[str], otherwise: str, mark: str = "'") -> str:
+    """Return a hint with the known word nearest to a misspelt one, in these quotation marks; another hint where none is near.
+
+    >>> suggestion("order", ["orders"], "outputs: orders"), suggestion("x", ["orders"], "outputs: orders")
+    ("did you mean 'orders'?", 'outputs: orders')
+    """
+    near = did_you_mean(word, known)
+    return f"did you mean {mark}{near}{mark}?" if near else otherwise

@@ -34,7 +34,7 @@ def command(word: str | None, output: str) -> None:
       dd functions substring
       dd functions week -o json
     """
-    from ddcli.errors import did_you_mean
+    from ddcli.errors import suggestion
     from ddcli.expressions.catalogue import catalogue, names, search
 
     found = list(catalogue()) if word is None else search(word)
@@ -47,8 +47,7 @@ def command(word: str | None, output: str) -> None:
             say(*([""] if each is not found[0] else []), group)
         say(*each.lines())
     if not found:
-        near = did_you_mean(word or "", names())
-        hint = f"did you mean '{near}'?" if near else ""
+        hint = suggestion(word or "", names(), "")
         if word is not None and word.lower() in IN_FROM:
             hint = f"it makes rows, so it is written in `from`: {IN_FROM[word.lower()]}; see docs/sql.md"
         say(f"no function has '{word}' in it", *([f"hint: {hint}"] if hint else []), err=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.driver.execute import execute
-from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, did_you_mean
+from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, suggestion
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import Resources
 from ddcli.job.paths import problems_of
@@ -72,8 +72,7 @@ def convert_input(
     # No row is left out: beside a log there is no place for unreadable rows.
     spec = replace(spec, inputs={one: replace(given, quarantines=False) for one, given in spec.inputs.items()})
     if name not in spec.inputs:
-        near = did_you_mean(name, spec.inputs)
-        hint = f"did you mean '{near}'?" if near else f"inputs: {', '.join(spec.inputs)}"
+        hint = suggestion(name, spec.inputs, f"inputs: {', '.join(spec.inputs)}")
         raise UsageError(f"no input is named '{name}'", place=str(pipeline), hint=hint)
     if spec.inputs[name].arrangement is not None:
         raise UsageError(f"'{name}' is kept by another pipeline: it has no files", span=spec.inputs[name].name.span)

@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import DdError, UsageError, did_you_mean
+from ddcli.errors import DdError, UsageError, suggestion
 from ddcli.job.output_tables import place_of
 from ddcli.job.paths import logs_aside, state_of, takes
 from ddcli.plan.pipeline_file import read_spec
@@ -156,8 +156,7 @@ def select(pipelines: Sequence[Pipeline], wanted: Iterable[str]) -> list[Pipelin
         name = text.strip("+")
         own = [pipeline for pipeline in pipelines if name in pipeline.outputs]
         if not own:
-            near = did_you_mean(name, names)
-            hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(names) or 'none'}"
+            hint = suggestion(name, names, f"outputs: {', '.join(names) or 'none'}")
             raise UsageError(f"no output is named '{name}'", hint=hint)
         chosen += own
         if text.startswith("+"):

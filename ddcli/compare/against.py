@@ -8,8 +8,7 @@ the outputs are the difference. Inputs are as the state has read them, so rows t
 from __future__ import annotations
 
 import tempfile
-import threading
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ import polars as pl
 from ddcli.compare.diff import compare
 from ddcli.compare.pairs import WEIGHT, Side
 from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
-from ddcli.dataclass import dataclass
 from ddcli.errors import BudgetError, DdError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.budget import run_budget
@@ -28,14 +26,14 @@ from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
 from ddcli.job.verdict import KEPT
 from ddcli.screen import near
-from ddcli.sinks.violations import DIFF
+from ddcli.sinks.violations import DIFF, ReceivedUpdates
 from ddcli.store.files.access import is_there
 from ddcli.store.log.scan import scan_entries
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.compare.columns import Settings
     from ddcli.compare.difference import Difference
@@ -46,28 +44,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 2
 """Attempts at a state whose files a run may sweep meanwhile: the second is on the commit of that run."""
-
-
-@dataclass
-class ReceivedUpdates:
-    """The updates that a dry run would add to outputs, in scratch files. Threads may add at once."""
-
-    scratch: Path
-    files: dict[str, list[Path]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, name: str, updates: pl.DataFrame) -> None:
-        """Add updates of an output, as its log would have them."""
-        with self._lock:
-            files = self.files.setdefault(name, [])
-            path = self.scratch / f"{len(self.files)}-{len(files)}.arrow"
-            files.append(path)
-        updates.write_ipc(path)
-
-    def scan(self, name: str, columns: Sequence[str]) -> Iterator[pl.LazyFrame]:
-        """Yield the updates of an output in these columns, with their diffs as weights."""
-        for path in self.files.get(name, ()):
-            yield pl.scan_ipc(path).select(*columns, pl.col(DIFF).alias(WEIGHT))
 
 
 def compare_against(
@@ -230,10 +206,10 @@ def _difference(
     log = [each.rename({DIFF: WEIGHT}) for each in files]
     if columns != known:
         a = [each.select(*known, WEIGHT) for each in log]
-        b = list(received.scan(name, list(columns)))
+        b = list(received.scan(name, list(columns), WEIGHT))
         return compare(_side(labels[0], known, a), _side(labels[1], columns, b), settings, memory)
     weight = pl.col(WEIGHT)
-    updates = list(received.scan(name, list(columns)))
+    updates = list(received.scan(name, list(columns), WEIGHT))
     a = [each.filter(weight < 0).with_columns(-weight) for each in updates]
     b = [each.filter(weight > 0) for each in updates]
     found = compare(_side(labels[0], columns, a), _side(labels[1], columns, b), settings, memory)

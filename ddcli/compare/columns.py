@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from ddcli.dataclass import frozen
-from ddcli.errors import UsageError, did_you_mean
+from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.types import UNITS, from_polars
 from ddcli.store.parquet.footers import Unfit
 
@@ -73,8 +73,7 @@ class Settings:
         """Refuse names of columns that neither side has."""
         for name in (*(self.key or ()), *sorted(self.ignore), *self.tolerances):
             if name not in columns:
-                near = did_you_mean(name, columns)
-                hint = f"did you mean '{near}'?" if near else f"the columns are: {', '.join(columns)}"
+                hint = suggestion(name, columns, f"the columns are: {', '.join(columns)}")
                 raise UsageError(f"neither side has a column '{name}'", hint=hint)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.compare.diff import compare, compare_named
 from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.dataclass import dataclass, frozen
-from ddcli.errors import DdError, InputError, StateError, UsageError, did_you_mean
+from ddcli.errors import DdError, InputError, StateError, UsageError, suggestion
 from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
@@ -338,8 +338,7 @@ def chosen_outputs(names: Sequence[str], select: Iterable[str]) -> list[str]:
     """Return the names that are selected, all of them without a selection. Raises UsageError for one that there is not."""
     for name in select:
         if name not in names:
-            near = did_you_mean(name, names)
-            hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(names)}"
+            hint = suggestion(name, names, f"outputs: {', '.join(names)}")
             raise UsageError(f"neither side has an output '{name}'", hint=hint)
     return [name for name in names if not select or name in set(select)]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import UsageError, did_you_mean
+from ddcli.errors import UsageError, suggestion
 from ddcli.job.verdict import (
     ACCEPTED,
     KEPT,
@@ -114,8 +114,7 @@ def accepting(spec: Spec, names: Sequence[str], reason: str | None) -> Mapping[s
     known = {check.title: name for name, check in spec.checks.items()} | {name: name for name in spec.checks}
     for name in names:
         if name not in known:
-            near = did_you_mean(name, known)
-            hint = f"did you mean '{near}'?" if near else f"checks: {', '.join(spec.checks) or 'none'}"
+            hint = suggestion(name, known, f"checks: {', '.join(spec.checks) or 'none'}")
             raise UsageError(f"no check is named '{name}'", place=str(spec.path), hint=hint)
     return {known[name]: f"{_user()}: {reason}" for name in names}
 

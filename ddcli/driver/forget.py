@@ -12,7 +12,7 @@ from ddcli.driver.execute import execute
 from ddcli.driver.run import open_state, say_committed
 from ddcli.driver.tables import errors_at_tables, update_followers
 from ddcli.engine.jit.settings import set_announce
-from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
+from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColumn, UsageError, suggestion
 from ddcli.job.forgotten_rows import ErasureRequest, ForgettingSummary
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
@@ -164,8 +164,7 @@ def _chosen(request: Request, manifest: Manifest, where: str, inputs: Sequence[s
     known = [name for name in request.spec.inputs if name in manifest.inputs]
     for name in inputs:
         if name not in known:
-            close = did_you_mean(name, known)
-            hint = f"did you mean '{close}'?" if close else f"inputs: {', '.join(known)}"
+            hint = suggestion(name, known, f"inputs: {', '.join(known)}")
             raise UsageError(f"the state has no input named '{name}'", place=str(request.spec.path), hint=hint)
     if inputs:
         return list(dict.fromkeys(inputs))

@@ -18,7 +18,7 @@ from importlib.util import decode_source
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError, suggestion
 from ddcli.expressions.modules import WHERE, digest, find, parse, reached, read
 
 if TYPE_CHECKING:
@@ -166,8 +166,7 @@ def _without_text(module: Module, name: str) -> Definition:
 
 
 def _missing(module: Module, name: str, known: Iterable[str]) -> SpecError:
-    near = did_you_mean(name, known)
-    hint = f"did you mean `{near}`?" if near else None
+    hint = suggestion(name, known, "", mark="`") or None
     return SpecError(f"module `{module.name}` has no function `{name}`", hint=hint)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
 
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError, did_you_mean, suggestion
 from ddcli.expressions import casts
 from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS
 from ddcli.expressions.coerce import (
@@ -246,8 +246,7 @@ class FormReader(ABC):
         part = str(word).lower()
         function = part_named(part)
         if function is None:
-            meant = did_you_mean(part, PARTS)
-            hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(sorted(PARTS))}"
+            hint = suggestion(part, PARTS, f"one of {', '.join(sorted(PARTS))}", mark="`")
             self.fail(node, f"extract has no part `{part}`", hint)
         return self.resolve(node, function.name, [self.read(value)])
 

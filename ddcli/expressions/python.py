@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from ddcli.errors import InputError, SpecError, did_you_mean
+from ddcli.errors import InputError, SpecError, suggestion
 from ddcli.expressions.python_values import UnfitError, to_series
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ def load_function(name: str) -> Callable[..., Any]:
         raise SpecError(problem, span=span, hint=where if isinstance(error, ImportError) else None) from error
     found = getattr(module, function_name, None)
     if not callable(found):
-        meant = did_you_mean(function_name, [each for each in vars(module) if callable(getattr(module, each))])
-        hint = f"did you mean `{meant}`?" if meant else None
-        raise SpecError(f"module `{module_name}` has no function `{function_name}`", span=span, hint=hint)
+        named = [each for each in vars(module) if callable(getattr(module, each))]
+        hint = suggestion(function_name, named, "", mark="`")
+        raise SpecError(f"module `{module_name}` has no function `{function_name}`", span=span, hint=hint or None)
     function: Callable[..., Any] = found
     return function
 

@@ -12,7 +12,7 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, did_you_mean
+from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, suggestion
 from ddcli.feed.target import Delivery
 from ddcli.store.files.access import real, unreadable
 from ddcli.store.files.gate import Files
@@ -246,8 +246,7 @@ class OutputFeed:
 
     def _unknown(self, consumer: str, there: Sequence[Consumer]) -> UsageError:
         names = [each.name for each in there]
-        near = did_you_mean(consumer, names)
-        hint = f"did you mean '{near}'?" if near else f"consumers: {', '.join(names) or 'none'}"
+        hint = suggestion(consumer, names, f"consumers: {', '.join(names) or 'none'}")
         return UsageError(f"the output has no consumer '{consumer}'", place=str(self.path), hint=hint)
 
     def _find(self, consumer: str, output: OutputEntry) -> Consumer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, Counts
-from ddcli.errors import BudgetError, Span, UsageError, did_you_mean
+from ddcli.errors import BudgetError, Span, UsageError, did_you_mean, suggestion
 from ddcli.job.summary import plural, size_of
 from ddcli.plan.physical import WAITING
 from ddcli.screen import shell
@@ -132,8 +132,7 @@ def run_budget(budget: Budget | None, given: Mapping[str, str], *, work: bool = 
         _check_known(bound, work=work)
         if work:
             if text not in WORK_CLASSES:
-                near = did_you_mean(text, WORK_CLASSES)
-                hint = f"did you mean {near}?" if near else f"classes: {', '.join(WORK_CLASSES)}"
+                hint = suggestion(text, WORK_CLASSES, f"classes: {', '.join(WORK_CLASSES)}", mark="")
                 raise UsageError(f"--budget work={text}: there is no such class of work", hint=hint)
             classes[None] = text, None
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.times import Frontier, box
-from ddcli.errors import InputError, StateError, UsageError, did_you_mean
+from ddcli.errors import InputError, StateError, UsageError, suggestion
 from ddcli.screen import near
 from ddcli.spec.model import SPARK, database_file
 from ddcli.store.files.access import real
@@ -80,8 +80,7 @@ def with_added_files(request: Request, manifest: Manifest | None, added: Sequenc
     for name, path in added:
         given = request.spec.inputs.get(name)
         if given is None or given.table or given.arrangement is not None:
-            near_name = did_you_mean(name, request.spec.inputs)
-            hint = f"did you mean '{near_name}'?" if near_name else f"inputs: {', '.join(request.spec.inputs)}"
+            hint = suggestion(name, request.spec.inputs, f"inputs: {', '.join(request.spec.inputs)}")
             raise UsageError(f"there is no input '{name}' of files", place=str(request.spec.path), hint=hint)
         listing = list_input(str(path), Path.cwd())
         if isinstance(listing.root, ObjectPath) != isinstance(locate(request.base, given.path.value), ObjectPath):

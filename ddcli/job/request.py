@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import SILENT, Progress
-from ddcli.errors import SpecError, SpecErrors, UsageError, did_you_mean
+from ddcli.errors import SpecError, SpecErrors, UsageError, suggestion
 from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import Resources, SparkOptions
@@ -261,8 +261,7 @@ def check_outputs(spec: Spec, names: frozenset[str]) -> None:
     """Refuse names that no output has."""
     for name in sorted(names):
         if name not in spec.outputs:
-            near = did_you_mean(name, spec.outputs)
-            hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(spec.outputs)}"
+            hint = suggestion(name, spec.outputs, f"outputs: {', '.join(spec.outputs)}")
             raise UsageError(f"no output is named '{name}'", place=str(spec.path), hint=hint)
 
 

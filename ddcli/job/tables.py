@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import InputError, StateError, Text, did_you_mean
+from ddcli.errors import InputError, StateError, Text, suggestion
 from ddcli.expressions.types import Type, parse_type
 from ddcli.job.output_tables import check_catalog, check_server
 from ddcli.spec.model import SPARK, TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
@@ -101,8 +101,7 @@ def with_columns_of(given: InputSpec, columns: Schema) -> InputSpec:
     for name, (text, kind) in (given.columns or {}).items() if not given.follows else ():
         actual = columns.get(name)
         if actual is None and name not in TABLE_COLUMNS:
-            near = did_you_mean(name, columns)
-            hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(columns)}"
+            hint = suggestion(name, columns, f"its columns are: {', '.join(columns)}")
             raise InputError(
                 f"inputs.{given.name.value}.columns: the table has no column '{name}'", span=text.span, hint=hint
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError, suggestion
 from ddcli.spec.model import DATABASE
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ def _refused_in_table(output: OutputSpec, target: TargetSpec, columns: Schema) -
         yield refused("a table has columns, and this output has none", "select one")
     for text in target.key:
         if text.value not in columns:
-            near = did_you_mean(text.value, columns)
-            hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(columns)}"
+            hint = suggestion(text.value, columns, f"its columns are: {', '.join(columns)}")
             problem = f"outputs.{output.name.value}.key: there is no column '{text.value}'"
             yield SpecError(problem, span=text.span, hint=hint)
     if problem := _refused_table(target):
@@ -116,8 +115,7 @@ def _refused_history(output: OutputSpec, target: TargetSpec, schema: Schema, tim
     for what, texts in (("key", target.history), ("track", target.track)):
         for text in texts:
             if text.value not in schema:
-                near = did_you_mean(text.value, schema)
-                hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(schema)}"
+                hint = suggestion(text.value, schema, f"its columns are: {', '.join(schema)}")
                 yield SpecError(f"{place}.{what}: there is no column '{text.value}'", span=text.span, hint=hint)
     for name in HISTORY:
         if name in schema:

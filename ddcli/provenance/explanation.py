@@ -15,7 +15,7 @@ from ddcli.driver.replacement import CopyDirectory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.counts import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
-from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
+from ddcli.errors import DdError, Span, SpecError, Text, UsageError, suggestion
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan.literals import read_value
@@ -150,8 +150,7 @@ def _explain(
     inputs = history.inputs(inputs, time[0]) if len(time) == 1 else inputs
     known = {**inputs.relations, **request.spec.outputs}
     if collection not in known:
-        near = did_you_mean(collection, known)
-        hint = f"did you mean '{near}'?" if near else f"collections: {', '.join(known)}"
+        hint = suggestion(collection, known, f"collections: {', '.join(known)}")
         raise UsageError(f"no collection, input or output is named '{collection}'", place=str(path), hint=hint)
     node = inputs.relations[collection_named(request.spec, collection)].node
     if isinstance(keys, Mapping):
@@ -301,8 +300,7 @@ def _known_columns(values: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     """Return values of columns. Raises UsageError for a column that there is not."""
     for name in values:
         if name not in schema:
-            near = did_you_mean(name, schema)
-            hint = f"did you mean '{near}'?" if near else f"columns: {', '.join(schema)}"
+            hint = suggestion(name, schema, f"columns: {', '.join(schema)}")
             raise UsageError(f"there is no column '{name}'", hint=hint)
     return dict(values)
 

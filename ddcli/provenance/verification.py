@@ -9,9 +9,10 @@ All of a pipeline is verified by computing it anew from the files that the state
 
 from __future__ import annotations
 
-import threading
+import tempfile
 import time as clock
 from dataclasses import field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -20,7 +21,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.run import dry_run
 from ddcli.driver.whole_inputs import TOGETHER, before
 from ddcli.engine.times import BEYOND, Frontier
-from ddcli.errors import DdError, StateError, UsageError, did_you_mean
+from ddcli.errors import DdError, StateError, UsageError, suggestion
 from ddcli.expressions.types import parse_schema
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
@@ -30,15 +31,14 @@ from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
 from ddcli.provenance.question import Question
 from ddcli.screen import shell
 from ddcli.sinks.followers import compare_table
-from ddcli.sinks.violations import DIFF
+from ddcli.sinks.violations import DIFF, ReceivedUpdates
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.log.scan import not_after, scan_entries
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import OutputEntry
     from ddcli.store.state.manifest import Manifest
 
-MOST = 1_000_000
-"""The most differing updates whose records are kept; of more only the number is known."""
 COUNT = "\0count"
 """The column with the multiplicity by the inputs less the multiplicity in the log."""
 SEED = 0
@@ -192,8 +190,7 @@ def _chosen(request: Request, manifest: Manifest, select: Sequence[str]) -> dict
     }
     for name in select:
         if name not in outputs:
-            near = did_you_mean(name, outputs)
-            hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(outputs)}"
+            hint = suggestion(name, outputs, f"outputs: {', '.join(outputs)}")
             raise UsageError(f"there is no output '{name}'", place=str(request.spec.path), hint=hint)
     return {name: entry for name, entry in outputs.items() if not select or name in select}
 
@@ -332,38 +329,18 @@ def _values(inputs: Inputs, node: Node, column: str, part: SliceNumber, at: Time
 # --- everything --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Corrections:
-    """The updates that would correct outputs. Threads may add at once."""
-
-    frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
-    rows: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, name: str, updates: pl.DataFrame) -> None:
-        with self._lock:
-            self.rows += updates.height
-            if self.rows <= MOST:
-                self.frames.setdefault(name, []).append(updates)
-
-    def of(self, name: str, entry: OutputEntry) -> Iterator[pl.DataFrame]:
-        """Yield the corrections of an output, in the columns of its records and COUNT."""
-        for frame in self.frames.get(name, ()):
-            yield frame.select(*entry.schema, pl.col(DIFF).alias(COUNT))
-
-
 def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, OutputEntry]) -> Verification:
     """Compute all from the files that the state has read, without its arrangements: the difference to an output's log is its fault."""
-    received = _Corrections()
-    upper = Frontier(manifest.upper)
-    anew = replace(request, receives=received.add, claims=False)
-    dry_run(anew.deciding(reopened=upper, closes=False, apply=True), manifest)
-    found = Verification(request.spec.name.value, None, None)
-    for name, entry in outputs.items():
-        columns = list(entry.schema)
-        none = pl.DataFrame(schema={**dict.fromkeys(columns, pl.Null()), COUNT: pl.Int64()})
-        frames = [*received.of(name, entry)]
-        summed = pl.concat(frames).group_by(columns).agg(pl.col(COUNT).sum()) if frames else none
-        differing = summed.filter(pl.col(COUNT) != 0).sort(columns, nulls_last=True)
-        found.proofs.append(OutputProof(name, None, 0, sum(file.rows for file in entry.files), differing))
+    upper, found = Frontier(manifest.upper), Verification(request.spec.name.value, None, None)
+    with tempfile.TemporaryDirectory(prefix="dd-verify-", ignore_cleanup_errors=True) as scratch:
+        received = ReceivedUpdates(Path(scratch))
+        anew = replace(request, receives=received.add, claims=False)
+        dry_run(anew.deciding(reopened=upper, closes=False, apply=True), manifest)
+        for name, entry in outputs.items():
+            columns = list(entry.schema)
+            none = pl.LazyFrame(schema={**dict.fromkeys(columns, pl.Null()), COUNT: pl.Int64()})
+            frames = [*received.scan(name, columns, COUNT)]
+            summed = pl.concat(frames).group_by(columns).agg(pl.col(COUNT).sum()) if frames else none
+            differing = summed.filter(pl.col(COUNT) != 0).sort(columns, nulls_last=True).collect()
+            found.proofs.append(OutputProof(name, None, 0, sum(file.rows for file in entry.files), differing))
     return found

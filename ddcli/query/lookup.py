@@ -15,7 +15,7 @@ from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import bind_remembered
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
-from ddcli.errors import StateError, UsageError, did_you_mean
+from ddcli.errors import StateError, UsageError, suggestion
 from ddcli.job.clock import kept_clock, last_time, time_now
 from ddcli.job.frontier import find_time
 from ddcli.job.functions import load_functions, refuse_code
@@ -63,8 +63,7 @@ class Lookup:
         spec = request.spec
         known = [*spec.outputs, *spec.inputs, *(given for one in spec.collections.values() for given in one.names)]
         if name not in known:
-            near = did_you_mean(name, known)
-            hint = f"did you mean '{near}'?" if near else f"there are: {', '.join(dict.fromkeys(known))}"
+            hint = suggestion(name, known, f"there are: {', '.join(dict.fromkeys(known))}")
             raise UsageError(f"no collection, input or output is named '{name}'", place=str(pipeline), hint=hint)
         found = cls(request, name, cls._newest(request))
         found._read()

@@ -1,4 +1,4 @@
-"""The updates that a run shows or judges: of an `inspect`, as lines for people; of checks, so that its commit can depend on them."""
+"""Updates that a run shows, judges or hands out: of an `inspect`, of checks, whose commit can depend on them, and of a dry run's outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ddcli.dataclass import dataclass
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from ddcli.expressions.types import Type
 
@@ -63,6 +64,28 @@ class NotedUpdates:
             return frame.select(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
         summed = frame.group_by(columns, maintain_order=True).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
         return summed.sort([name for name in columns if not summed.schema[name].is_nested()] or [DIFF])
+
+
+@dataclass
+class ReceivedUpdates:
+    """The updates that a dry run would add to outputs, in scratch files. Threads may add at once."""
+
+    scratch: Path
+    files: dict[str, list[Path]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, name: str, updates: pl.DataFrame) -> None:
+        """Add updates of an output, as its log would have them."""
+        with self._lock:
+            files = self.files.setdefault(name, [])
+            path = self.scratch / f"{len(self.files)}-{len(files)}.arrow"
+            files.append(path)
+        updates.write_ipc(path)
+
+    def scan(self, name: str, columns: Iterable[str], count: str) -> Iterator[pl.LazyFrame]:
+        """Yield the updates of an output in these columns, with their diffs in the column `count`."""
+        for path in self.files.get(name, ()):
+            yield pl.scan_ipc(path).select(*columns, pl.col(DIFF).alias(count))
 
 
 def noted(checks: Sequence[str], time: Sequence[str]) -> dict[str, NotedUpdates]:

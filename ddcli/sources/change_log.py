@@ -20,7 +20,7 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier, box
-from ddcli.errors import EngineError, InputError, UsageError, did_you_mean, first_line
+from ddcli.errors import EngineError, InputError, UsageError, first_line, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.order import in_order, order_among
 from ddcli.store.files.objects import locate
@@ -262,8 +262,7 @@ class ChangeLog:
         rows = self.reader.scan() if ordered is None else ordered
         for name, value in (key or {}).items():
             if name not in self.columns:
-                near = did_you_mean(name, self.columns)
-                hint = f"did you mean '{near}'?" if near else f"the columns are: {', '.join(self.columns)}"
+                hint = suggestion(name, self.columns, f"the columns are: {', '.join(self.columns)}")
                 raise UsageError(f"the log has no column '{name}'", place=str(self.path), hint=hint)
             rows = rows.filter(pl.col(name).eq_missing(pl.lit(value, self.columns[name].to_polars())))
         return rows

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import box
-from ddcli.errors import UsageError, did_you_mean
+from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.types import Type
 from ddcli.named_tuple import NamedTuple
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
@@ -92,8 +92,7 @@ def check_options(given: Mapping[str, str], known: Mapping[str, str], what: str)
     """Refuse an option that doesn't exist, and a missing path."""
     for name in given:
         if name not in known:
-            near = did_you_mean(name, [*known.values()])
-            hint = f"did you mean '{near}'?" if near else f"the options are: {', '.join(known.values())}"
+            hint = suggestion(name, [*known.values()], f"the options are: {', '.join(known.values())}")
             raise UsageError(f"the format dd has no option '{name}' to {what} with", hint=hint)
     if not given.get("path"):
         raise UsageError(

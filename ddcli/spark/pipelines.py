@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.driver.run import run as run_pipeline
-from ddcli.errors import UsageError, did_you_mean
+from ddcli.errors import UsageError, suggestion
 from ddcli.job.request import read_request
 from ddcli.named_tuple import NamedTuple
 from ddcli.plan.pipeline_file import parse_spec
@@ -68,8 +68,7 @@ def _log_of(spec: Spec, name: str, path: Path) -> Path:
     """Return the place of an input that may be brought to a frame."""
     given = spec.inputs.get(name)
     if given is None:
-        near = did_you_mean(name, spec.inputs)
-        hint = f"did you mean '{near}'?" if near else f"its inputs are: {', '.join(spec.inputs)}"
+        hint = suggestion(name, spec.inputs, f"its inputs are: {', '.join(spec.inputs)}")
         raise UsageError(f"the pipeline has no input '{name}'", place=str(path), hint=hint)
     if given.table or given.arrangement is not None or given.format != "updates":
         raise UsageError(

@@ -11,7 +11,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ddcli.errors import Expanded, Span, Text, UsageError, conceal, did_you_mean
+from ddcli.errors import Expanded, Span, Text, UsageError, conceal, did_you_mean, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,8 +62,7 @@ def check_used() -> None:
     """Raise UsageError for a variable of the call that no file has used so far: its name may be misspelt."""
     for name in _of_call:
         if name not in _used:
-            near = did_you_mean(name, _used)
-            hint = f"did you mean '{near}'?" if near else f"a file uses it as `${{{name}}}`"
+            hint = suggestion(name, _used, f"a file uses it as `${{{name}}}`")
             raise UsageError(f"--var {name}: the pipeline has no variable of this name", hint=hint)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import UsageError, did_you_mean
+from ddcli.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,8 +74,7 @@ def null_hint(key: Mapping[str, Any]) -> str | None:
 def kind_of_column(name: str, schema: Schema) -> Type:
     """Return the type of a column that a person named. Raises UsageError."""
     if name not in schema:
-        near = did_you_mean(name, schema)
-        hint = f"did you mean '{near}'?" if near else f"columns: {', '.join(schema)}"
+        hint = suggestion(name, schema, f"columns: {', '.join(schema)}")
         raise UsageError(f"there is no column '{name}'", hint=hint)
     return schema[name]
 

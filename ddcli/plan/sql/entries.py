@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError, suggestion
 from ddcli.expressions.dialect import WRITTEN
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def _star(statement: QueryLowering, scope: Names, star: exp.Star, table: str | N
     known = {each.name.lower() for each in names}
     for name in [*leaving, *instead]:
         if name.lower() not in known:
-            near = did_you_mean(name.lower(), known)
-            hint = f"did you mean `{near}`?" if near else f"it has {', '.join(each.name for each in names)}"
+            hint = suggestion(name.lower(), known, f"it has {', '.join(each.name for each in names)}", mark="`")
             raise SpecError(f"`*` has no column `{name}`", span=span, hint=hint)
     gone = {name.lower() for name in leaving}
     return [

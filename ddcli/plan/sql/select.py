@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError, suggestion
 from ddcli.expressions.dialect import COMMA
 from ddcli.expressions.tree import Column, Expression
 from ddcli.expressions.window_calls import CallReader, OrderedBy
@@ -125,8 +125,7 @@ def _resolved(
     name = statement.identifier(alias)
     base = definitions.get(name.lower())
     if base is None or depth > len(definitions):
-        near = did_you_mean(name.lower(), definitions)
-        hint = f"did you mean `{near}`?" if near else "name it behind `from`: window w as (partition by ...)"
+        hint = suggestion(name.lower(), definitions, "name it behind `from`: window w as (partition by ...)", mark="`")
         raise SpecError(f"no window is named `{name}`", span=tree.place(node), hint=hint)
     _, its_partition, its_order, its_spec = _resolved(statement, base, definitions, depth + 1)
     if partition:

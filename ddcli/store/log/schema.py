@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import frozen
-from ddcli.errors import InputError, did_you_mean
+from ddcli.errors import InputError, did_you_mean, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
@@ -264,9 +264,7 @@ def _time_type(log: Format, path: Path, found: Footer, name: str) -> Type:
 def _type(path: Path, found: Footer, name: str, role: str, advice: str = "") -> Type:
     if name not in found:
         own = [one for one in found if one != ARRIVAL]
-        near = did_you_mean(name, own)
-        hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(own)}"
-        hint += "" if near else advice
+        hint = suggestion(name, own, f"its columns are: {', '.join(own)}{advice}")
         if name_of_kind(path) == CSV and any(map(NUMBER.fullmatch, own)):
             hint += "; if the first line is a row and no header: `csv: {header: false}`"
         if len(own) == 1 and (other := re.search(r"[;|\t]", own[0])):

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.engine.times import CLOSED, Frontier
-from ddcli.errors import LockedError, StateError, UsageError, did_you_mean
+from ddcli.errors import LockedError, StateError, UsageError, did_you_mean, suggestion
 from ddcli.expressions.types import parse_type
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
@@ -129,8 +129,7 @@ def release_hold(directory: Path, reader: str) -> Hold:
     found = release(directory, reader, Files())
     if found is None:
         readers = [hold.reader for hold in read_holds(directory)]
-        near = did_you_mean(reader, readers)
-        hint = f"did you mean '{near}'?" if near else f"readers: {', '.join(readers) or 'none'}"
+        hint = suggestion(reader, readers, f"readers: {', '.join(readers) or 'none'}")
         raise UsageError(f"no reader is named '{reader}'", place=str(directory), hint=hint)
     return found
 
