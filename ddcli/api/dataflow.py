@@ -15,7 +15,7 @@ from ddcli.api.collection import Arranged, Collection
 from ddcli.api.functions import schema as schema_of
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.outputs import Output
-from ddcli.api.passes import Passes, ShardTraces
+from ddcli.api.passes import ShardedDataflow, ShardTraces
 from ddcli.api.sessions import Input, UpdateSource, Upserts
 from ddcli.api.traces import KeptTraces
 from ddcli.circuit import source_places
@@ -170,7 +170,7 @@ class Dataflow:
         self._showing: dict[str, tuple[int, Callable[[Update], Any]]] = {}
         self._one_at_a_time = Lock()
         self._kept: dict[str, KeptTraces] = {}
-        self._assembled: Assembled | Passes | None = None
+        self._assembled: Assembled | ShardedDataflow | None = None
         self._closed = False
         self._failed: Exception | None = None
         self.torn = False
@@ -369,7 +369,7 @@ class Dataflow:
         self.torn = False
         return upper
 
-    def _close_times_before(self, upper: Frontier, assembled: Assembled | Passes) -> None:
+    def _close_times_before(self, upper: Frontier, assembled: Assembled | ShardedDataflow) -> None:
         fed: dict[str, Delta | Deltas] = {}
         for name, feed in self._feeds.items():
             updates = feed.take_before(upper)
@@ -387,7 +387,7 @@ class Dataflow:
             if self.step() == before:
                 return
 
-    def assemble(self) -> Assembled | Passes:
+    def assemble(self) -> Assembled | ShardedDataflow:
         """Fix the graph: the first step does this, and the first reader of a trace."""
         if self._assembled is None:
             traces, graph = ShardTraces(self.frontier), self._graph()
@@ -404,7 +404,7 @@ class Dataflow:
                 return self._assembled_over(Workers(), traces, graph, indexed)
 
             several = self._workers.count > 1
-            self._assembled = Passes(assembled, traces, self._workers, united) if several else assembled
+            self._assembled = ShardedDataflow(assembled, traces, self._workers, united) if several else assembled
         return self._assembled
 
     def _assembled_over(

@@ -51,7 +51,7 @@ class UnitedTrace(Trace):
         self._theirs = self._resident = len(self.batches)
         self._settle()
 
-    def deal(self, upper: Frontier, each: Callable[..., list[Any]]) -> None:
+    def partition(self, upper: Frontier, each: Callable[..., list[Any]]) -> None:
         """Deal its own rows, which are all before `upper`, to the shards; `each` is as in `exchange`."""
         if not self._gathered:
             return
@@ -109,7 +109,7 @@ class UnitedTraces(Traces):
         return self.made[-1]
 
 
-class Passes:
+class ShardedDataflow:
     """The steps of a dataflow with several workers, each in the faster way. `assemble` returns the graph for one worker over given traces."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Passes:
     def step(self, fed: dict[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, as `Assembled.step` does."""
         if sum(map(_rows, fed.values())) >= FEW:
-            self._deal(self._united.made, interval.lower)
+            self._partition(self._united.made, interval.lower)
             return self._sharded.step(fed, interval)
         if self._whole is None:
             self._whole = self._assemble(self._united)
@@ -140,12 +140,12 @@ class Passes:
         for trace in self._united.made:
             trace.gather(interval.lower)
         found = self._whole.step({name: _sum(given) for name, given in fed.items()}, interval)
-        self._deal(self._kept, interval.upper)
+        self._partition(self._kept, interval.upper)
         return found
 
-    def _deal(self, traces: Sequence[UnitedTrace], upper: Frontier) -> None:
+    def _partition(self, traces: Sequence[UnitedTrace], upper: Frontier) -> None:
         for trace in traces:
-            trace.deal(upper, self._workers.each)
+            trace.partition(upper, self._workers.each)
 
 
 def _rows(given: Delta | Deltas) -> int:

@@ -415,7 +415,7 @@ class ContinuedCalls(WindowCalls):
                 once = np.concatenate([given, np.ones((len(given), 1), np.int64)], axis=1)
                 sums.add(np.ascontiguousarray(once), 0, enters)
                 sums.add_totals(before, 0, instances.first[:-1])
-                found.append(sums.settle(instances, instances.first, at)[0])
+                found.append(sums.finalize(instances, instances.first, at)[0])
                 continue
             some = np.flatnonzero(before[:, -1])
             events = np.empty((len(given) + len(some), given.shape[1] + 3), np.int64)

@@ -89,7 +89,7 @@ def leave(step: SpillStore, place: Path, shard: int, delta: Delta, rounds: Round
             step.send(to, shard, updates, later)
         else:
             layout = step.layout(to)
-            step.deal(Address(to, APART, shard, later), updates, layout, range(layout.width))
+            step.partition(Address(to, APART, shard, later), updates, layout, range(layout.width))
 
 
 def add_up(step: SpillStore, path: Path, shard: int, interval: Interval) -> None:

@@ -83,11 +83,11 @@ class SpillStore:
         path, index, scope = place[:-1], place[-1], self.nest.scopes[place[:-1]]
         for reader in self.readers[place]:
             at = Address((*path, reader), BROUGHT, shard, rounds)
-            self.deal(at, updates, self.layout(place), scope.places[reader].route)
+            self.partition(at, updates, self.layout(place), scope.places[reader].route)
         if any(index in other.inputs and not other.route for other in scope.places) or (path and index in scope.kept):
             self.stays(place, shard, updates, rounds)
 
-    def deal(self, at: Address, updates: np.ndarray, layout: Layout, lanes: Sequence[int]) -> None:
+    def partition(self, at: Address, updates: np.ndarray, layout: Layout, lanes: Sequence[int]) -> None:
         """Send updates of a shard to an address, each to the shard of some of its lanes."""
         parts = kernels.exchange([updates], tuple(lanes), self.scope.workers.count)
         for to, part in enumerate(parts):

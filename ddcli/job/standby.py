@@ -52,7 +52,7 @@ class WatchCache:
 
     def keep(self, state: Path, manifest: Manifest, batches: OpenBatches) -> None:
         """Keep the open batches of a committed round for the next one."""
-        if batches.settle():
+        if batches.end_round():
             self._kept, self._mark = batches, _mark_of(state, manifest)
 
 

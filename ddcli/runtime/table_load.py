@@ -28,7 +28,7 @@ from ddcli.store.files.access import reading
 from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.scratch.spill import chunks, from_chunks
 from ddcli.store.targets.change import DIFF, Change
-from ddcli.store.targets.file_table import SMALL, dealt, gathered, start_of
+from ddcli.store.targets.file_table import SMALL, gathered, partitioned, start_of
 from ddcli.store.targets.mark import TableFile
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class WriteRecords(LoadTask):
             if found:
                 matrix = kernels.consolidate(from_chunks(found, change.layout, change.pool))
                 change.refuse_negative(matrix)
-                for part in dealt(matrix, self.number, self.rows - len(matrix)):
+                for part in partitioned(matrix, self.number, self.rows - len(matrix)):
                     yield self.written(change.decoded(part.rows), part.run, part.first)
 
 

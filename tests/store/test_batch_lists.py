@@ -125,7 +125,7 @@ def test_lists_name_what_one_manifest_would(early, seed):
             now[name] = arrangement(changed(draw, shards, commit, most))
         before = named(register)
         indices = indexed(draw, now, commit, write) if draw.random() < 0.5 else []
-        register = register.become(now).settled(write, indices)
+        register = register.become(now).stored(write, indices)
         joined += bool(indices) and indices[0].file.name in named(register)
         tree = json.loads(json.dumps(register.to_json()))
         known = [each for each, _ in register.lists] if draw.random() < 0.5 else []
@@ -158,7 +158,7 @@ def test_a_commit_writes_as_much_as_it_changes():
     shards = [[batch(1, 3 * at + run, run) for run in range(4)] for at in range(25_000)]
     now = {"a1": arrangement(shards)}
     sizes.append(0)
-    register = BatchRegister().become(now).settled(write)
+    register = BatchRegister().become(now).stored(write)
     whole = sizes.pop()
     assert len(register.lists) == -(-100_000 // MOST)
     for commit in range(2, 2 + many(200)):
@@ -169,7 +169,7 @@ def test_a_commit_writes_as_much_as_it_changes():
             shards[at] = (*kept, batch(commit, number, run))
         now = {"a1": arrangement(shards)}
         sizes.append(0)
-        register = register.become(now).settled(write)
+        register = register.become(now).stored(write)
         sizes[-1] += len(json.dumps(register.to_json(), separators=(",", ":")))
     assert whole > 8_000_000
     assert max(sizes) < 1_000_000

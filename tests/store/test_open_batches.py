@@ -51,9 +51,9 @@ def test_small_ones_are_in_memory_and_large_ones_mapped(tmp_path):
         assert small.held == small.matrix().nbytes
         assert large.held > large.entry.size, "the file, and what is known of its pages"
         assert all(batch.file.is_mapped for batch in opened)
-        assert batches.settle()
+        assert batches.end_round()
     batches.batch(*given[0][:2], LAYOUT)
-    assert batches.settle()
+    assert batches.end_round()
     assert batches.batch(*given[1][:2], LAYOUT) is not opened[1], "it was not used, and let go"
 
 
@@ -63,18 +63,18 @@ def test_another_file_is_opened_anew_and_one_that_is_gone_refused(tmp_path):
     path, entry, _ = made(tmp_path, "batch", 10)
     batch = batches.batch(path, entry, LAYOUT)
     batch.for_keys(KEYS)
-    assert batches.settle()
+    assert batches.end_round()
     other = batches.batch(path, replace(entry, run=1), LAYOUT)
     assert other is not batch
     wide = BatchLayout(Layout({"k": parse_type("int64"), "v": parse_type("int64")}), Layout({}), 1)
     assert batches.batch(path, replace(entry, run=1), wide) is not other
-    assert batches.settle()
+    assert batches.end_round()
     again = batches.batch(path, entry, LAYOUT)
-    assert batches.settle()
+    assert batches.end_round()
     path.rename(tmp_path / "copy")
     path.write_bytes((tmp_path / "copy").read_bytes())
     assert batches.batch(path, entry, LAYOUT) is not again, "its number is another"
-    assert batches.settle()
+    assert batches.end_round()
     path.unlink()
     with pytest.raises(StateError, match="can't be read"):
         batches.batch(path, entry, LAYOUT)
@@ -109,11 +109,11 @@ def test_there_is_an_end_to_what_is_kept(tmp_path, monkeypatch):
         for batch, (*_, matrix) in zip(opened, given, strict=True):
             assert np.array_equal(batch.for_keys(KEYS), matrix[3:4])
         monkeypatch.setattr(open_batches, "OPEN", 2)
-        assert batches.settle()
+        assert batches.end_round()
         assert sum(batch.held for batch in opened) == 3 * 320
         assert sum(batch.file.is_mapped for batch in opened) == 2
     batches.pool.intern_bytes([b"x" * 2000], parse_type("string"))
-    assert not batches.settle(), "values alone are more than there is room for"
+    assert not batches.end_round(), "values alone are more than there is room for"
 
 
 @pytest.mark.usefixtures("few")
@@ -127,7 +127,7 @@ def test_files_for_which_there_is_no_room_are_let_go_of(tmp_path):
         opened = [batches.batch(path, entry, LAYOUT) for path, entry, _ in given]
         for batch, (*_, matrix) in zip(opened, given, strict=True):
             assert np.array_equal(batch.for_keys(KEYS), matrix[3:4])
-        assert batches.settle()
+        assert batches.end_round()
         assert [batch.held > 0 for batch in opened] == [True, True, False]
         assert [batch.file.is_mapped for batch in opened] == [True, True, False]
     index = opened[2].file.index
@@ -146,8 +146,8 @@ def test_what_is_written_is_in_memory_at_once_and_what_is_merged_is_not(tmp_path
     batches.add(path, entry, LAYOUT, matrix)
     batches.add(tmp_path / "large", entry, LAYOUT, np.zeros((11, 4), np.int64))
     made(tmp_path, "batch", 10)
-    assert batches.settle()
+    assert batches.end_round()
     assert batches.batch(path, entry, LAYOUT).matrix() is matrix
     batches.drop([path])
-    assert batches.settle()
+    assert batches.end_round()
     assert batches.batch(path, entry, LAYOUT).matrix() is not matrix

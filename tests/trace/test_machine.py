@@ -248,7 +248,7 @@ class Machine(RuleBasedStateMachine):
             for part in range(runs):
                 trace.append(kernels.consolidate(own[part::runs].copy()))
             if runs:
-                trace.settle(upper)
+                trace.advance_frontier(upper)
             else:
                 interval = Interval(self.upper, upper)
                 arrange = Arrange(range(self.layout.record.width), trace, joined=self.joined)

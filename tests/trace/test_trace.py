@@ -111,7 +111,7 @@ def test_batches_of_few_rows_are_merged_after_a_few_others(runs, size, large):
         if runs:
             for part in range(runs):
                 trace.append(kernels.consolidate(updates[part::runs].copy()))
-            trace.settle(upper)
+            trace.advance_frontier(upper)
         else:
             trace.insert(kernels.consolidate(updates), upper)
         assert sum(batch.rows for batch in trace.batches) == trace.rows

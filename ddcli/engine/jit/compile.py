@@ -44,13 +44,13 @@ CHARACTERS = {
 }
 
 
-def settle_placement(codegen: Any, options: dict[str, Any], settle: Any = JITCPUCodegen._customize_tm_options) -> None:  # noqa: SLF001
+def choose_placement(codegen: Any, options: dict[str, Any], choose: Any = JITCPUCodegen._customize_tm_options) -> None:  # noqa: SLF001
     """Have numba make code that an image can be linked of."""
-    settle(codegen, options)
+    choose(codegen, options)
     options |= PLACEMENT
 
 
-JITCPUCodegen._customize_tm_options = settle_placement  # noqa: SLF001 - numba has no public way to choose how its code is placed
+JITCPUCodegen._customize_tm_options = choose_placement  # noqa: SLF001 - numba has no public way to choose how its code is placed
 
 
 @intrinsic  # type: ignore[untyped-decorator]

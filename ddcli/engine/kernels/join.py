@@ -55,7 +55,7 @@ def join_some(
     nta: int,
     ntb: int,
     take: np.ndarray,
-    settling: int,
+    repeating: int,
     out: np.ndarray,
     state: np.ndarray,
 ) -> int:
@@ -100,7 +100,7 @@ def join_some(
                 p = x
                 q = y
             end = pair_group(
-                a, p, x_end, tails_a, sa, b, q, y, y_end, tails_b, sb, nk, nta, ntb, take, out, o, settling, state
+                a, p, x_end, tails_a, sa, b, q, y, y_end, tails_b, sb, nk, nta, ntb, take, out, o, repeating, state
             )
             if end < 0:
                 result = end
@@ -177,7 +177,7 @@ def join_chunks(
     if few == 0:
         yield np.empty((0, width), np.int64)
         return
-    settling = settles(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take.tobytes())
+    repeating = repeats(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take.tobytes())
     # Memory is used only as it is written to: ample room costs little, and spares concatenating chunks. Allocating very much
     # at each small step would cost more.
     room = 64 + 2 * few + (min(many, SPARSE * few) if many < SPARSE * few or few > MANY else 0)
@@ -187,9 +187,9 @@ def join_chunks(
     code = MORE
     while code == MORE:
         out = np.empty((room, width), np.int64)
-        code = join_some(*sides, nk, nta, ntb, take, settling, out, state)
+        code = join_some(*sides, nk, nta, ntb, take, repeating, out, state)
         if code == SUM_OVERFLOW:
-            raise settled_overflow(out, state)
+            raise sum_overflow(out, state)
         if code == OVERFLOW:
             left, right, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
             raise overflow("x", row_of(lefts[left], p), row_of(rights[right], q))
@@ -197,14 +197,14 @@ def join_chunks(
         room = max(4 * room if most is None else min(4 * room, most), int(state[NEED]))
 
 
-def settled_overflow(out: np.ndarray, state: np.ndarray) -> DiffOverflow:
+def sum_overflow(out: np.ndarray, state: np.ndarray) -> DiffOverflow:
     """Return the error for the two rows that a call which ended with SUM_OVERFLOW could not add."""
     at = int(state[COUNT])
     return overflow("+", out[at], out[at + 1])
 
 
 @cache
-def settles(data: int, nk: int, take: bytes) -> int:
+def repeats(data: int, nk: int, take: bytes) -> int:
     """Return 1 where `take` keeps all key lanes but not all value lanes, so that rows of one key may become equal; else 0."""
     taken = set(np.frombuffer(take, np.int64).tolist())
     if taken and not (min(taken) >= 0 and max(taken) < data):
@@ -227,7 +227,7 @@ def pair_few(
     nta: int,
     ntb: int,
     take: np.ndarray,
-    settling: int,
+    repeating: int,
     keys: np.ndarray,
     bounds: np.ndarray,
     out: np.ndarray,
@@ -267,7 +267,7 @@ def pair_few(
                 y = bounds[g, 2 * s] if side == 0 else start
                 y_end = bounds[g, 2 * s + 1] if side == 0 else end
                 o = pair_group(
-                    a, p, x_end, tails_a, sa, b, y, y, y_end, tails_b, sb, nk, nta, ntb, take, out, o, settling, state
+                    a, p, x_end, tails_a, sa, b, y, y, y_end, tails_b, sb, nk, nta, ntb, take, out, o, repeating, state
                 )
                 if o < 0:
                     state[LEFT] = side
@@ -286,7 +286,7 @@ class JoinOfFew:
     [[8, 7, 3, 2]]
     """
 
-    __slots__ = ("_bounds", "_keys", "_settling", "_state", "nk", "nt", "take", "width")
+    __slots__ = ("_bounds", "_keys", "_repeating", "_state", "nk", "nt", "take", "width")
 
     def __init__(self, nk: int, nt: tuple[int, int], take: np.ndarray) -> None:
         """Prepare to join."""
@@ -296,7 +296,7 @@ class JoinOfFew:
         self.width = take.size + max(nt) + 1
         self._keys = self._bounds = np.empty((0, 0), np.int64)
         self._state = np.zeros(STATE, np.int64)
-        self._settling = -1
+        self._repeating = -1
 
     def join(
         self, left: Rows, rights: Sequence[Rows], right: Rows, lefts: Sequence[Rows], most: int | None = None
@@ -309,17 +309,17 @@ class JoinOfFew:
             parts += [join(lefts, right, nk, nt, take, most)] if len(right) and lefts else []
             return concat(parts) if parts else np.empty((0, self.width), np.int64)
         if few > self._bounds.shape[0] or batches > self._bounds.shape[1]:
-            self._settling = settles(left.shape[1] - nt[0] + right.shape[1] - nt[1] - 2 - nk, nk, take.tobytes())
+            self._repeating = repeats(left.shape[1] - nt[0] + right.shape[1] - nt[1] - 2 - nk, nk, take.tobytes())
             self._keys, self._bounds = np.empty((FEW, nk), np.int64), np.empty((FEW, 2 * batches), np.int64)
         room, left, right = FEW, matrix(left), matrix(right)
         sides = (left, *parted(rights), right, *parted(lefts))
         while True:
             out = np.empty((room, self.width), np.int64)
-            code = pair_few(*sides, nk, *nt, take, self._settling, self._keys, self._bounds, out, state)
+            code = pair_few(*sides, nk, *nt, take, self._repeating, self._keys, self._bounds, out, state)
             if code == DONE:
                 return out[: state[COUNT]]
             if code == SUM_OVERFLOW:
-                raise settled_overflow(out, state)
+                raise sum_overflow(out, state)
             if code == OVERFLOW:
                 side, at, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
                 raise overflow("x", row_of(lefts[at] if side else left, p), row_of(right if side else rights[at], q))

@@ -14,7 +14,7 @@ from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.gather import take
 from ddcli.engine.kernels.packed_rows import PackedRows
-from ddcli.engine.kernels.pieces import bits_to_deal, piece_of
+from ddcli.engine.kernels.pieces import bits_of_pieces, piece_of
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
 from ddcli.engine.kernels.sort import DISORDERED, is_sorted, order_of, sort_dealt
@@ -59,7 +59,7 @@ def count_pieces(
 ) -> int:
     """Write the piece of each row, numbered across all shards, and count each piece's rows in `counts`, all zero before.
 
-    The lanes `route` determine a row's shard; its `lanes` determine its piece there, by a plan of `deal`.
+    The lanes `route` determine a row's shard; its `lanes` determine its piece there, by a plan of `partition`.
     """
     each = counts.size // shards
     for i in range(m.shape[0]):
@@ -104,7 +104,7 @@ def exchange_in_order(
     slower: the rows are few, the shards are many, or the first source is sorted already.
     """
     rows = sum(map(len, filled))
-    bits = min(bits_to_deal(rows // shards), (OPEN // shards).bit_length() - 1)
+    bits = min(bits_of_pieces(rows // shards), (OPEN // shards).bit_length() - 1)
     if rows < MANY or bits < FEWEST or not by or _is_in_order(max(filled, key=len), taken[:by]):
         return None
     leading = [taken[at] for at in range(min(by, LEADING))]

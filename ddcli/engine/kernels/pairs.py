@@ -24,7 +24,7 @@ def part_of(number: int, shift: int) -> Any:
 
 
 @kernel("ViVVV")
-def deal(numbers: np.ndarray, shift: int, ends: np.ndarray, dealt: np.ndarray, places: np.ndarray) -> int:
+def partition(numbers: np.ndarray, shift: int, ends: np.ndarray, dealt: np.ndarray, places: np.ndarray) -> int:
     """Write the numbers part by part, with their original places, and where each part ends. `ends` is all zero before."""
     for i in range(numbers.size):
         ends[part_of(numbers[i], shift)] += 1

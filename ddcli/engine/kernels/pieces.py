@@ -16,7 +16,9 @@ DEAL_BITS: Final = 10  # most bits to deal by: more open destinations than that 
 
 
 @kernel("MVViVV")
-def deal(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, bits: int, starts: np.ndarray, numbers: np.ndarray) -> int:
+def partition(
+    m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, bits: int, starts: np.ndarray, numbers: np.ndarray
+) -> int:
     """Plan the dealing of rows into pieces by their leading `bits`: where each piece starts, and the rows of the largest.
 
     `plan` becomes, for each lane, its smallest value, then the bits to drop, then the bits to keep.
@@ -84,10 +86,10 @@ def move_in_place(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, heads: np.
 
 def plan_pieces(m: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return where the pieces begin into which many rows are dealt, with an end mark, and the plan of the dealing."""
-    bits = bits_to_deal(len(m))
+    bits = bits_of_pieces(len(m))
     plan = np.empty(3 * lanes.size, np.int64)
     pieces = np.empty((1 << bits) + 1, np.int64)
-    deal(m, lanes, plan, bits, pieces, np.empty(lanes.size, np.int64))
+    partition(m, lanes, plan, bits, pieces, np.empty(lanes.size, np.int64))
     return pieces, plan
 
 
@@ -98,6 +100,6 @@ def dealt_in_place(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
     return pieces
 
 
-def bits_to_deal(rows: int) -> int:
+def bits_of_pieces(rows: int) -> int:
     """Return the number of leading bits by which so many rows are dealt into pieces."""
     return min((rows // TARGET).bit_length() + 1, DEAL_BITS)

@@ -151,7 +151,7 @@ def fits(limbs: np.ndarray, i: int, at: int, size: int, number: int) -> bool:
 
 
 @kernel("VMiiiMiV")
-def settle(
+def apply_sums(
     first: np.ndarray,
     limbs: np.ndarray,
     at: int,

@@ -13,12 +13,12 @@ from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
 from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys
 from ddcli.engine.kernels.rows import SMALLEST, same
-from ddcli.engine.kernels.value_pairs import settle
+from ddcli.engine.kernels.value_pairs import consolidate_span
 
 if TYPE_CHECKING:
     import numpy as np
 
-SETTLED_ROWS: Final = 4096  # updates of a group up to which they are sorted at once; a sort of all is better at more
+SPAN: Final = 4096  # updates of a group up to which they are sorted at once; a sort of all is better at more
 
 
 @kernel("VMLiMiLMiVM")
@@ -148,9 +148,9 @@ def put(
 
 
 @inline
-def settle_few(out: np.ndarray, start: int, end: int, nk: int) -> int:
+def consolidate_few(out: np.ndarray, start: int, end: int, nk: int) -> int:
     """Sort and consolidate a group's updates, unless they are many; return the row after, or OVERFLOW."""
-    return settle(out, start, end, nk) if 1 < end - start <= SETTLED_ROWS else end
+    return consolidate_span(out, start, end, nk) if 1 < end - start <= SPAN else end
 
 
 @kernel("MVMMVLMM")
@@ -185,7 +185,7 @@ def take_turns(
                 o = put(keys, g, lanes, i - 1, 0, no, times[i, 0], -1, out, o)
             if present[i] != 0:
                 o = put(keys, g, lanes, i, 0, no, times[i, 0], 1, out, o)
-        o = settle_few(out, start, o, nk)
+        o = consolidate_few(out, start, o, nk)
         if o < 0:
             return OVERFLOW
     return o
@@ -224,7 +224,7 @@ def take_turns_several(
                     return OVERFLOW
                 o = put(keys, g, want, w, 1, no, times[i + 1, 0], -count, out, o)
             w += 1
-        o = settle_few(out, start, o, nk)
+        o = consolidate_few(out, start, o, nk)
         if o < 0:
             return OVERFLOW
     return o

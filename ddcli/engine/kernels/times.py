@@ -11,7 +11,7 @@ from ddcli.engine.jit.registry import inline, overflow
 from ddcli.engine.kernels.reduce_times import compare_at
 from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, same, sum_overflows
 from ddcli.engine.kernels.sort import fitted
-from ddcli.engine.kernels.value_pairs import settle
+from ddcli.engine.kernels.value_pairs import consolidate_span
 
 OVERFLOW: Final = -1
 UNCHANGED: Final = -2
@@ -67,7 +67,7 @@ def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> 
     disordered = False
     for i in range(m.shape[0]):
         if o > start and not same(out, start, m, i, data):
-            o = settle(out, start, o, data) if disordered else o - (out[o - 1, d] == 0)
+            o = consolidate_span(out, start, o, data) if disordered else o - (out[o - 1, d] == 0)
             if o < 0:
                 break
             start = o
@@ -91,7 +91,7 @@ def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> 
             disordered = disordered or order > 0
             o += 1
     if o > start:
-        o = settle(out, start, o, data) if disordered else o - (out[o - 1, d] == 0)
+        o = consolidate_span(out, start, o, data) if disordered else o - (out[o - 1, d] == 0)
     if o < 0:
         copy_row(out, start, out, 0)
         copy_row(out, start + 1, out, 1)

@@ -26,7 +26,7 @@ from ddcli.engine.kernels.rows import (
 P, Q = 0, 1  # first rows of the pair of values that comes next
 COUNT, NEED = 2, 3  # rows written, room that the next pair needs
 OVERFLOW, SUM_OVERFLOW, MORE = -1, -2, -3
-SETTLED_ROWS: Final = 4096  # rows of a key up to which they are consolidated in place; later sorts are better at more
+SPAN: Final = 4096  # rows of a key up to which they are consolidated in place; later sorts are better at more
 
 
 @inline
@@ -177,11 +177,11 @@ def pair_of_any_times(
                     )
             out[o, t + nt] = product
             o += 1
-    return o if o == first + 1 else settle(out, first, o, t)
+    return o if o == first + 1 else consolidate_span(out, first, o, t)
 
 
 @inline
-def settle(out: np.ndarray, first: int, last: int, lane: int) -> int:
+def consolidate_span(out: np.ndarray, first: int, last: int, lane: int) -> int:
     """Consolidate out[first:last], whose lanes before `lane` are all equal, in place; return its new end.
 
     Returns OVERFLOW, with the two rows that can't be added at `first`, where a diff overflows.
@@ -239,7 +239,7 @@ def pair_group(
     take: np.ndarray,
     out: np.ndarray,
     o: int,
-    settling: int,
+    repeating: int,
     state: np.ndarray,
 ) -> int:
     """Write the pairs of the rows of a key, from row o on, beginning with rows p and q; the key's rows end before `x_end`, and are b[y:y_end].
@@ -276,8 +276,8 @@ def pair_group(
         if result == 0:
             p = p_end
             q = y
-    if settling == 1 and 1 < o - first <= SETTLED_ROWS and result != OVERFLOW:
-        end = settle(out, first, o, 0)
+    if repeating == 1 and 1 < o - first <= SPAN and result != OVERFLOW:
+        end = consolidate_span(out, first, o, 0)
         if end < 0:
             result = SUM_OVERFLOW
             o = first

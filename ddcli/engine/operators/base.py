@@ -174,4 +174,4 @@ class StatefulOperator(Stateless):
     def close(self, interval: Interval) -> None:
         """Allow times before the interval's upper to be advanced: no reader distinguishes them any more."""
         self.trace.set_logical_compaction(interval.upper)
-        self.trace.settle(interval.upper)
+        self.trace.advance_frontier(interval.upper)

@@ -318,7 +318,7 @@ class Reduce:
             old = replay(instances, outputs.sources, outputs.bounds, self.width)
             sums.add_totals(old.rows, 1, np.ascontiguousarray(old.rows[:, -2]))
             first = new.first
-        return Single(*sums.settle(instances, first, position=-1))
+        return Single(*sums.finalize(instances, first, position=-1))
 
     def _want(self, instances: Instances, sources: list[Lanes], bounds: Lanes) -> Single | Lanes:
         """Return the results of the aggregates: one record for each instance, or rows [instance | output | count]."""

@@ -54,7 +54,7 @@ def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, 
         case Count() | ExactSum():
             sums = Sums(len(rows.instances), (aggregate,))
             sums.add(rows.rows, 1, np.ascontiguousarray(rows.rows[:, -2]))
-            out, _ = sums.settle(rows.instances, rows.first, position)
+            out, _ = sums.finalize(rows.instances, rows.first, position)
             return out, None
         case FloatSum():
             return float_sums(aggregate.column, rows)[:, None], None
@@ -93,7 +93,7 @@ def in_order_of_instances(*parts: Lanes) -> Lanes:
 
 
 class Sums:
-    """Running sums of accumulable aggregates: rows are added to instances, then settled once."""
+    """Running sums of accumulable aggregates: rows are added to instances, then finalized once."""
 
     def __init__(self, instances: int, aggregates: tuple[Count | ExactSum, ...]):
         self.aggregates = aggregates
@@ -129,7 +129,7 @@ class Sums:
         reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
 
     def add_totals(self, rows: Lanes, offset: int, instances: Lanes) -> None:
-        """Add settled sums: rows with the lanes of all aggregates from `offset` on, times their diff."""
+        """Add finished sums: rows with the lanes of all aggregates from `offset` on, times their diff."""
         numbers, at, lane = [], 0, offset
         for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
             number = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
@@ -147,14 +147,14 @@ class Sums:
         """Add digits that `limbs` returned elsewhere: rows that have them from lane `offset` on, times their diff."""
         reduce_sums.add_limbs(rows, offset, instances, self._limbs)
 
-    def settle(self, instances: Instances, first: Lanes, position: int = 0) -> tuple[Lanes, Lanes]:
+    def finalize(self, instances: Instances, first: Lanes, position: int = 0) -> tuple[Lanes, Lanes]:
         """Return the lanes of all aggregates at each instance, and 1 where any sum is not zero. Raises SumOverflow."""
         out = np.empty((len(instances), sum(aggregate.width for aggregate in self.aggregates)), np.int64)
         present = np.zeros(len(instances), np.int64)
         at = lane = 0
         for number, (aggregate, size) in enumerate(zip(self.aggregates, self._sizes, strict=True)):
             total = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
-            failed = reduce_sums.settle(first, self._limbs, at, size, total, out, lane, present)
+            failed = reduce_sums.apply_sums(first, self._limbs, at, size, total, out, lane, present)
             if failed < 0:
                 group = int(np.searchsorted(instances.first, -1 - failed, side="right")) - 1
                 raise SumOverflow(tuple(instances.keys[group].tolist()), position + number)

@@ -258,8 +258,8 @@ def difference(instances: Instances, want: Single | Lanes, output: FormerOutput)
         return kernels.consolidate(_by_lattice(instances, want, output))
     found = _in_turn(instances, want, output)
     # The kernel has sorted the rows of each group, but for large groups.
-    settled = isinstance(want, Single) and len(found) <= reduce_turns.SETTLED_ROWS
-    return found if settled else kernels.consolidate(found)
+    consolidated = isinstance(want, Single) and len(found) <= reduce_turns.SPAN
+    return found if consolidated else kernels.consolidate(found)
 
 
 def checked(rows: int) -> int:

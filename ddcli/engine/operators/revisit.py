@@ -223,7 +223,7 @@ class Walk:
             return True
         rows = np.array(fresh, np.int64)
         for at, trace in enumerate(self.traces):
-            batches = trace.settled_for(rows)
+            batches = trace.histories_for(rows)
             bounds, count = kernels.locate(rows, batches)
             if count > FEW:
                 self.restart()

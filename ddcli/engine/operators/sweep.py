@@ -119,7 +119,7 @@ class Sweep:
         """Read the whole history of keys: up to the current round into the working traces, the rest into `later`."""
         scheduled: list[tuple[Rounds, Lanes]] = []
         for at, trace in enumerate(self.histories if len(keys) else ()):
-            batches = trace.settled_for(keys) if self._runs_are_past else trace.batches_for(keys)
+            batches = trace.histories_for(keys) if self._runs_are_past else trace.batches_for(keys)
             bounds, rows = kernels.locate(keys, batches)
             if not rows:
                 continue

@@ -145,7 +145,7 @@ class Trace:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once; the `spared` lanes are not read."""
         return [*(batch.for_keys(keys, spared) for batch in self.batches), *self._runs]
 
-    def settled_for(self, keys: np.ndarray) -> list[np.ndarray]:
+    def histories_for(self, keys: np.ndarray) -> list[np.ndarray]:
         """Return the result of `batches_for` without the runs of this interval: it does not change until the interval is closed."""
         return [batch.for_keys(keys) for batch in self.batches]
 
@@ -272,7 +272,7 @@ class Trace:
             self._resident += 1
 
     def append(self, updates: np.ndarray) -> None:
-        """Append the consolidated updates of one round of a loop unmerged, to be read from now on; `settle` ends the interval."""
+        """Append the consolidated updates of one round of a loop unmerged, to be read from now on; `advance_frontier` ends the interval."""
         if len(updates):
             self._runs.append(updates)
             if self._fresh is not None:
@@ -298,7 +298,7 @@ class Trace:
         """Return the runs that were appended since the trace was resumed."""
         return self._fresh or []
 
-    def settle(self, upper: Frontier) -> None:
+    def advance_frontier(self, upper: Frontier) -> None:
         """Turn the appended runs into the batches of [self.upper, upper).
 
         Few rows are merged at once. Of many rows, only the smaller runs are: later insertions merge the others.

@@ -44,7 +44,7 @@ class OpenBatches:
         self._before: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
         self._used: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
         self._stamps: dict[Path, Stamp | None] = {}
-        """The stamps of bundles, since the last `settle`."""
+        """The stamps of bundles, since the last `end_round`."""
         self._lock = threading.Lock()
 
     def batch(
@@ -91,7 +91,7 @@ class OpenBatches:
             for path in paths:
                 self._used.pop(path, None)
 
-    def settle(self) -> bool:
+    def end_round(self) -> bool:
         """Release the batches that were not used since the last time, and those that exceed the room; return whether any can be kept."""
         room = self.room - self.pool.size
         if room < 0:

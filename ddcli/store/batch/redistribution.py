@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import FileEntry
 
 
-def deal(
+def repartition(
     batch: StoredBatch, lanes: Sequence[int], shard: int, count: int, shards: int
 ) -> Iterator[tuple[int, NewBatch]]:
     """Yield the part of a batch for each of `shards`; the batch is of a shard of `count`, and `lanes` are the columns that decide a row's shard.

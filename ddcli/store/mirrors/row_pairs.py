@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine.arrow import Chunk, Memory, chunks
-from ddcli.engine.kernels.pairs import deal, keep_equal_texts, keep_equal_words, pair, pair_near, place_views
+from ddcli.engine.kernels.pairs import keep_equal_texts, keep_equal_words, pair, pair_near, partition, place_views
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -237,4 +237,4 @@ class _Dealt:
     def __init__(self, numbers: np.ndarray[Any, Any], bits: int) -> None:
         self.ends = np.zeros(1 << bits, np.int64)
         self.numbers, self.places = np.empty((2, numbers.size), np.int64)
-        deal(numbers, 64 - bits, self.ends, self.numbers, self.places)
+        partition(numbers, 64 - bits, self.ends, self.numbers, self.places)

@@ -109,9 +109,7 @@ class BatchRegister:
         assert not inside, "each batch of a state is in a list or in the manifest"
         return BatchRegister(lists, _listed(latest | new), arrangements)
 
-    def settled(
-        self, write: Callable[[bytes], tuple[str, Written]], indices: Sequence[BatchList] = ()
-    ) -> BatchRegister:
+    def stored(self, write: Callable[[bytes], tuple[str, Written]], indices: Sequence[BatchList] = ()) -> BatchRegister:
         """Return the register as a manifest may name it, with few batches that are in no list; `write` makes the file of a list, tasks have made `indices`."""
         lists = [(each, gone) for each, gone in self.lists if gone.bit_count() < each.file.count]
         others, joined = dict(self.latest), []

@@ -133,7 +133,7 @@ class Manifest:
         """Return the manifest as a commit writes it."""
         return replace(self, number=number, publish=publish, identity=identity)
 
-    def settled(
+    def stored(
         self,
         before: Manifest | None,
         write: Callable[[bytes], tuple[str, Written]],
@@ -141,18 +141,18 @@ class Manifest:
     ) -> Manifest:
         """Return the manifest with registers that go on from the registers of the one before; `write` makes segments and lists of them, tasks have made `indices` of batches."""
 
-        def settle(kind: type[T], files: Sequence[T], known: Sequence[T]) -> Register[T]:
-            return register_of(kind, known).become(files).settled(write)
+        def stored(kind: type[T], files: Sequence[T], known: Sequence[T]) -> Register[T]:
+            return register_of(kind, known).become(files).stored(write)
 
         old = before or Manifest("", ())
         inputs, outputs = {}, {}
         for name, given in self.inputs.items():
             known = old.inputs[name].files if name in old.inputs else ()
-            inputs[name] = replace(given, files=settle(InputFile, given.files, known))
+            inputs[name] = replace(given, files=stored(InputFile, given.files, known))
         for name, made in self.outputs.items():
             wrote = old.outputs[name].files if name in old.outputs else ()
-            outputs[name] = replace(made, files=settle(FileEntry, made.files, wrote))
-        batches = old.batch_register().become(self.arrangements).settled(write, indices)
+            outputs[name] = replace(made, files=stored(FileEntry, made.files, wrote))
+        batches = old.batch_register().become(self.arrangements).stored(write, indices)
         return replace(self, inputs=inputs, outputs=outputs, batches=batches)
 
     def read_anew(self) -> Manifest:

@@ -137,7 +137,7 @@ class Register(Sequence[T]):
         found._rows, found._parsed = self._rows, self._parsed
         return found
 
-    def settled(self, write: Callable[[bytes], tuple[str, Written]]) -> Register[T]:
+    def stored(self, write: Callable[[bytes], tuple[str, Written]]) -> Register[T]:
         """Return the register as a manifest may name it, with few recent entries; `write` makes a segment."""
         if len(self.recent) <= LATELY:
             return self

@@ -270,7 +270,7 @@ class Transaction:
         final = manifest_path(directory, self.number)
         waiting = temporary(final, self.number)
         try:
-            manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment, self._indices)
+            manifest = self._gathered(manifest).stored(self.state.manifest, self._add_segment, self._indices)
             manifest = manifest.numbered(self.number, pairs, self.state.identity)
             self._made += self._files.make_directory(final.parent, flush=False)
             data = manifest.to_bytes()
@@ -298,7 +298,7 @@ class Transaction:
 
     def _stage(self, manifest: Manifest) -> Manifest:
         """Put the manifest in force for this process alone, until `joined` ends: its files wait for a later commit."""
-        manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment, self._indices)
+        manifest = self._gathered(manifest).stored(self.state.manifest, self._add_segment, self._indices)
         self._pending.finish()
         self._open = False
         assert self.state.staged is not None, "commits that wait"

@@ -213,7 +213,7 @@ def reshard_state(
     Nothing is computed again, merged, or moved to another time; with the same number nothing is written. Takes memory for half
     a million rows and one file. Readers in other pipelines continue where they were: the files that one is reading stay.
     """
-    from ddcli.store.batch.redistribution import deal, gathered
+    from ddcli.store.batch.redistribution import gathered, repartition
 
     with _opened(directory, written, if_locked) as (state, manifest):
         arrangements = {}
@@ -228,7 +228,7 @@ def reshard_state(
                     layout, stored = _stored(directory, manifest, name, shard, manifest.secret_bytes)
                     lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
                     for batch in stored:
-                        for at, made in deal(batch, lanes, shard, count, shards):
+                        for at, made in repartition(batch, lanes, shard, count, shards):
                             dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))
                 arrangements[name] = replace(entry, shards=tuple(map(gathered, dealt)))
             if arrangements:

@@ -74,11 +74,11 @@ def rewrite_files(
         own = [part.rows for part in parts if part.run in runs] + [read(piece) for piece in kept if piece.run in runs]
         parts, kept = [part for part in parts if part.run not in runs], [one for one in kept if one.run not in runs]
         total = sum(piece.rows for piece in kept) + sum(_count(part.rows) for part in parts)
-        parts += dealt(kernels.consolidate(kernels.concat([added, *own])), number, total)
+        parts += partitioned(kernels.consolidate(kernels.concat([added, *own])), number, total)
     return FileRewrite(kept, [piece for piece in before if piece not in kept], parts, missing)
 
 
-def dealt(rows: Lanes, run: int, beside: int = 0) -> list[FilePart]:
+def partitioned(rows: Lanes, run: int, beside: int = 0) -> list[FilePart]:
     """Return sorted rows as the files of a run, about equally large, of a table that has some rows `beside`."""
     total = _count(rows)
     if not total:
@@ -266,7 +266,7 @@ class FileTable(ABC):
 
         updates = change.updates()
         if change.whole or known is None:
-            found = FileRewrite((), (), dealt(updates, number), updates[:0])
+            found = FileRewrite((), (), partitioned(updates, number), updates[:0])
         else:
             found = rewrite_files(known.pieces, updates, read, number)
         change.refuse_negative(found.missing)
