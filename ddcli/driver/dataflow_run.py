@@ -1,6 +1,7 @@
 """The skeleton of a run: a graph is computed over an interval of times, and one commit has all that it changed.
 
-A run over new rows (`single_run`) and the rebuild of a state (`migration`) are made of it: each states its sources, its outputs, and the manifest that it commits.
+A run over new rows (`single_run`) and the rebuild of a state (`migration`) are made of it: each states its sources, its outputs, and the manifest
+that it commits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The memory of a watch from one round to the next: the batches of the state that are open, or in memory, with the values of their lanes; and its last look at the inputs.
+"""The memory of a watch from one round to the next: the batches of the state that are open, or in memory, with the values of their lanes; and its
+last look at the inputs.
 
 A round takes it, and puts it back when it has committed. If a round ends in any other way, or something comes between two (another state, another
 secret, another process's commit), the next round begins from the manifest, as a new process does.

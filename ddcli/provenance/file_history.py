@@ -1,7 +1,8 @@
 """The files of inputs as they were before runs replaced or withdrew them, read from the copies that a state keeps.
 
-As of a time an input has, of each path, the version that was replaced first after it; without one the present file. That is what the outputs held at that time, under either clock:
-the difference between two versions counts from the first open time of the run that replaced one. A version without a copy is unknown: the present file stands for it.
+As of a time an input has, of each path, the version that was replaced first after it; without one the present file. That is what the outputs held at
+that time, under either clock: the difference between two versions counts from the first open time of the run that replaced one. A version without a
+copy is unknown: the present file stands for it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.job.request import Request
     from ddcli.plan import logical
-    from ddcli.provenance.contents import Contents
     from ddcli.provenance.inputs import Where
+    from ddcli.provenance.worlds import Contents
     from ddcli.store.state.entries import InputFile, ReplacedFile
 
 

@@ -1,7 +1,7 @@
 """Stored batches that stay open from one run to the next in one process: small ones are in memory, large ones stay mapped.
 
-A batch never changes, and its entry in the manifest has its checksums: an open one is used again only if its file is the one that was
-opened, and the manifest names it with the same entry. Its rows stay in memory when it has moved to a bundle. All share one pool, as their lanes stand for its values.
+A batch never changes, and its entry in the manifest has its checksums: an open one is used again only if its file is the one that was opened, and the
+manifest names it with the same entry. Its rows stay in memory when it has moved to a bundle. All share one pool, as their lanes stand for its values.
 """
 
 from __future__ import annotations

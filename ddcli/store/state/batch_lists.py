@@ -1,10 +1,11 @@
 """The batch files that a manifest names: the latest in the manifest itself, for large states in immutable lists.
 
 A manifest is written whole by each commit, so it names only some hundred batches itself. When there are more than `LATELY`, they move into lists,
-files of the state that never change, as the segments of registers do. A merge removes batches: the manifest has, for each list, the positions of those
-that are in the state no more. A list is written anew, with what is left of it, when half of it is gone, or when as many new batches
-come as it has. Where tasks have written indices of their batches, large ones, the list of their commit names these. So a commit writes in proportion to the batches that it adds and removes, however many the state has: in all an entry
-is written again some three times, and no commit writes more than `MOST` others again.
+files of the state that never change, as the segments of registers do. A merge removes batches: the manifest has, for each list, the positions of
+those that are in the state no more. A list is written anew, with what is left of it, when half of it is gone, or when as many new batches come as it
+has. Where tasks have written indices of their batches, large ones, the list of their commit names these. So a commit writes in proportion to the
+batches that it adds and removes, however many the state has: in all an entry is written again some three times, and no commit writes more than `MOST`
+others again.
 """
 
 from __future__ import annotations

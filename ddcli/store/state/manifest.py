@@ -1,9 +1,9 @@
 """The manifest: everything that a state consists of, in one JSON file that is replaced as a whole.
 
-The manifest with the highest number is the truth. A file that neither it nor a list or segment of it names (see `batch_lists` and `register`) is not part of the state.
-Only the newest is kept: the files that an older one named are removed with it, so a state could not return to it anyway.
-A manifest gets its name by a rename after its bytes are on the disk, so a crash leaves no torn one; a damaged one (its
-checksum is its first field) is damage to the disk or by hand, and is never skipped in favour of an older one.
+The manifest with the highest number is the truth. A file that neither it nor a list or segment of it names (see `batch_lists` and `register`) is not
+part of the state. Only the newest is kept: the files that an older one named are removed with it, so a state could not return to it anyway. A
+manifest gets its name by a rename after its bytes are on the disk, so a crash leaves no torn one; a damaged one (its checksum is its first field) is
+damage to the disk or by hand, and is never skipped in favour of an older one.
 
 This module imports no third-party library: a run with nothing new reads a manifest and nothing else.
 """
