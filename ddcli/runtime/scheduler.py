@@ -16,6 +16,7 @@ from ddcli.engine.counts import SILENT, Counts, Progress, RowCounts
 from ddcli.engine.schedule import Leg, Schedule
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
+from ddcli.plan.memo import remembered
 from ddcli.runtime.chain import RESULT, TASK, ChainedStage, Row, marks
 from ddcli.runtime.task import SHARED, Result, Task, packed, perform, result_of
 from ddcli.store.files.objects import SCHEMES
@@ -94,7 +95,7 @@ class TaskScheduler:
             if self.watch is not None:
                 self.watch(self.counts)
             spark = self._wants_spark(leg)
-            if spark and not leg.path and leg.action == "stage":
+            if spark and not leg.path and leg.action == "stage" and not self._is_remembering(leg.stage):
                 self._run_chain(common, leg, sent, legs)
                 continue
             tasks = self._tasks(leg, sent, spark=spark)
@@ -132,7 +133,8 @@ class TaskScheduler:
         stages, first = self.schedule.nest.scope.stages, leg.stage
         waiting, size = [sent], self._size(leg)
         for number in range(first + 1, len(stages)):
-            if stages[number].whole or not self.places.rule.wants_spark(self._wishes(Leg("stage", stage=number)), size):
+            wishes = self._wishes(Leg("stage", stage=number))
+            if stages[number].whole or self._is_remembering(number) or not self.places.rule.wants_spark(wishes, size):
                 break
             waiting.append(next(legs)[1])
         last, slots = first + len(waiting) - 1, self.places.on_spark().slots
@@ -159,6 +161,12 @@ class TaskScheduler:
         self._take_in_all([result_of(data) for _, _, data in found], len(waiting), spark=True)
 
     # --- where ----------------------------------------------------------------------------------------------------
+
+    def _is_remembering(self, stage: int) -> bool:
+        """Return whether functions of a stage remember. Spark computes lost rows of a shuffle anew, and others would have the former results: so no chain has such a stage."""
+        scope = self.schedule.nest.scope
+        remembering = {node.fingerprint for node in remembered(self.job.graph.nodes).values()}
+        return any(scope.places[index].name in remembering for index in scope.stages[stage].places)
 
     def _wants_spark(self, leg: Leg) -> bool:
         """Return whether a leg runs on Spark."""
