@@ -15,7 +15,7 @@ from ddcli.engine.operators.linear import Constant, Inverted, Lane, LaneComparis
 from ddcli.engine.operators.shift import PythonShift
 from ddcli.engine.times import LEAST
 from ddcli.expressions import stage
-from ddcli.expressions.python import Foreign, MisshapenError
+from ddcli.expressions.python_calls import Foreign, MisshapenError
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type

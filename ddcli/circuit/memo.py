@@ -13,7 +13,8 @@ from ddcli.circuit.linear import lanes_as
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.operators.memo import Answers, FormerAnswers, MemoizedCalls
 from ddcli.errors import InputError
-from ddcli.expressions.python import RAISED, Foreign, MisshapenError
+from ddcli.expressions.python import RAISED
+from ddcli.expressions.python_calls import Foreign, MisshapenError
 from ddcli.expressions.stage import failing
 from ddcli.expressions.steps import PythonStep
 from ddcli.expressions.types import Type

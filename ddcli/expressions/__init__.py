@@ -32,7 +32,8 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * operators: typing of operators and conditionals
 * order: the order of rows
 * parse: text to a checked, typed tree; replacements for functions of other databases
-* python: Python functions that a pipeline names, and their calls in a stage
+* python: Python functions that a pipeline names
+* python_calls: Python functions in a stage
 * python_values: Python values as columns of a type
 * reductions: expressions over aggregate calls
 * revisions: calls that an earlier version computed otherwise

@@ -175,7 +175,6 @@ UNUSED = [
     "ddcli.engine.out_of_core",
     "ddcli.store.scratch",
     "ddcli.store.state.upkeep",
-    "ddcli.store.files.lock",
     "ddcli.store.formats.upsert",
     "ddcli.store.formats.debezium",
     "ddcli.store.formats.upsert",

@@ -41,8 +41,8 @@ def alone(script: str, *arguments: object) -> str:
 
 CARRIED = """
 import ctypes, json, numpy as np
-from ddcli.engine import foreign_buffers, kernels
-from ddcli.engine.jit import cache, registry, settings, registry
+from ddcli.engine import arrow, kernels
+from ddcli.engine.jit import cache, registry, settings
 from ddcli.engine.kernels import shards, xxhash
 
 cache.CARRIED = Path(sys.argv[1])
@@ -53,9 +53,9 @@ for target in json.loads(sys.argv[2]):
     registry.reset()
     found.append(kernels.shard_of(np.array([[3], [5], [8]]), 1, 1 << 20).tolist())
 words = (ctypes.c_int64 * 10)()
-words[9] = foreign_buffers.lend("kept")
-ctypes.CFUNCTYPE(None, ctypes.c_void_p)(foreign_buffers.functions().array_came_back)(ctypes.addressof(words))
-found.append(foreign_buffers.outstanding())
+words[9] = arrow.lend("kept")
+ctypes.CFUNCTYPE(None, ctypes.c_void_p)(arrow.functions().array_came_back)(ctypes.addressof(words))
+found.append(arrow.outstanding())
 try:
     cache.addresses(xxhash.__name__)
 except registry.KernelError as error:
@@ -100,9 +100,9 @@ def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
 
 
 OBJECTS = """
-from ddcli.engine.jit import processor
+from ddcli.engine.jit import settings
 settings.takes_images = lambda: False
-from ddcli.engine.jit import cache, compile, errors
+from ddcli.engine.jit import cache, compile, registry
 from ddcli.engine.kernels import shards
 
 def refuse(codes):

@@ -15,7 +15,7 @@ from tests.harness import ROOT
 
 PASSING = """
 import numpy as np
-from ddcli.engine import foreign_buffers
+from ddcli.engine import arrow
 from ddcli.engine.arrow import series_of
 
 def fail():

@@ -11,7 +11,7 @@ from ddcli.engine import in_memory
 SCRIPT = """
 import sys
 import numpy as np
-from ddcli.engine import heap
+from ddcli.engine import buffer_pool as heap
 
 heap.SLACK = 1 << 40 if "at once" in sys.argv else 1 << 20
 looked = heap.Heap()

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 FIRST = {
     *COMMON,
-    "foreign_buffers",
-    "leaves",
+    "arrow",
     "packed_pages",
     "pages",
     "pool_table",
