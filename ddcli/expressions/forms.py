@@ -262,7 +262,13 @@ class FormReader(ABC):
         if isinstance(inner, exp.Literal) and not inner.is_string:
             digits, _ = self.take(inner, "this", "is_string")
             return number(f"-{digits}", self.place(node))
-        return self.resolve(node, "negate", [self.read(inner)])
+        value = self.read(inner)
+        constant = value.value if isinstance(value, Literal) and value.type.kind in ("months", "duration") else None
+        if isinstance(constant, int | dt.timedelta):
+            return replace(value, value=-constant)  # type: ignore[type-var]
+        if value.type.kind == "months":
+            return self.resolve(node, "*", [Literal(-1, INT64), value])
+        return self.resolve(node, "negate", [value])
 
     def typed_literal(self, node: exp.Cast) -> Expression:
         """Read `date '2013-01-01'` and its like; sqlglot reads a cast behind it as one of the text alone."""

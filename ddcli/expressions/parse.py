@@ -330,6 +330,8 @@ class ExpressionReader(FormReader):
         values = [self.read(arg) for arg in args or ()]
         if name == "length" and len(values) == 1 and values[0].type.kind == "list":
             name = "cardinality"
+        if name == "strftime" and len(values) == 2 and values[0].type.kind == "string":
+            values.reverse()
         if name == "make_timestamptz":
             local = self.resolve(node, "make_timestamp", values[:6])
             if len(values) < 7:

@@ -296,6 +296,7 @@ UNARY = {
 }
 OTHER = {
     "datepart": "extract('month' from {})",
+    "strftime": "strftime('%Y-%m', {})",
     "in": "{} in ({}, {})",
     "array": "[{}, {}]",
     "json_extract": "{} -> {}",

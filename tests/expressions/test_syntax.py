@@ -108,7 +108,7 @@ def fillings(name: str) -> list[Any]:
     some = [
         exp.column("i"),
         exp.Literal.number(7),
-        exp.Literal.string("year"),
+        exp.Literal.string("decade"),
         exp.var("month"),
         exp.to_identifier("j"),
     ]

@@ -51,6 +51,8 @@ FORMS = [
         "x + (interval '1' day + interval '90' minute)",
         "x - (interval '1' day - interval '90' minute)",
         "x + (-interval '1' day)",
+        "x + (-interval '1' month)",
+        "d - (-(n * interval '1' year))",
     ),
     *(f"date_trunc('{unit}', x)" for unit in ("year", "quarter", "month", "week", "day")),
     *(
