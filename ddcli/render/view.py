@@ -316,7 +316,7 @@ def folded(view: View) -> Folded:
     """Return a view with a box for each collection, input and output.
 
     An operator without a name belongs to the collection of its first reader, whose definition it is a part of; so does an operator in a loop,
-    where names are the loop's own variables.
+    where names are the loop's own variables. One that nothing reads, an arrangement for a history, has the name of what it reads.
     """
     home = _homes(view)
     members: dict[str, list[int]] = {}
@@ -363,10 +363,21 @@ def _homes(view: View) -> dict[str, str]:
             ends = [
                 reader.names[0] for reader in view.operators if reader.id in each.readers and reader.kind == "output"
             ]
-            home[each.id] = inner[0] if inner else f"collection:{ends[0] if ends else each.id}"
+            home[each.id] = inner[0] if inner else f"collection:{ends[0] if ends else _source(each, view)}"
         if each.loop is not None:
             of_loop.setdefault(each.loop, home[each.id])
     return home
+
+
+def _source(operator: OperatorView, view: View) -> str:
+    """Return the name of the nearest collection or input that an operator reads: it keeps that for itself, as for a history."""
+    by_id = {each.id: each for each in view.operators}
+    reached = [operator]
+    for each in reached:  # it grows
+        if each.names:
+            return each.names[0]
+        reached += [by_id[source] for source in each.inputs]
+    return operator.id
 
 
 def _box(

@@ -342,7 +342,9 @@ def test_a_source_without_a_place_is_a_question(project):
     replace(project, "manifest.json", '"dd": {', '"other": {')
     result = project("import", "dbt", "dbt")
     assert result.code == 0, result.err
-    noted = "note: inputs.customers, inputs.order_items, inputs.orders: the path of its files: set it in the source's `meta"
+    noted = (
+        "note: inputs.customers, inputs.order_items, inputs.orders: the path of its files: set it in the source's `meta"
+    )
     assert noted in result.err
     assert "there is no file" not in result.err, "the note says more"
     assert '"path": "sources/raw/orders/"' in (project.folder / "dbt/dd.yaml").read_text()

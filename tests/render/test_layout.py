@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ddcli.render.drawing import layout
 from ddcli.render.layers import BoxGroup, Item, spaced
+from ddcli.render.view import OperatorView, View, folded
 from tests.render.graphs import shapes
 
 EDGE = 0.01
@@ -153,3 +154,12 @@ def test_spaced_keeps_order_and_distance(boxes, gap):
     apart = all(b >= a + w + gap for (a, b), w in zip(itertools.pairwise(wanted), widths, strict=False))
     if apart:
         assert found == pytest.approx(wanted)
+
+
+def test_an_arrangement_that_nothing_reads_has_the_name_of_what_it_reads():
+    """As that of a history, which has no collection of its own."""
+    read = OperatorView("f1", "input", ("customers",), (), {}, (), ("f2",))
+    step = OperatorView("f2", "map", (), (), {}, ("f1",), ("f3",))
+    kept = OperatorView("f3", "arrange", (), ("for the history h",), {}, ("f2",), ())
+    boxes = folded(View("p", (read, step, kept), (), {}, ())).view.operators
+    assert [(box.kind, box.names) for box in boxes] == [("input", ("customers",)), ("collection", ("customers",))]
