@@ -162,7 +162,8 @@ def failure(frame: pl.DataFrame, check: Check) -> InputError:
 def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:
     """Return a row's values of the columns that an expression reads, for a message."""
     columns = {node.name: node for node in expression.walk() if isinstance(node, Column)}
-    shown = [(text, frame.item(row, name)) for name, node in sorted(columns.items()) if (text := _shown(node))]
+    found = frame.slice(row, 1).select(list(columns)).to_dict(as_series=False)
+    shown = [(text, found[name][0]) for name, node in sorted(columns.items()) if (text := _shown(node))]
     return ", in the row where " + ", ".join(f"{text} = {value!r}" for text, value in shown) if shown else ""
 
 

@@ -273,7 +273,7 @@ JSON = table(
     json(x: string) -> string -- A JSON text without white space between its parts. -- json('[1, 2]') => '[1,2]'
     parse_json(x: string) -> string -- A text that is JSON, as it is, `x::json`; an error for another one, null from `try_parse_json`. -- parse_json('[1, 2]') => '[1, 2]'
     try_parse_json(x: string) -> string? -- The same; null for a text that is no JSON. -- try_parse_json('{') => null
-    json_valid(x: string) -> bool -- True if a text is JSON. -- json_valid('{') => false
+    json_valid(x: string) -> bool -- True if a text is JSON by its standard, without words like `nan` and commas before a bracket. -- json_valid('{') => false
     json_structure(x: string) -> string -- The types of a JSON text's parts, as JSON, which `from_json` takes. -- json_structure('{"a": [1, 2.5]}') => '{"a":["DOUBLE"]}'
     from_json [from_json]: from_json(x, structure: constant) -- The JSON in a text as a struct or a list: the structure is JSON with types for values, `'{"a": "INT", "b": ["VARCHAR"]}'`. What is missing or has another type is null. -- from_json('{"a": 1.6, "b": ["x", null]}', '{"a": "INT", "b": ["VARCHAR"]}').b => ['x', null]
     """,
@@ -403,6 +403,7 @@ OTHER_NAMES = {
     "array": "list_value list_pack",
     "date_trunc": "datetrunc",
     "date_diff": "datediff",
+    "date_sub": "datesub",
     "locate": "charindex",
     "ends_with": "endswith suffix",
     "lower": "lcase",

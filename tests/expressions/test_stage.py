@@ -137,6 +137,7 @@ def test_explode() -> None:
             {"a": [0, 0], "s": ["1", "x"]},
             "a value is no int64 in `cast(s as int64)`, in the row where s = 'x'",
         ),
+        ("list_sum(xs)", {"xs": [[1], [2**63 - 1, 1]]}, "in the row where xs = [9223372036854775807, 1]"),
         ("cast(a as tinyint)", {"a": [128]}, "out of range for int8"),
         ("cast(a as int)", {"a": [2**31]}, "out of range for int32"),
         ("1 / (a - a)", {"a": [1]}, "division by zero"),
