@@ -74,6 +74,8 @@ class Generation:
     wholes: dict[str, dict[str, bool]] | None = None
     partners: bool = True
     """True: filters on keys also pass windows, and also apply to the right sides of semijoins and as-of joins."""
+    two_steps: bool = True
+    """True: distinct values are counted in two steps, so that a group's values are in all shards."""
     _pushed: dict[str, Rewritten] = field(default_factory=dict, compare=False)
     _moved: dict[str, Rewritten] = field(default_factory=dict, compare=False)
     _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
@@ -103,7 +105,7 @@ class Generation:
 
             several = _read_by_several(reordered(written, first).graph)
             several |= {at: value for at, value in (before.several or {} if before else {}).items() if at in several}
-        partners = before is None or before.partners
+        partners, two_steps = before is None or before.partners, before is None or before.two_steps
         old = (before.columns, before.once) if before else ({}, frozenset[str]())
         known = cls(*old, several, joins, partners=partners)
         wholes = None
@@ -122,7 +124,7 @@ class Generation:
         for at, by_fingerprint in side_places(graph):
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
         once = frozenset(at for at, single in alone.items() if single)
-        return cls(columns, once, several, joins, wholes=wholes, partners=partners)
+        return cls(columns, once, several, joins, wholes=wholes, partners=partners, two_steps=two_steps)
 
     def sides_of_wholes(self, written: Graph) -> list[list[JoinSide]]:
         """Return the sides of a graph's joins that read a whole collection instead of its filtered part, by collection and key."""
@@ -197,7 +199,11 @@ class Generation:
         if written.fingerprint not in self._lowerings:
             graph = self.moved(written).graph
             found = GraphLowering.of(
-                graph, self.kept_columns(graph), self._read_once(graph), alike=self.several is not None
+                graph,
+                self.kept_columns(graph),
+                self._read_once(graph),
+                alike=self.several is not None,
+                two_steps=self.two_steps,
             )
             self._lowerings[written.fingerprint] = found
         return self._lowerings[written.fingerprint]
@@ -229,7 +235,7 @@ class Generation:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest keeps of the generation."""
         columns = {name: sorted(columns) for name, columns in self.columns.items()}
-        tree: dict[str, Any] = {"columns": columns, "once": sorted(self.once)}
+        tree: dict[str, Any] = {"columns": columns, "once": sorted(self.once), "two_steps": self.two_steps}
         if self.several is not None:
             tree["read"] = {
                 words: sorted(at for at, several in self.several.items() if several == wanted)
@@ -255,8 +261,10 @@ class Generation:
         several = read and dict.fromkeys(read["once"], False) | dict.fromkeys(read["several"], True)
         joins = tree.get("joins", {"first": (), "written": ()})
         known = dict.fromkeys(joins["first"], True) | dict.fromkeys(joins["written"], False)
-        partners = bool(tree.get("partners", False))  # a state of an earlier version stays as it is
-        return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"), tree.get("wholes"), partners)
+        # A state of an earlier version stays as it is.
+        partners, two_steps = bool(tree.get("partners", False)), bool(tree.get("two_steps", False))
+        once, deltas, wholes = frozenset(tree["once"]), tree.get("deltas"), tree.get("wholes")
+        return cls(columns, once, several, known, deltas, wholes, partners, two_steps)
 
 
 def _read_by_several(graph: Graph) -> dict[str, bool]:

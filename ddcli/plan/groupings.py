@@ -136,6 +136,8 @@ class Reduce(Node):
         prepared = project(lowering.node(child), arguments.columns, given, fuse=lowering.read_once(child))
         schema: Schema = {name: given[name] for name in by}
         key = tuple(by)
+        if lowering.two_steps and calls and all(call.distinct and call.function == "count" for call in calls):
+            prepared, calls = _each_once(prepared, calls)
         bindings = {f"${at}": finished(at, call) for at, call in enumerate(calls)}
         reduced: Node
         if all(is_accumulable(call) for call in calls):
@@ -156,6 +158,18 @@ class Reduce(Node):
         results |= {name: expression.substitute(bindings) for name, expression in self.results}
         types = {name: expression.type for name, expression in results.items()}
         return conform(project(reduced, results, types, fuse=True), lowering.schema(self), fuse=True)
+
+
+def _each_once(rows: Node, calls: tuple[AggregateCall, ...]) -> tuple[Node, tuple[AggregateCall, ...]]:
+    """Return a group's values, each once, and the calls that count them, for calls that count the distinct values of one column; else both as they are.
+
+    The first step is by group and value, so a large group is in all shards, and a change reads only the values that it
+    names. A value counts while its multiplicity isn't zero: so the second step counts what it does over all rows.
+    """
+    if len({call.args for call in calls}) > 1:
+        return rows, calls
+    values = Accumulate((rows,), {**rows.schema, RECORDS: INT64}, tuple(rows.schema), ())
+    return conform(values, rows.schema, fuse=True), tuple(replace(call, distinct=False) for call in calls)
 
 
 class Grouped(Node, ABC):
@@ -222,10 +236,8 @@ class Computed(Node):
 
     def details(self) -> list[str]:
         texts = physical.argument_texts(self)
-        return [
-            f"by {words.key(self.by, texts)}",
-            ", ".join(words.expression(call.text(), texts) for call in self.calls),
-        ]
+        calls = ", ".join(words.expression(call.text(), texts) for call in self.calls)
+        return [f"by {words.key(self.by, texts)}", *([calls] if calls else [])]
 
     @property
     def groups(self) -> str:

@@ -41,6 +41,7 @@ class GraphLowering:
     required: dict[str, frozenset[str]]
     once: frozenset[str]
     alike: bool
+    two_steps: bool
     _done: dict[str, Node] = field(default_factory=dict)
 
     @classmethod
@@ -51,17 +52,18 @@ class GraphLowering:
         once: frozenset[str] | None = None,
         *,
         alike: bool = False,
+        two_steps: bool = True,
     ) -> Self:
         """Return the lowering of a graph's nodes.
 
         `columns` are the least to keep of each node, by fingerprint; `once` the nodes with a single reader. By default, and for nodes
         that `columns` doesn't have, both come from the graph. With `alike`, equal arrangements are one, whether or not their
-        collection has other readers; older states have them apart.
+        collection has other readers; older states have them apart. They have not counted distinct values in `two_steps`, either.
         """
         alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
         if once is not None:
             alone = {fingerprint for fingerprint in alone if fingerprint not in (columns or {})} | once
-        return cls(required_columns(graph, columns), frozenset(alone), alike)
+        return cls(required_columns(graph, columns), frozenset(alone), alike, two_steps)
 
     def graph(self, graph: Graph) -> PhysicalGraph:
         """Return the physical graph that computes the outputs of the graph; raise UsageError for one that a loop keeps inside."""

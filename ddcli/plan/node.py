@@ -164,6 +164,10 @@ class Lowering(Protocol):
     def alike(self) -> bool:
         """True if equal arrangements are one, whether or not their collection has other readers."""
 
+    @property
+    def two_steps(self) -> bool:
+        """True if distinct values are counted in two steps: each value of a group once, then the values of a group."""
+
     def node(self, node: Node, /) -> Node:
         """Return the physical node with the required columns of a logical one, in its order."""
 

@@ -285,8 +285,12 @@ def aggregates(draw, columns: Columns) -> tuple[str, str]:
 def _reduce(draw, columns, sketch):
     by, kinds = draw(_groups(columns))
     results = {}
+    counted = draw(st.sampled_from(["", "", "", *columns.ordered()]))
     for name in draw(subset(["a", "c"], most=2)):
-        results[name], kinds[name] = draw(aggregates(columns))
+        if counted:  # distinct values alone are counted in two steps
+            results[name], kinds[name] = f"count(distinct {quoted(counted)})", "int"
+        else:
+            results[name], kinds[name] = draw(aggregates(columns))
     return {"reduce": {"by": by} | results}, replace(columns, kinds=kinds)
 
 
