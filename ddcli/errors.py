@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.dataclass import frozen
+from ddcli.privacy import hides
 from ddcli.screen import columns, near, shell, visible
 
 if TYPE_CHECKING:
@@ -24,13 +25,17 @@ BESIDE = 15
 """Columns before a shown line: its number and a bar."""
 
 
-def first_line(error: BaseException, text: str | None = None) -> str:
+def first_line(error: BaseException, text: str | None = None, *, quotes: bool = True) -> str:
     r"""Return the first line of an error's text, or of another about it; the name of its class where there is none.
+
+    So it is where the text may quote a value of a row, as a library's texts may, and previews hide some.
 
     >>> first_line(ValueError("too large\nin row 3")), first_line(TimeoutError())
     ('too large', 'TimeoutError')
     """
     lines = (str(error) if text is None else text).strip().splitlines()
+    if lines and quotes and hides() and not isinstance(error, OSError):
+        return f"{type(error).__name__} (its message may quote a hidden value: `--show` shows it)"
     return lines[0] if lines else type(error).__name__
 
 
@@ -188,7 +193,7 @@ def masked(text: str) -> str:
 
 
 class DdError(Exception):
-    """The root of all errors: the `problem`, its place (`span` or `place`), and a `hint` on how to solve it."""
+    """The root of all errors: the `problem`, its place (`span` or `place`), and a `hint` on how to solve it. `logged` is the problem with values that previews hide."""
 
     exit_code: ClassVar[int] = 5
     detail: tuple[str, ...] = ()
@@ -203,8 +208,10 @@ class DdError(Exception):
         span: Span | None = None,
         place: str | None = None,
         hint: str | tuple[str, ...] | None = None,
+        logged: str | None = None,
     ):
         self.problem = _shown(problem)
+        self.logged = self.problem if logged is None else _shown(logged)
         super().__init__(self.problem)
         self.span = span
         self.place = place and _shown(place)

@@ -34,6 +34,7 @@ from ddcli.engine.scope_tree import ScopeTree
 from ddcli.plan import groupings, logical, loops, physical, physical_joins
 from ddcli.plan.loops import level, outer_nodes
 from ddcli.plan.node import below
+from ddcli.privacy import unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -326,7 +327,9 @@ class _Assembly:
         def show(at: int, changes: np.ndarray) -> str:
             shown = np.ascontiguousarray(changes[:SHOWN])
             records = decode_records(shown, layouts[at], self.whole.surroundings.pools[0])
-            return ", ".join(f"{record} {diff:+d}" for record, diff in zip(records, shown[:, -1].tolist(), strict=True))
+            return ", ".join(
+                f"{unnamed(record)} {diff:+d}" for record, diff in zip(records, shown[:, -1].tolist(), strict=True)
+            )
 
         loop = LoopScope(
             scope,

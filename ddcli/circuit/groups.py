@@ -41,6 +41,7 @@ from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
 from ddcli.plan import groupings, windows
 from ddcli.plan.cells import accumulated, cells, is_gathered
 from ddcli.plan.words import ALL
+from ddcli.privacy import previewed, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -102,7 +103,7 @@ def sum_error(
     by = node.inputs[0].key if isinstance(node, windows.WindowedGroup) else node.by  # type: ignore[attr-defined]
     key = Layout({name: node.schema[name] for name in by})
     (values,) = decode(np.array([error.key], np.int64), key, pool).rows(named=True)
-    shown = [f"{name} = {value!r}" for name, value in values.items() if name != ALL]
+    shown = [f"{name} = {value!r}" for name, value in previewed(values).items() if name != ALL]
     group = f", in the group where {', '.join(shown)}" if shown else ""
     if isinstance(node, windows.WindowedGroup):
         call = node.calls[error.aggregate].aggregate
@@ -330,11 +331,13 @@ def _called(
     try:
         results = list(function(key, counted))
     except RAISED as error:
-        raise failure(error, f"the reducer `{name}`", function, f" for the group {key}", hint) from error
+        raise failure(error, f"the reducer `{name}`", function, f" for the group {unnamed(key)}", hint) from error
     for result in results:
         good = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], int) and abs(result[1]) < 2**63
         if not good or not isinstance(result[0], tuple) or len(result[0]) != len(out.names):
-            raise InputError(f"the reducer `{name}` returned {result!r} for the group {key}", hint=hint)
+            raise InputError(
+                f"the reducer `{name}` returned {unnamed(result)!r} for the group {unnamed(key)}", hint=hint
+            )
         yield result
 
 

@@ -19,6 +19,7 @@ from ddcli.expressions.python_calls import Foreign, MisshapenError
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
+from ddcli.privacy import unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,10 +67,12 @@ def _flat(
     def flat(record: dict[str, Any]) -> Iterator[Any]:
         found = function(record)
         if isinstance(found, str) or not isinstance(found, Iterable):
-            raise MisshapenError(f"returned {found!r}, expected a list of (record, time, diff)")
+            raise MisshapenError(f"returned {unnamed(found)!r}, expected a list of (record, time, diff)")
         for given in found:
             if not isinstance(given, tuple) or len(given) != 3 or not isinstance(given[0], dict):
-                raise MisshapenError(f"returned {given!r}, expected (record, time, diff), the record as a dict")
+                raise MisshapenError(
+                    f"returned {unnamed(given)!r}, expected (record, time, diff), the record as a dict"
+                )
             data, time, diff = given
             if data.keys() != columns:
                 raise MisshapenError(f"returned the keys {sorted(data)}, expected the keys {sorted(columns)}")
@@ -182,7 +185,7 @@ def _linear(
         sound = np.ones(frame.height, np.bool_)
         errors = dict(run.failing(frame))
         sound[list(errors)] = False
-        failed(updates(~sound), [error.problem for _, error in sorted(errors.items())])
+        failed(updates(~sound), [error.logged for _, error in sorted(errors.items())])
         return sound
 
     operator = Linear(logic(run, computed), logic(every, Layout(node.schema)), source, lanes, pool, nt)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ddcli.errors import name_pipeline
+from ddcli.privacy import show
 from ddcli.screen import visible
 from ddcli.spec.file import ENDINGS
 
@@ -276,6 +277,21 @@ VAR = click.option(
     expose_value=False,
     callback=_variables,
     help="Set the variable `${NAME}` of the pipeline file, in place of the environment's; repeatable.",
+)
+
+
+def _show(_context: click.Context, _option: click.Parameter, tags: Iterable[str]) -> None:
+    """Show the columns with these tags."""
+    show(tags)
+
+
+SHOW = click.option(
+    "--show",
+    metavar="TAG",
+    multiple=True,
+    expose_value=False,
+    callback=_show,
+    help="Show the values of columns with this tag, which are digests otherwise; repeatable.",
 )
 NO_CODE = click.option(
     "--no-code",

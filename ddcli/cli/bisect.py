@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, VAR, formats
+from ddcli.cli.arguments import NO_CODE, PIPELINE, SHOW, STATE, VAR, formats
 from ddcli.screen import json_text, say
 
 
@@ -22,6 +22,7 @@ from ddcli.screen import json_text, say
 @STATE
 @NO_CODE
 @formats("text", "json", about="Format: lines, or JSON.")
+@SHOW
 @VAR
 def command(
     pipeline: Path,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NOW, ONLY_PIPELINE, REPORT, STATE, VAR
+from ddcli.cli.arguments import NOW, ONLY_PIPELINE, REPORT, SHOW, STATE, VAR
 from ddcli.screen import json_text, say
 
 
@@ -18,6 +18,7 @@ from ddcli.screen import json_text, say
     "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write JUnit's XML to FILE."
 )
 @REPORT
+@SHOW
 @VAR
 def command(pipeline: Path, state: str | None, now: str | None, junit: Path | None, output: str) -> None:
     """Show the verdict of each check of PIPELINE at the last commit, without a run, and the commits that were accepted with a failing one.

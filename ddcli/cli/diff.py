@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, VAR, MemorySize, added_files, formats
+from ddcli.cli.arguments import NO_CODE, SHOW, VAR, MemorySize, added_files, formats
 from ddcli.cli.columns import CSV_OPTION, log_options, parse_csv
 from ddcli.cli.startup.process import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
@@ -117,6 +117,7 @@ NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*)),')
 @formats(
     "text", "json", "jsonl", "markdown", "html", "parquet", about="Format. parquet: a change log that turns A into B."
 )
+@SHOW
 @VAR
 def command(
     a: str,

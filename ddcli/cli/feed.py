@@ -114,7 +114,12 @@ def command(
     if into is not None:
         _transfer(feed, consumer, waits, into, table or feed.path.name)
         return
-    write_rows(_changes(feed, consumer, waits), "jsonl" if follow and output == "json" else output, sys.stdout.buffer)
+    write_rows(
+        _changes(feed, consumer, waits),
+        "jsonl" if follow and output == "json" else output,
+        sys.stdout.buffer,
+        hides=False,
+    )
 
 
 def _changes(feed: OutputFeed, consumer: str, waits: Iterator[None]) -> Iterator[pl.DataFrame]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import ROWS, Renamed
+from ddcli.cli.arguments import ROWS, SHOW, Renamed
 from ddcli.cli.columns import columns_option, log_options, parse_columns
 from ddcli.screen import say
 
@@ -67,6 +67,7 @@ class LogCommand(click.Command):
     "The diff column, if the log has one.",
 )
 @columns_option("A log in CSV or NDJSON needs them.")
+@SHOW
 @ROWS
 def command(
     log: str,

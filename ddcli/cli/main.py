@@ -11,6 +11,7 @@ import sys
 import click
 
 from ddcli.errors import DdError, UsageError, did_you_mean
+from ddcli.privacy import hides, reset
 from ddcli.screen import prepare, say
 from ddcli.version import __version__
 
@@ -132,7 +133,10 @@ def main(arguments: list[str] | None = None) -> None:
                 code=UsageError.exit_code,
             )
         hint = "report it with this traceback" if debug else "run again with --debug and report the traceback"
-        fail(f"error: this is a bug of ours: {type(error).__name__}: {error}", f"hint: {hint}", code=BUG)
+        what = type(error).__name__ if hides() else f"{type(error).__name__}: {error}"
+        fail(f"error: this is a bug of ours: {what}", f"hint: {hint}", code=BUG)
+    finally:
+        reset()
 
 
 def _check_directory() -> None:

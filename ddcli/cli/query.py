@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, ColumnOf, check_following, following, formats
+from ddcli.cli.arguments import (
+    COLLECTION,
+    NO_CODE,
+    PIPELINE,
+    SHOW,
+    STATE,
+    VAR,
+    ColumnOf,
+    check_following,
+    following,
+    formats,
+)
 from ddcli.screen import say
 
 if TYPE_CHECKING:
@@ -34,6 +45,7 @@ NOTHING = 1
 @NO_CODE
 @following("Keep running, and print the changes of each commit, until Ctrl-C.")
 @formats("text", "json", "jsonl", about="Format of the records on stdout.")
+@SHOW
 @VAR
 def command(
     pipeline: Path,

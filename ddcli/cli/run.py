@@ -23,6 +23,7 @@ from ddcli.cli.arguments import (
     PIPELINES,
     QUIET,
     REMOTE,
+    SHOW,
     STATE,
     VAR,
     MemorySize,
@@ -195,6 +196,7 @@ LEAST_MEMORY = 256 << 20
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory of compiled kernels. [default: the platform's cache directory]",
 )
+@SHOW
 @VAR
 def command(
     pipelines: tuple[Path, ...],

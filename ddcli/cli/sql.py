@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import BRANCH, NO_CODE, PIPELINE, ROWS, STATE, VAR
+from ddcli.cli.arguments import BRANCH, NO_CODE, PIPELINE, ROWS, SHOW, STATE, VAR
 from ddcli.cli.columns import CSV_OPTION, parse_csv
 from ddcli.screen import say
 from ddcli.spec.file import file_at
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @STATE
 @NO_CODE
 @ROWS
+@SHOW
 @VAR
 def command(
     query: str,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, ONLY_PIPELINE, STATE, VAR, Renamed, formats
+from ddcli.cli.arguments import NO_CODE, ONLY_PIPELINE, SHOW, STATE, VAR, Renamed, formats
 from ddcli.screen import json_text, say, say_own
 
 
@@ -31,6 +31,7 @@ from ddcli.screen import json_text, say, say_own
     about="Format: lines, JSON, or lines and GitHub's annotations of a pull request.",
     old=["--format"],
 )
+@SHOW
 @VAR
 def command(
     pipeline: Path, only: str | None, state: str | None, no_code: bool, junit: Path | None, output: str

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, VAR, MemorySize, formats
+from ddcli.cli.arguments import NO_CODE, PIPELINE, SHOW, STATE, VAR, MemorySize, formats
 from ddcli.cli.diff import DIFFERENT, LEAST_MEMORY
 from ddcli.errors import UsageError
 from ddcli.screen import json_text, say
@@ -49,6 +49,7 @@ NUMBERED = re.compile(r"(\d+)/(\d+)")
 @STATE
 @NO_CODE
 @formats("text", "json", about="Format: lines, or JSON.")
+@SHOW
 @VAR
 def command(
     pipeline: Path,

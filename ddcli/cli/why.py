@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, ColumnOf, Renamed, formats
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, SHOW, STATE, VAR, ColumnOf, Renamed, formats
 from ddcli.screen import json_text, say
 
 UNWRAPPED = 1 << 16
@@ -42,6 +42,7 @@ UNWRAPPED = 1 << 16
 @STATE
 @NO_CODE
 @formats("text", "json", about="Format: trees, or JSON.")
+@SHOW
 @VAR
 def command(
     pipeline: Path,

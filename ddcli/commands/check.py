@@ -14,7 +14,9 @@ from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
 from ddcli.job.functions import functions_of
+from ddcli.job.inputs import with_tags_of_logs
 from ddcli.job.paths import problems_of, state_of
+from ddcli.job.request import hide_declared
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
 from ddcli.plan.pipeline_file import parse_partly
@@ -149,6 +151,7 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
         return Checked(str(path), errors=each_of(error))
     if spec is None:
         return Checked(str(path), errors=SpecErrors(wrong).errors)
+    hide_declared(spec)
     base = path.absolute().parent
     state = state_of(spec, base)
     errors: list[DdError] = [*wrong, *problems_of(spec, base, state.absolute())]
@@ -160,7 +163,7 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
             )
         except DdError as error:
             errors += [_at_the_input(each, given) for each in each_of(error)]
-    bound = _bound(spec, inputs, errors)
+    bound = _bound(spec if errors else with_tags_of_logs(spec, base), inputs, errors)
     outputs = _plan(bound, errors)
     errors += _missing_packages(spec)
     if bound is not None and not errors and (budget or spec.budget is not None):

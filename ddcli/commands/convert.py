@@ -24,6 +24,7 @@ from ddcli.job.options import Resources
 from ddcli.job.paths import problems_of
 from ddcli.job.request import Request
 from ddcli.plan.pipeline_file import load_spec, parse_spec
+from ddcli.privacy import previewed
 from ddcli.render.rows import WRITERS, batches
 from ddcli.screen import visible
 from ddcli.spec.model import OutputSpec, Spec
@@ -133,7 +134,7 @@ def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
     counts = batch[log.diff]
     if (counts < 0).any():
         row = batch.row((counts < 0).arg_max() or 0, named=True)
-        record = ", ".join(f"{name} = {value!r}" for name, value in row.items() if name != log.diff)
+        record = ", ".join(f"{name} = {value!r}" for name, value in previewed(row).items() if name != log.diff)
         raise InputError(
             f"the record {record} has the multiplicity {row[log.diff]}, which a table can't hold",
             place=str(log.path),

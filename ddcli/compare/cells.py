@@ -10,6 +10,7 @@ import polars as pl
 from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD, REMOVED
 from ddcli.dataclass import frozen
 from ddcli.expressions.types import from_polars
+from ddcli.privacy import preview_column
 from ddcli.render.rows import as_text
 from ddcli.screen import json_number, json_value, json_visible
 
@@ -42,8 +43,12 @@ class ChangedRow:
 
 def rows_of(changes: pl.DataFrame, compared: Compared, cell: Callable[[pl.Series], list[Any]]) -> Iterator[ChangedRow]:
     """Yield changes one by one; `cell` converts a column's values: `texts` or `plain`."""
-    key = {name: cell(changes[KEY + name]) for name in compared.key}
-    old, new = ({name: cell(changes[prefix + name]) for name in compared.values} for prefix in (OLD, NEW))
+
+    def cells_of(prefix: str, name: str) -> list[Any]:
+        return cell(preview_column(name, changes[prefix + name]))
+
+    key = {name: cells_of(KEY, name) for name in compared.key}
+    old, new = ({name: cells_of(prefix, name) for name in compared.values} for prefix in (OLD, NEW))
     flags = {name: changes[IS + name].to_list() for name in compared.values}
     for at, (change, count) in enumerate(zip(changes[CHANGE].to_list(), changes[COUNT].to_list(), strict=True)):
         if change == CHANGED:

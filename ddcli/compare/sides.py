@@ -21,6 +21,7 @@ from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Schema, Type, from_polars
+from ddcli.privacy import preview
 from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_progress
@@ -434,7 +435,9 @@ def _with_zones(side: Side, zoned: Schema) -> Side:
         for name, moment in moments.items():
             wrong = scan.filter(pl.col(name).is_not_null() & moment.is_null()).select(name).head(1).collect()
             if wrong.height:
-                problem = f"{wrong.item()!r} in column '{name}' can't be read as {zoned[name].required()}"
+                problem = (
+                    f"{preview(name, wrong.item())!r} in column '{name}' can't be read as {zoned[name].required()}"
+                )
                 raise InputError(problem, place=side.label)
     types = {name: kind.to_polars() for name, kind in zoned.items() if name in moments}
     return replace(side, columns={**side.columns, **types}, scans=[scan.with_columns(**moments) for scan in side.scans])

@@ -177,6 +177,7 @@ class _Erasure:
                 called=called,
                 reopenings=int(manifest.cache.get("reopenings", 0)),
                 orders=self.graph.orders,
+                tags=self.graph.tags,
             )
             outputs = {}
             for name, entry in manifest.outputs.items():

@@ -13,6 +13,7 @@ from ddcli.engine.counts import Counts
 from ddcli.engine.pool import HashCollision, new_secret
 from ddcli.engine.times import Frontier
 from ddcli.job.clock import time_text
+from ddcli.job.corrections import reopenings
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
 from ddcli.job.idle_check import idle_summary, is_changed
@@ -29,7 +30,9 @@ from ddcli.sources.readers import (
     refuse_unparsed,
     with_grown_columns,
 )
+from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
+from ddcli.store.log.writer import write_progress
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.store.state.directory import State
     from ddcli.store.state.manifest import Manifest
@@ -194,6 +198,8 @@ def _take_in(
             return RunSummary(request.spec.name.value, None, None, changed=False)
         upper = late_upper(request, manifest, ready.found, readers)
         if upper is None:
+            if state is not None:
+                _note_tags(request, manifest, state, planning.graph)
             return idle_summary(request, manifest)
     assert upper is not None, "a run without rows to read has ended"
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
@@ -204,6 +210,18 @@ def _take_in(
     left = {name: frozenset(file.key for file in each.after.listing.to_read) for name, each in replacements.items()}
     withdrawn, replaced = _corrections(request, manifest, left)
     return replace(summary, withdrawn=withdrawn, replaced=replaced)
+
+
+def _note_tags(request: Request, manifest: Manifest, state: State, graph: PhysicalGraph) -> None:
+    """Commit the tags of outputs' columns where their logs have others: after an edit of the file that changes no row."""
+    found = {name: read_owned(path)[1] for name, path in request.outputs.items()}
+    stale = {name: each for name, each in found.items() if each and each.tags != graph.tags.get(name, {})}
+    if stale:
+        with state.begin() as transaction:
+            for name, owner in stale.items():
+                facts = reopenings(manifest), owner.horizon, owner.order, owner.log, graph.tags.get(name)
+                write_progress(transaction, request.outputs[name], manifest.upper, *facts)
+            transaction.commit(manifest)
 
 
 def _rebuild(

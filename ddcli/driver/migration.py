@@ -218,6 +218,7 @@ class _Migration(DataflowRun):
             count,
             horizons_of(rebuild.request, plan.graph, self._listings),
             orders=plan.graph.orders,
+            tags=plan.graph.tags,
             whole=forgets,
         )
 

@@ -11,10 +11,11 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.times import Frontier
 from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_time, refuse_beyond_imports
-from ddcli.job.inputs import find_inputs, refuse_changed
+from ddcli.job.inputs import find_inputs, refuse_changed, with_tags_of_logs
 from ddcli.job.kept_plan import conditions_of
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.physical_graph import latest_horizon
+from ddcli.privacy import hide
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
 from ddcli.spec.file import excerpts
 from ddcli.store.files.objects import locate
@@ -82,7 +83,7 @@ def bind_remembered(request: Request, manifest: Manifest) -> BoundPipeline:
         for name, given in spec.inputs.items()
         if given.arrangement is not None
     }
-    return BoundPipeline(spec, schemas, find_time(manifest), keys)
+    return BoundPipeline(with_tags_of_logs(spec, request.base), schemas, find_time(manifest), keys)
 
 
 def prepare(
@@ -125,7 +126,8 @@ def prepare(
         )
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     keys = {} if whole else import_keys(readers)
-    return Prepared(found, readers, BoundPipeline(request.spec, schemas, time, keys, lambda: sizes(found)))
+    spec = with_tags_of_logs(request.spec, request.base)
+    return Prepared(found, readers, BoundPipeline(spec, schemas, time, keys, lambda: sizes(found)))
 
 
 def _imports_of(manifest: Manifest | None) -> Manifest | None:
@@ -189,7 +191,9 @@ class RunPlan:
     @property
     def graph(self) -> PhysicalGraph:
         """The graph to compute."""
-        return self.known or self.plan.graph
+        found = self.known or self.plan.graph
+        hide(found.tags.get("", {}))
+        return found
 
     @cached_property
     def places(self) -> dict[str, OperatorPlace]:

@@ -237,6 +237,7 @@ class SingleRun(DataflowRun):
             horizons={} if self.manifest else horizons_of(self.request, given.graph, self._listings),
             known=self.manifest.outputs if self.manifest and not (self.only_corrects or waits) else {},
             orders=given.graph.orders,
+            tags=given.graph.tags,
         )
 
     def check(self, facts: dict[str, InputFacts]) -> None:

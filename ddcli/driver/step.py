@@ -270,6 +270,7 @@ class StepExecutor:
                 number=transaction.number if transaction is not None else None,
                 manifest=traces.manifest,
                 secret=traces.pools[0].secret,
+                identity=traces.manifest.identity if traces.manifest else "",
                 graph=graph,
                 cut=self.cut,
                 interval=self.interval,

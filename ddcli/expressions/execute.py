@@ -6,7 +6,7 @@ subexpression that values and checks share only once. On large frames column ran
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 from ddcli.expressions.types import INTEGERS
+from ddcli.privacy import preview
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -155,15 +156,20 @@ def evaluation(columns: Sequence[tuple[str, Expression]]) -> Evaluation:
 def failure(frame: pl.DataFrame, check: Check) -> InputError:
     """Return the error for the first row on which a check is true."""
     row = frame.select(check.failing.fill_null(value=False).alias(VALUE)).to_series().arg_max() or 0
-    problem = f"{check.problem} in `{check.expression.written}`{values_text(frame, row, check.expression)}"
-    return InputError(problem, span=check.expression.span, hint=check.hint)
+    problem = f"{check.problem} in `{check.expression.written}`"
+    shown, logged = values_texts(frame, row, check.expression)
+    return InputError(problem + shown, span=check.expression.span, hint=check.hint, logged=problem + logged)
 
 
-def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:
-    """Return a row's values of the columns that an expression reads, for a message."""
+def values_texts(frame: pl.DataFrame, row: int, expression: Expression) -> tuple[str, str]:
+    """Return a row's values of the columns that an expression reads, for a message and for a log, which hides none of them."""
     columns = {node.name: node for node in expression.walk() if isinstance(node, Column)}
-    found = frame.slice(row, 1).select(list(columns)).to_dict(as_series=False)
-    shown = [(text, found[name][0]) for name, node in sorted(columns.items()) if (text := _shown(node))]
+    one = frame.slice(row, 1).select(list(columns)).to_dict(as_series=False)
+    found = [(name, text, one[name][0]) for name, node in sorted(columns.items()) if (text := _shown(node))]
+    return _worded([(text, preview(name, value)) for name, text, value in found]), _worded([each[1:] for each in found])
+
+
+def _worded(shown: Sequence[tuple[str, Any]]) -> str:
     return ", in the row where " + ", ".join(f"{text} = {value!r}" for text, value in shown) if shown else ""
 
 
@@ -287,8 +293,10 @@ def _explode(step: ExplodeStep, after: tuple[str, ...]) -> Callable[[State], Sta
         found = values.run(frame).to_series()
         if found.null_count():
             row = int(found.is_null().arg_max() or 0)
-            problem = f"a null multiplicity in `{step.weight}`{values_text(frame, row, step.weight)}"
-            raise InputError(problem, span=step.weight.span, hint="coalesce(x, 0) drops such rows")
+            problem = f"a null multiplicity in `{step.weight}`"
+            shown, logged = values_texts(frame, row, step.weight)
+            hint = "coalesce(x, 0) drops such rows"
+            raise InputError(problem + shown, span=step.weight.span, hint=hint, logged=problem + logged)
         factor = found.cast(pl.Int64).to_numpy()
         return frame.select(after), rows, factor if weights is None else _product(step, weights, factor)
 

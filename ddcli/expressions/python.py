@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.errors import InputError, SpecError, suggestion
+from ddcli.privacy import hides
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,12 +130,12 @@ def failure(
 
 
 def message_of(error: BaseException) -> str:
-    r"""Return the name and the message of an exception, in a line.
+    r"""Return the name and the message of an exception, in a line; the name alone where its message may quote a hidden value.
 
     >>> message_of(ValueError("no such\n  day")), message_of(ValueError())
     ('ValueError: no such day', 'ValueError')
     """
-    lines = (line.strip() for line in str(error).splitlines())
+    lines = () if hides() else (line.strip() for line in str(error).splitlines())
     return ": ".join(filter(None, [type(error).__name__, " ".join(filter(None, lines))]))
 
 

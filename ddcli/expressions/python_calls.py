@@ -11,6 +11,7 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.expressions.python import RAISED, failure, load_function
 from ddcli.expressions.python_values import UnfitError, to_series
+from ddcli.privacy import preview, previewed
 
 if TYPE_CHECKING:
     from ddcli.expressions.steps import PythonStep, State
@@ -55,7 +56,7 @@ class Foreign:
         return self.parts.get(name, f"`{name}`")
 
     def _row(self, frame: pl.DataFrame, row: int) -> str:
-        return f" for the row {frame.row(row, named=True)!r}"
+        return f" for the row {previewed(frame.row(row, named=True))!r}"
 
     def _records(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         values: dict[str, list[object]] = {name: [] for name in self.output}
@@ -89,7 +90,7 @@ class Foreign:
         try:
             return to_series(name, values, type_)
         except UnfitError as error:
-            problem = f"{self.step.function} returned {values[error.row]!r} for {self._called(name)}"
+            problem = f"{self.step.function} returned {preview(name, values[error.row])!r} for {self._called(name)}"
             problem += f", expected {type_.required()}"
             raise InputError(problem + self._row(frame, chosen[error.row])) from None
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
-    from ddcli.spec.model import InputSpec
+    from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.shared_arrangements import Shared
@@ -79,6 +79,18 @@ class InputFiles:
         recorded get the time of the `last` run.
         """
         return self if before is None else replace(self, listing=self.listing.marked(before.files, last))
+
+
+def with_tags_of_logs(spec: Spec, base: Path) -> Spec:
+    """Return the spec with the tags that other pipelines' logs have among its inputs, beside those that the file declares."""
+    inputs = dict(spec.inputs)
+    for name, given in spec.inputs.items():
+        if given.format != "updates" or given.table:
+            continue
+        _, owner = read_owned(locate(base, given.path.value))
+        if owner is not None and owner.tags:
+            inputs[name] = replace(given, tags={**owner.tags, **given.tags})
+    return replace(spec, inputs=inputs)
 
 
 def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = False) -> dict[str, InputFiles]:

@@ -261,7 +261,8 @@ def conditions_of(bound: BoundPipeline, generations: object) -> str:
         [name, [(column, str(kind)) for column, kind in schema.items()]] for name, schema in bound.schemas.items()
     ]
     times = [(name, str(kind)) for name, kind in bound.time.items()]
-    return _digest(json.dumps([schemas, times, sorted(bound.keys.items()), generations]))
+    tags = [bound.spec.tags] if any(bound.spec.tags.values()) else []
+    return _digest(json.dumps([schemas, times, sorted(bound.keys.items()), generations, *tags]))
 
 
 def load(path: Path, text: str) -> KeptPlan:

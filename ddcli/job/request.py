@@ -13,6 +13,7 @@ from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import Resources, SparkOptions
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
+from ddcli.privacy import hide, unknown_tags
 from ddcli.spec.file import AT, read_text
 from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
@@ -163,6 +164,7 @@ def read_request(
     branch = path.stem.partition(AT)[2] if branches else ""
     kept = kept_plan.load(path, text) if runs and not branch else None
     spec = kept.spec if kept is not None and kept.spec is not None else _parsed(text, path)
+    hide_declared(spec)
     base = base or path.absolute().parent
     state = state_of(spec, base) if state is None else state
     if branch:
@@ -263,6 +265,20 @@ def check_outputs(spec: Spec, names: frozenset[str]) -> None:
         if name not in spec.outputs:
             hint = suggestion(name, spec.outputs, f"outputs: {', '.join(spec.outputs)}")
             raise UsageError(f"no output is named '{name}'", place=str(spec.path), hint=hint)
+
+
+def hide_declared(spec: Spec) -> None:
+    """Hide the columns that inputs declare with tags, before any file is read. Raises UsageError for `--show` with a tag that no column has."""
+    declared: dict[str, tuple[str, ...]] = {}
+    for given in spec.inputs.values():
+        for column, tags in given.tags.items():
+            for name in (column, *given.former.get(column, ())):
+                declared[name] = (*declared.get(name, ()), *tags)
+    hide(declared)
+    if declared and (unknown := unknown_tags(declared)):
+        known = sorted({tag for tags in declared.values() for tag in tags})
+        hint = suggestion(unknown[0], known, f"its tags are: {', '.join(known)}")
+        raise UsageError(f"no column has the tag '{unknown[0]}'", place=str(spec.path), hint=hint)
 
 
 def newest_of(request: Request) -> Manifest | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import CheckError, CheckErrors
 from ddcli.job.summary import Verdict, plural
+from ddcli.privacy import previewed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,7 +139,10 @@ def record_text(record: Mapping[str, Any]) -> str:
     >>> record_text({"id": 1, "name": None})
     '{id: 1, name: null}'
     """
-    texts = (json.dumps(value) if value is None or isinstance(value, bool) else str(value) for value in record.values())
+    texts = (
+        json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+        for value in previewed(record).values()
+    )
     return "{" + ", ".join(f"{name}: {text}" for name, text in zip(record, texts, strict=True)) + "}"
 
 

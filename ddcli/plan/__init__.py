@@ -7,9 +7,11 @@
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
 * node: nodes, and graphs of them
+* edited_columns: the columns that an edit of a file computes in another way, and what they reach
 * engines: the engines that the file chooses, by node
 * error_path: errors with the path of their subject
 * generations: lowering in generations, and the choices that a state remembers
+* lineage: the columns of inputs that a column comes from, and tags
 * literals: values of the file in the types of columns
 * loops: loop variables and the node that binds them
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
+from ddcli.privacy import hide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,14 +44,19 @@ class BoundPipeline:
         """The logical graph of the outputs and exports. Raises SpecErrors with all errors of the file."""
         from ddcli.plan.build import build
 
-        return build(self.spec, self.schemas, self.kinds, self.keys)
+        found = build(self.spec, self.schemas, self.kinds, self.keys)
+        hide(found.tags.get("", {}))
+        return found
 
     @cached_property
     def relations(self) -> dict[str, Relation]:
         """Every input and collection by name. Raises SpecErrors with all errors of the file."""
         from ddcli.plan.build import build_collections
+        from ddcli.plan.lineage import hide_tagged
 
-        return build_collections(self.spec, self.schemas, self.kinds, self.keys)
+        found = build_collections(self.spec, self.schemas, self.kinds, self.keys)
+        hide_tagged(self.spec.tags, [relation.node for relation in found.values()])
+        return found
 
     def plan(self, cached: Mapping[str, Any] | None = None) -> Plan:
         """Return the plan; `cached` is the plan of a state (`Plan.to_json`), whose choices are kept for the nodes that it has."""

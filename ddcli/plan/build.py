@@ -17,6 +17,7 @@ from ddcli.plan import logical
 from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_measures
 from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
+from ddcli.plan.lineage import tags_of
 from ddcli.plan.loops import iterate
 from ddcli.plan.node import Graph
 from ddcli.plan.operators.row import BindContext
@@ -92,7 +93,8 @@ def build(
             node = outputs[name]
             around.exports[logical.HISTORY + name] = logical.Arrange((node,), node.schema, key)
     exports = {logical.EXPORT + name: node for name, node in around.exports.items()}
-    return Graph(outputs | exports, section.engines, tuple(around.notes), around.places, orders)
+    tags = tags_of(spec.tags, outputs | exports)
+    return Graph(outputs | exports, section.engines, tuple(around.notes), around.places, orders, tags)
 
 
 def build_collections(
@@ -140,6 +142,7 @@ def _built_with(
         if name not in schemas:  # its reader can't be compared with a state's, and is left out
             return None
         try:
+            _refuse_unknown_tags(spec.inputs[name], schemas[name])
             found = localized_columns(_input(spec.inputs[name], schemas[name], keys.get(name, ())), spec.timezone)
         except SpecError as error:
             errors.append(error)
@@ -175,6 +178,16 @@ def _built_with(
     for name in spec.collections:
         section.collection(name)
     return section
+
+
+def _refuse_unknown_tags(given: model.InputSpec, schema: Schema) -> None:
+    """Refuse tags of a column that an input lacks, where its files or its table state the columns."""
+    unknown = [name for name in given.tags if name not in schema] if given.columns is None or given.follows else []
+    if unknown:
+        near = did_you_mean(unknown[0], schema)
+        hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(schema)}"
+        problem = f"inputs.{given.name.value}.columns: there is no column '{unknown[0]}' to have tags"
+        raise SpecError(problem, span=given.name.span, hint=hint)
 
 
 @dataclass

@@ -371,7 +371,7 @@ def plan(
             engines |= lowered.engines
     ordered = {name: outputs[name] for name in graph.outputs}
     lowered_graph = physical_graph(one_scan_an_input(ordered), engines)
-    whole = replace(lowered_graph, orders=graph.orders)
+    whole = replace(lowered_graph, orders=graph.orders, tags=graph.tags)
     return Plan(graph, whole, tuple(generations), tuple(parts))
 
 

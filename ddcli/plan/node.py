@@ -470,7 +470,7 @@ class Graph:
     """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one.
 
     `notes` are remarks on its queries, each with its place; `places` has, by fingerprint, the path at which a node is written,
-    and its place; `orders` has the orders in which outputs are shown, of those that have one.
+    and its place; `orders` has the orders in which outputs are shown, of those that have one, `tags` the tags of their columns (see `tags_of`).
     """
 
     outputs: dict[str, Node]
@@ -478,6 +478,7 @@ class Graph:
     notes: tuple[tuple[Span, str], ...] = ()
     places: dict[str, tuple[str, Span]] = field(default_factory=dict)
     orders: dict[str, RowOrder] = field(default_factory=dict)
+    tags: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:

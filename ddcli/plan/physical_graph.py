@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 class PhysicalGraph:
     """Outputs by name, and every node once, inputs before readers. `engines` has the engines of nodes for which the file chooses one.
 
-    `orders` has the orders in which outputs are shown, which are no part of the plan's identity.
+    `orders` has the orders in which outputs are shown, `tags` the tags of their columns: neither is a part of the plan's identity.
     """
 
     outputs: dict[str, Node]
     nodes: tuple[Node, ...]
     engines: dict[str, frozenset[str]] = field(default_factory=dict)
     orders: dict[str, RowOrder] = field(default_factory=dict)
+    tags: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:

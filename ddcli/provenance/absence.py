@@ -15,6 +15,7 @@ from ddcli.dataclass import dataclass
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.node import Node, Values
+from ddcli.privacy import previewed
 from ddcli.provenance.sentences import each_of, named_values, readable, show, walk
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import Opaque
@@ -162,7 +163,7 @@ class Absence:
         partners = self._contents(right, key)
         text = _shown(left, found.records()[0])
         if not node.anti:
-            listed = " and ".join(f"{name} = {show(value)}" for name, value in key.items())
+            listed = " and ".join(f"{name} = {show(value)}" for name, value in previewed(key).items())
             return self._because(node, values, f"no record on the right has {listed}: {text}", [(right, key)])
         question = self.question
         tracer = Tracer(question.world, question.limit, question.named)

@@ -33,6 +33,7 @@ from ddcli.expressions.zones import in_zone
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan import logical
+from ddcli.plan.lineage import hide_tagged
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
@@ -254,6 +255,7 @@ class _Search:
             return found
 
         value = bound(query)
+        hide_tagged({name: log.tags for name, log in self.logs.items()}, [value.node])
         (first, *_) = (name for name in value.schema if not name.startswith(ORDER))
         compared = condition.strip().lower().startswith(OPERATORS)
         self.condition = f"{quoted(first)} {condition.strip()}" if compared else condition.strip()

@@ -15,6 +15,7 @@ from ddcli.expressions.types import no_column
 from ddcli.plan import groupings, logical
 from ddcli.plan.relation import PRESENCE
 from ddcli.plan.words import without_parentheses
+from ddcli.privacy import previewed
 from ddcli.screen import json_number
 
 if TYPE_CHECKING:
@@ -92,12 +93,12 @@ def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
         name for name in node.schema if no_column(name) is not None or HIDDEN.fullmatch(name) or _is_copy(name, node)
     )
     left_out = {PRESENCE, *hidden}
-    return {name: value for name, value in values if name not in left_out}
+    return previewed({name: value for name, value in values if name not in left_out})
 
 
 def asked_values(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values that are asked for, without the columns that the plan adds."""
-    return {name: value for name, value in values.items() if not HIDDEN.fullmatch(name)}
+    return previewed({name: value for name, value in values.items() if not HIDDEN.fullmatch(name)})
 
 
 def _is_copy(name: str, node: Node) -> bool:

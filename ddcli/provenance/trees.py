@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.job.summary import plural
+from ddcli.privacy import preview, previewed
 from ddcli.provenance.absence import below
 from ddcli.provenance.sentences import asked_values, named_values, shown_value
 from ddcli.screen import json_value, rich_text
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import polars as pl
     from rich.text import Text
@@ -133,7 +134,12 @@ def verdict(each: Explained) -> str:
 
 def shown(record: dict[str, Any]) -> str:
     """Return a record as a person reads it."""
-    return "{" + ", ".join(f"{name}: {shown_value(value)}" for name, value in record.items()) + "}"
+    return "{" + ", ".join(f"{name}: {shown_value(value)}" for name, value in previewed(record).items()) + "}"
+
+
+def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record as JSON has it."""
+    return {name: json_value(value) for name, value in previewed(record).items()}
 
 
 def _times(reason: Reason, count: int) -> str:
@@ -230,7 +236,7 @@ def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
         places = answer.places.get((source.name, number), [])
         yield {
             "input": source.name,
-            "record": {name: json_value(value) for name, value in record.items()},
+            "record": _plain(record),
             "time": format_time(time, kinds),
             "diff": diff,
             "at": [_place(place) for place in places],
@@ -266,7 +272,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
 
 
 def _plain_record(answer: Answer, each: Explained) -> dict[str, Any]:
-    return {name: json_value(value) for name, value in zip(answer.node.schema, each.record, strict=True)}
+    return _plain(dict(zip(answer.node.schema, each.record, strict=True)))
 
 
 def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
@@ -275,7 +281,7 @@ def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
         "collection": answer.names.get(reason.node.fingerprint),
         "operator": reason.says or None,
         "round": None if reason.number is None else reason.number + 1,
-        "record": {name: json_value(value) for name, value in _values(reason).items()},
+        "record": _plain(_values(reason)),
         "count": reason.count,
         "notes": [*reason.notes, *([_cut(reason)] if cut else [])],
         "updates": [] if reason.updates is None else list(updates(answer, reason)),
@@ -290,7 +296,7 @@ def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -
     seen.add(id(missing))
     return {
         "collection": answer.names.get(missing.node.fingerprint),
-        "values": {name: json_value(value) for name, value in asked_values(missing.values).items()},
+        "values": _plain(asked_values(missing.values)),
         "why": missing.why or None,
         "hindrance": None if missing.hindrance is None else _reason(answer, missing.hindrance),
         "because": [_missing(answer, each, seen, depth + 1) for each in because],
@@ -324,7 +330,7 @@ def bisection_lines(found: Bisection) -> Iterator[str]:
 def _rows_text(rows: pl.DataFrame) -> str:
     """Return the first rows of a query; of one value that alone."""
     if rows.shape == (1, 1):
-        return shown_value(rows.item())
+        return shown_value(preview(rows.columns[0], rows.item()))
     texts = [shown(row) for row in rows.head(SHOWN_ROWS).iter_rows(named=True)]
     more = rows.height - len(texts)
     return ", ".join(texts) + (f" and {more:,} more" if more else "") if texts else "no rows"
@@ -362,7 +368,7 @@ def bisection_json(found: Bisection) -> dict[str, Any]:
     """Return a bisection as JSON."""
 
     def rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
-        return [{name: json_value(value) for name, value in row.items()} for row in frame.iter_rows(named=True)]
+        return [_plain(row) for row in frame.iter_rows(named=True)]
 
     return {
         "condition": found.condition,
@@ -375,7 +381,7 @@ def bisection_json(found: Bisection) -> dict[str, Any]:
         "updates": [
             {
                 "input": each.input,
-                "record": {name: json_value(value) for name, value in each.record.items()},
+                "record": _plain(each.record),
                 "diff": each.diff,
                 "at": [{"file": place.file, "row": place.row} for place in each.at],
             }
@@ -452,7 +458,4 @@ def verification_json(found: Verification, limit: int) -> dict[str, Any]:
 
 
 def _first(proof: OutputProof | TableProof, limit: int) -> list[dict[str, Any]]:
-    return [
-        {"diff": diff, "record": {name: json_value(value) for name, value in record.items()}}
-        for record, diff in proof.first(limit)
-    ]
+    return [{"diff": diff, "record": _plain(record)} for record, diff in proof.first(limit)]

@@ -35,15 +35,19 @@ from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import Request, newest_of, read_request
+from ddcli.plan.lineage import hide_tagged
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from ddcli.plan.sql.context import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
+from ddcli.privacy import previewed
 from ddcli.query.contents import ALWAYS, FoundContents
 from ddcli.query.lookup import ATTEMPTS, asked_time
+from ddcli.sources.change_log import log_tags
 from ddcli.sources.inference import shown_doubt
 from ddcli.sources.readers import largest_seen
 from ddcli.spec.model import InputSpec, Spec
+from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
 from ddcli.store.tables.compression import bare
@@ -141,7 +145,8 @@ def named_files(text: Text, dialect: Dialect | None = None) -> NamedFiles:
             shown = ", ".join(f"'{name}' ({kind})" for name, kind in left.items())
             notes.append((each.span, f"'{each.value}' has columns of types that records can't have, left out: {shown}"))
         time = (Text(ARRIVAL, each.span),)
-        given = InputSpec(each, each, time, format="append", csv=csv, ignored=tuple(left), infers=True)
+        tags = dict(log_tags(locate(base, each.value), paths))
+        given = InputSpec(each, each, time, format="append", csv=csv, ignored=tuple(left), infers=True, tags=tags)
         inputs[each.value] = given
     spec = Spec(Text("query", text.span), base / "query", inputs, {}, {}, clock="arrival")
     clock = RunClock(arrival=True, now=time_now(None))
@@ -275,6 +280,7 @@ class _Statement:
         times = Times(tuple(self.kinds), self.request.clock.arrival)
         with in_zone(self.request.spec.timezone):
             bound, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS], times)
+        hide_tagged(self.bound.spec.tags, [bound.node])
         contents = FoundContents(self.request, self.kept, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None
@@ -326,7 +332,7 @@ def _in_order(rows: pl.DataFrame, counts: np.ndarray, order: RowOrder) -> pl.Dat
     """Return records, each repeated by its multiplicity, in the query's order, else by all columns; null is the largest value."""
     if (counts < 0).any():
         wrong = rows.row(int(np.flatnonzero(counts < 0)[0]), named=True)
-        shown = ", ".join(f"{name}={value}" for name, value in wrong.items() if not name.startswith(ORDER))
+        shown = ", ".join(f"{name}={value}" for name, value in previewed(wrong).items() if not name.startswith(ORDER))
         problem = f"a row has a negative multiplicity: {shown}"
         raise EngineError(problem, hint="an input retracts more than it has: `dd query` shows multiplicities")
     plain = [name for name in rows.columns if not name.startswith(ORDER)]

@@ -15,6 +15,7 @@ import polars as pl
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type, from_polars
+from ddcli.privacy import preview_frame
 from ddcli.screen import JSON_SUSPECT, SUSPECT, as_line, in_actions, json_value, json_visible, visible
 
 if TYPE_CHECKING:
@@ -53,15 +54,16 @@ def first(frames: Iterable[pl.DataFrame], limit: int) -> Iterator[pl.DataFrame]:
 
 
 def write_rows(
-    frames: Iterable[pl.DataFrame], form: RowFormat, out: BinaryIO, limit: int | None = None
+    frames: Iterable[pl.DataFrame], form: RowFormat, out: BinaryIO, limit: int | None = None, *, hides: bool = True
 ) -> tuple[int, bool]:
-    """Write batches of rows, at least one, perhaps empty; return the number of rows, and whether `limit` cut them."""
+    """Write batches of rows, at least one, perhaps empty; return the number of rows, and whether `limit` cut them. Columns with tags are digests, unless it `hides` none."""
     writer = WRITERS[form](out)
     rows, cut = 0, False
     for frame in frames if limit is None else first(frames, limit):
         room = frame.height if limit is None else limit - rows
         cut = frame.height > room
-        writer.add(frame.head(room))
+        shown = frame.head(room)
+        writer.add(preview_frame(shown) if hides else shown)
         rows += min(frame.height, room)
     writer.end()
     out.flush()

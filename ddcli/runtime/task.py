@@ -29,6 +29,7 @@ from ddcli.engine.rounds import reopened
 from ddcli.engine.scope import Scope
 from ddcli.engine.workers import Allowed, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
+from ddcli.privacy import hide
 from ddcli.sinks.pieces import PieceWriter
 from ddcli.sinks.side_logs import ErrorLog
 from ddcli.sinks.violations import seen
@@ -85,6 +86,8 @@ class Job:
     """The number of the commit to come."""
     manifest: Manifest | None
     secret: bytes
+    identity: str
+    """The identity of the state."""
     graph: PhysicalGraph
     cut: Sizes
     interval: Interval
@@ -247,6 +250,7 @@ class Doing:
 
     def __init__(self, job: Job, attempt: str) -> None:
         self.job = job
+        hide(job.graph.tags.get("", {}), job.identity)
         self.pool = Pool(job.secret)
         self.pools = [self.pool] * job.cut.passes
         self.name = f"{job.token}-{attempt}"

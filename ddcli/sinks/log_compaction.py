@@ -284,6 +284,7 @@ class _Old:
                 self.output.horizon,
                 owner.order if owner else (),
                 self.output.log,
+                owner.tags if owner else None,
             )
         facts = len(rows), len(data), checksum(data), None, files[-1].upper
         first, commit = min(file.first for file in files), max(file.commit for file in files)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request
+    from ddcli.privacy import Tags
     from ddcli.store.files.gate import Written
     from ddcli.store.log.joint_file import JointFile
     from ddcli.store.state.entries import Times
@@ -83,6 +84,7 @@ class OutputWriter:
     """The outputs so far whose newest files may grow by this commit."""
     orders: Mapping[str, RowOrder] = field(default_factory=dict)
     """The order in which an output is shown, if it has one."""
+    tags: Mapping[str, Tags] = field(default_factory=dict)
     whole: bool = False
     """True: an output gets one file, however large it is."""
     noted: dict[str, NotedUpdates] = field(default_factory=dict)
@@ -302,8 +304,8 @@ class OutputWriter:
     def progress(self, directory: Path, horizon: int | None, name: str, log: str) -> None:
         """Write the progress of an output's log, which has an identity."""
         assert self.transaction is not None, "a dry run writes nothing"
-        order = self.orders.get(name, ())
-        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon, order, log)
+        order, tags = self.orders.get(name, ()), self.tags.get(name)
+        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon, order, log, tags)
 
     def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
         """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is that of the last one."""

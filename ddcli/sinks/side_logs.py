@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from ddcli import privacy
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
@@ -18,6 +19,7 @@ from ddcli.errors import StateError
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.screen import json_number
+from ddcli.sources.change_log import tags_metadata
 from ddcli.store.files.access import reading, size_of
 from ddcli.store.log.writer import frontier_name, time_column
 from ddcli.store.state.contents import UPDATES, ours
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 DIFF = "diff"
+QUOTES = ("error", "record", "text")
+"""The columns of side logs that quote values of rows."""
 DAMAGED_LOG = "remove it, and run again: what the log then lacks is written again"
 
 
@@ -352,7 +356,7 @@ def write(
         if updates.is_empty():
             continue
         data = io.BytesIO()
-        updates.write_parquet(data, compression="zstd")
+        updates.write_parquet(data, compression="zstd", metadata=tags_metadata(privacy.quoted(QUOTES)))
         file = file or transaction.join_output(path)
         file.add(data.getvalue())
     return None if file is None else (path, file.finish().size)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.privacy import previewed
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -102,6 +103,6 @@ def seen(label: str, updates: pl.DataFrame, kinds: Sequence[Type]) -> Iterator[s
     *names, weight = updates.columns[-len(kinds) - 1 :]
     for row in updates.sort(names, maintain_order=True).head(SHOWN).iter_rows(named=True):
         time, diff = tuple(row.pop(name) for name in names), row.pop(weight)
-        yield f"{label}: {row} @ {format_time(time, list(kinds))} {diff:+d}"
+        yield f"{label}: {previewed(row)} @ {format_time(time, list(kinds))} {diff:+d}"
     if updates.height > SHOWN:
         yield f"{label}: and {updates.height - SHOWN} more updates"

@@ -9,8 +9,9 @@ A log is a directory, a file or a glob; on this machine or in an object store.
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
@@ -23,13 +24,16 @@ from ddcli.engine.times import Frontier, box
 from ddcli.errors import EngineError, InputError, UsageError, first_line, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.order import in_order, order_among
+from ddcli.privacy import hide
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
-from ddcli.store.log.progress import read_owned
+from ddcli.store.log.lineage import read_metadata
+from ddcli.store.log.progress import read_owned, tags_from
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.scan import not_after, physically
 from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
+from ddcli.store.state.contents import UPDATES
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.input_path import NOT_THERE
 from ddcli.store.tables.inventory import list_input
@@ -41,12 +45,16 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.order import RowOrder
     from ddcli.expressions.types import Schema
+    from ddcli.privacy import Tags
+    from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import Times
     from ddcli.store.tables.listing import Listing
 
 LATEST = "latest"
 """As of this, all updates count."""
 DIFF, TIME = "diff", "time"
+TAGS = "dd:tags"
+"""The key of columns' tags in the metadata of the files of a log without progress."""
 UNFINISHED = "the last commit isn't fully published, and is left out; the pipeline's next run finishes it"
 NO_UPDATES = "its collection is empty: the pipeline has run, and its output had no record so far"
 MOST_HELD = 10_000_000
@@ -120,6 +128,8 @@ class ChangeLog:
     """Files of a commit that isn't wholly published: they are not read."""
     order: RowOrder = ()
     """That in which its contents are shown, before their columns decide."""
+    tags: Tags = field(default_factory=dict)
+    """The tags of columns that previews hide."""
 
     @classmethod
     def open(
@@ -148,13 +158,15 @@ class ChangeLog:
         if not listing.files:
             raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
         names = tuple(time) if time else _time_columns(listing, progress, Tables(columns, dialect=dialect), diff)
+        tags = log_tags(whole, [listing.path(file) for file in listing.files[-1:]], owner)
+        hide(tags, owner.state if owner else "")
         log = Updates(names, columns, diff=diff, dialect=dialect, unites=owner is not None)
         reader = LogReader(listing, log, most=MOST_HELD)
         if owner is not None and owner.horizon is not None:
             listing = listing.not_before((owner.horizon,))
             reader.listing = listing
         if progress is None:
-            return cls(whole, reader, diff, None)
+            return cls(whole, reader, diff, None, tags=tags)
         order = order_among(owner.order, reader.schema.columns) if owner else ()
         there = (file.path for file in listing.new)
         unfinished = beyond(there, progress, reader.schema.time, owner.reopenings if owner else 0)
@@ -163,7 +175,7 @@ class ChangeLog:
             if not listing.files:
                 raise InputError("the log has no files of updates", place=str(whole), hint=UNFINISHED)
             reader = LogReader(listing, log, most=MOST_HELD)
-        return cls(whole, reader, diff, Frontier(progress), len(unfinished), order)
+        return cls(whole, reader, diff, Frontier(progress), len(unfinished), order, tags)
 
     @property
     def columns(self) -> Schema:
@@ -281,6 +293,24 @@ class ChangeLog:
         found.sort()
         apart = all(before[0][1] <= after[0][0] for before, after in pairwise(found))
         return self.reader.scan([file for _, file in found]) if apart else None
+
+
+def tags_metadata(tags: Tags) -> dict[str, str] | None:
+    """Return the metadata for the files of a log without progress, whose rows are put aside."""
+    return {TAGS: json.dumps(tags)} if tags else None
+
+
+def log_tags(directory: Path, files: Sequence[Path], owner: Owner | None = None) -> Tags:
+    """Return the tags of a log's columns: those in its progress, else in the metadata of its last file, as a log of rows that are put aside has them."""
+    owner = owner or read_owned(directory)[1]
+    if owner is not None:
+        return owner.tags
+    last = files[-1] if files and files[-1].name.startswith(UPDATES) else None
+    text = read_metadata(last, TAGS) if last is not None else None
+    try:
+        return tags_from(json.loads(text)) if text else {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _time_columns(listing: Listing, progress: Times | None, tables: Tables, diff: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
+from ddcli.privacy import previewed
 from ddcli.spec.clock import arrival_hint
 from ddcli.store.formats.base import Append, Format, Updates
 from ddcli.store.time_text import format_time
@@ -145,7 +146,7 @@ class InputFacts:
 
     def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
         """Refuse a record whose multiplicity is negative, or remember it; it is the first of those `found` in one shard."""
-        values = ", ".join(f"{name} = {value!r}" for name, value in record.items())
+        values = ", ".join(f"{name} = {value!r}" for name, value in previewed(record).items())
         problem = f"the record {values} has the multiplicity {count} at the time {self._time(time)}"
         if self.given.negative == "error":
             place = self.reader.find(record, time) or self.given.path.value
@@ -175,7 +176,7 @@ class InputFacts:
                 )
 
     def _refused(self, key: dict[str, Any], time: int, problem: str, hint: str) -> InputError:
-        values = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+        values = ", ".join(f"{name} = {value!r}" for name, value in previewed(key).items())
         place = self.reader.find(key, time) or self.given.path.value
         return InputError(f"the key {values} {problem} the time {self._time(time)}", place=place, hint=hint)
 

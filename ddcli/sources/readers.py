@@ -12,6 +12,7 @@ from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
 from ddcli.job.frontier import find_seen, find_time
+from ddcli.privacy import preview
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.store.log.lineage import read_versions
@@ -289,7 +290,7 @@ def refuse_unparsed(readers: Mapping[str, Reader]) -> None:
     for reader in readers.values():
         for path, each in reader.unparsed.items() if isinstance(reader, LogReader) else ():
             line, column, text, reason = each.frame.row(0)[:4]
-            problem = f"column '{column}': {text!r} is {reason}" if column else reason
+            problem = f"column '{column}': {preview(column, text)!r} is {reason}" if column else reason
             hint = "correct the file, or declare other types under the input's `columns`"
             raise InputError(
                 f"no row can be read; the first: {problem}", place=f"{path}:{line}" if line else str(path), hint=hint

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import Text
+from ddcli.named_tuple import NamedTuple
 from ddcli.spec import operator_model
-from ddcli.spec.shapes import As, ByKind, Many, Pairs
-from ddcli.spec.values import ColumnName, ColumnType, ExpressionText, PathWords, Referring, Words
+from ddcli.spec.reader import Refused, Shape
+from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
+from ddcli.spec.values import ColumnName, ColumnType, ExpressionText, Flag, PathWords, Referring, Words
 
 if TYPE_CHECKING:
-    from ddcli.spec.reader import NodePlace, Shape
+    from ddcli.expressions.types import Type
+    from ddcli.spec.reader import JsonSchema, NodePlace, Notes
+    from ddcli.spec.tree import Node
 
 LETTERS = "letters, digits, `_` and `-`"
 NAME = PathWords("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
@@ -28,6 +33,74 @@ def _columns(_: NodePlace, pairs: tuple[tuple[Text, Any], ...]) -> operator_mode
 
 
 TYPED_COLUMNS = As(Pairs(COLUMN, ColumnType(), "a mapping of columns to types"), _columns)
+TAG = Words("a tag", r"\w[\w-]*", f"a tag is made of {LETTERS}")
+
+
+class InputColumn(NamedTuple):
+    """A column of an input: its type, its tags, the other names that files have for it, and whether a file may lack it. Without a type the column has tags alone."""
+
+    type: Type | None
+    tags: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
+    optional: bool = False
+
+
+_TAGGED = {
+    "type": Key(ColumnType(), about="the column's type; it may be left out where all columns have tags alone"),
+    "tags": Key(
+        Many(TAG, "a list of tags", distinct=True, alone=True),
+        about="words such as pii: commands that show rows show a digest of the column's values, unless `--show TAG` asks for them",
+    ),
+}
+_IN_FILES = _TAGGED | {
+    "from": Key(COLUMNS, about="the names that files have for the column, beside its own", argument="former"),
+    "optional": Key(Flag(), about="files may lack the column: it is null in their rows"),
+}
+
+
+def _input_column(_: NodePlace, arguments: dict[str, Any]) -> InputColumn:
+    texts = {name: tuple(text.value for text in arguments[name]) for name in ("tags", "former") if name in arguments}
+    return InputColumn(**{"type": None} | arguments | texts)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class InputColumns(Shape[tuple[tuple[Text, InputColumn], ...]]):
+    """The columns of an input: each has a type, with more about it or not, or all have tags alone. Of a table they are not `in_files`."""
+
+    in_files: bool = True
+
+    @property
+    def _pairs(self) -> Pairs[InputColumn]:
+        keys, more = (_IN_FILES, "and names, tags or `optional`") if self.in_files else (_TAGGED, "and tags")
+        mapping = Record(_input_column, keys, f"a type, {more}", "{type: string, tags: [pii]}", 1)
+        typed = As(ColumnType(), lambda _, kind: InputColumn(kind))
+        return Pairs(COLUMN, ByKind("a type", scalar=typed, mapping=mapping), "a mapping of columns to types")
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[tuple[Text, InputColumn], ...]:
+        found = self._pairs.read(node, place, notes)
+        untyped = [name for name, column in found if column.type is None]
+        for name, column in found:
+            if column.type is None and (len(untyped) < len(found) or column != InputColumn(None, column.tags)):
+                hint = (
+                    "a column has a type; or all have `tags` alone, `{email: {tags: [pii]}}`, and files state the types"
+                )
+                notes.refuse(f"{place.path}.{name.value}", "the key 'type' is missing", name.span, hint)
+                raise Refused
+        return found
+
+    def _schema(self) -> JsonSchema:
+        return self._pairs.schema()
+
+
+def declared(found: tuple[tuple[Text, InputColumn], ...]) -> dict[str, Any]:
+    """Return the arguments of an input that its columns decide: their types, tags, and other names; without types `columns` stays undeclared."""
+    columns = {name.value: (name, each.type) for name, each in found if each.type is not None}
+    return {
+        "columns": columns or None,
+        "former": {name.value: each.former for name, each in found if each.former},
+        "optional": tuple(name.value for name, each in found if each.optional),
+        "tags": {name.value: each.tags for name, each in found if each.tags},
+    }
 
 
 BY: Shape[tuple[operator_model.GroupColumn, ...]] = ByKind(

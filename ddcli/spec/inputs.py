@@ -7,15 +7,14 @@ from typing import Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text, did_you_mean
-from ddcli.expressions.types import Type
 from ddcli.spec import model
-from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME
+from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME, InputColumns, declared
 from ddcli.spec.csv_options import CSV
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
-from ddcli.spec.shapes import As, ByKind, Key, Nothing, Pairs, Record
+from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
 from ddcli.spec.tables import table_records
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, ColumnType, Flag, PathWords, Words
+from ddcli.spec.values import Choice, Flag, PathWords, Words
 
 PATH = PathWords("a path")
 INFER, GROW = "infer", "grow"
@@ -62,23 +61,6 @@ CONSUMED: Shape[str | Text] = ByKind(
 _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
     "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
 )
-_InFiles = tuple[Type, tuple[Text, ...], bool]
-"""The type of a column, the other names that files have for it, and whether a file may lack it."""
-_COLUMN_IN_FILES: Record[_InFiles] = Record(
-    lambda _, arguments: (arguments["type"], arguments.get("from", ()), arguments.get("optional", False)),
-    {
-        "type": Key(ColumnType(), required=True, about="the column's type"),
-        "from": Key(COLUMNS, about="the names that files have for the column, beside its own"),
-        "optional": Key(Flag(), about="files may lack the column: it is null in their rows"),
-    },
-    "a type, and names or `optional`",
-    '{type: string, from: [Province_State, "Province/State"]}',
-)
-_INPUT_COLUMNS = Pairs(
-    COLUMN,
-    ByKind("a type", scalar=As(ColumnType(), lambda _, kind: (kind, (), False)), mapping=_COLUMN_IN_FILES),
-    "a mapping of columns to types",
-)
 
 
 def _no_column(_: NodePlace) -> Text | None:
@@ -92,7 +74,7 @@ COMMON = {
     "format": Key(Choice("format", model.FORMATS), about="the format of the rows; default: updates"),
     "columns": Key(
         ByKind(
-            "a mapping of columns to types, infer or grow", scalar=Choice("word", (INFER, GROW)), mapping=_INPUT_COLUMNS
+            "a mapping of columns to types, infer or grow", scalar=Choice("word", (INFER, GROW)), mapping=InputColumns()
         ),
         about="checked if declared, else read from the files; text needs them, or infer: what the first run finds counts; "
         "grow: also what later files add",
@@ -154,13 +136,7 @@ def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     if arguments.get("columns") in (INFER, GROW):
         default |= {"columns": None, "infers": True, "grows": arguments.pop("columns") == GROW}
     if "columns" in arguments:
-        every = arguments["columns"]
-        default["columns"] = {name.value: (name, kind) for name, (kind, _, _) in every}
-        default["former"] = {
-            name.value: tuple(text.value for text in others) for name, (_, others, _) in every if others
-        }
-        default["optional"] = tuple(name.value for name, (_, _, optional) in every if optional)
-        del arguments["columns"]
+        default |= declared(arguments.pop("columns"))
     if not isinstance(arguments.get("changed", ""), str):
         default["replaced_within"], arguments["changed"] = arguments["changed"], "replace"
     named = arguments["time"][0] if "time" in arguments else None
@@ -226,7 +202,7 @@ class _ByFormat(Shape[model.InputSpec]):
             hint = "declare them under `columns`, in the order that they have in the files, or write `columns: infer`"
             notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
             raise Refused
-        if (wrong := _unnamed(given) or _not_optional(given) or _not_growing(given)) is not None:
+        if (wrong := _unnamed(given) or _not_optional(given) or _not_growing(given) or _no_data(given)) is not None:
             columns = next(value for word, value in node.entries if word.value == "columns")
             notes.refuse(f"{place.path}.columns", wrong[0], columns.span, wrong[1])
             raise Refused
@@ -313,6 +289,14 @@ def _not_optional(given: model.InputSpec) -> tuple[str, str] | None:
                 f"'{name}' is null in files without it",
                 f"let it be null: `{{type: {given.columns[name][1]}?, optional: true}}`",
             )
+    return None
+
+
+def _no_data(given: model.InputSpec) -> tuple[str, str] | None:
+    """Return the reason why a column can't have tags, and a hint; None if all can."""
+    for name in given.tags:
+        if name in [text.value for text in (*given.time, *((given.diff,) if given.diff else ()))]:
+            return f"'{name}' is the time or the diff, which no command hides", "leave its tags out"
     return None
 
 

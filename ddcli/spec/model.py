@@ -188,7 +188,7 @@ class InputSpec:
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
     A file that has `changed` since it was read is refused, or its rows are replaced, if it was written `replaced_within` a length of time before. One that is `missing` is refused, or its rows are taken out.
     With `rounding` decimals of text that have more digits than their column are rounded, else refused.
-    Files may have columns under `former` names, and may lack `optional` ones.
+    Files may have columns under `former` names, and may lack `optional` ones. Columns with `tags` are hidden from previews.
     An input that `infers` has the columns that its first run finds, and one that `grows` also those that later files add; messages add `inferred` about them.
     `pinned` are the columns of one that grows as a run has found them, a `PinnedColumns` of `sources`, which `columns` declares then.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
@@ -229,6 +229,7 @@ class InputSpec:
     inferred: str = ""
     former: dict[str, tuple[str, ...]] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
+    tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     table: str = ""
     origin: Text | None = None
     catalog: tuple[tuple[Text, Text], ...] | Text | None = None
@@ -430,6 +431,11 @@ class Spec:
     def tables(self) -> dict[str, InputSpec]:
         """The inputs that are tables of other programs."""
         return {name: given for name, given in self.inputs.items() if given.table}
+
+    @property
+    def tags(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The tags of inputs' columns, by input."""
+        return {name: given.tags for name, given in self.inputs.items()}
 
     @property
     def has_targets(self) -> bool:

@@ -10,7 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import Text, masked
 from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
-from ddcli.spec.column_shapes import COLUMN, COLUMNS, TYPED_COLUMNS
+from ddcli.spec.column_shapes import COLUMN, COLUMNS, InputColumns, declared
 from ddcli.spec.shapes import ByKind, Key, Record
 from ddcli.spec.values import Choice, PathWords, Words
 from ddcli.spec.variables import is_given
@@ -183,13 +183,14 @@ def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
         quoted = in_backticks if where.value.startswith("mysql") else delimited
         table = ".".join(map(quoted, name.value.split(".")))
         arguments["query"] = replace(name, value=f"select * from {table}")  # noqa: S608 - quoted
+    arguments |= declared(arguments.pop("columns", ()))
     named = arguments.pop("time", None)
     times = model.TABLE_TIMES
     given = model.InputSpec(
         place.word,
         time=(Text(times[named or "version"], span),),
         diff=Text(model.TABLE_DIFF, span),
-        follows="columns" not in arguments,
+        follows=arguments["columns"] is None,
         **arguments,
     )
     ignored = tuple(column for name, column in times.items() if name != named)
@@ -207,6 +208,8 @@ def _keys(kind: str, common: Mapping[str, Key]) -> dict[str, Key]:
     return own | {
         kind: Key(PLACES[kind], required=True, about=ABOUT[kind]),
         "time": Key(time, about="version, an integer, or committed, a timestamp; default: the run that takes a row in"),
-        "columns": Key(TYPED_COLUMNS, about="some of the table's; default: all, and those that it gets later"),
+        "columns": Key(
+            InputColumns(in_files=False), about="some of the table's; default: all, and those that it gets later"
+        ),
         **{name: common[name] for name in ("late", "max_ahead", "quarantine")},
     }

@@ -345,7 +345,7 @@ class ObjectPath(PosixPath):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self)) from None
         except BaseError as error:
             raise EngineError(
-                f"the object store refuses or can't be reached: {first_line(error)}",
+                f"the object store refuses or can't be reached: {first_line(error, quotes=False)}",
                 place=str(self),
                 hint=f"check {_STORES[self.parts[1]][1]}",
             ) from None

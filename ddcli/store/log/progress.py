@@ -23,6 +23,7 @@ from ddcli.store.state.names import path_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ddcli.privacy import Tags
     from ddcli.store.state.entries import Times
 
 PROGRESS = "_progress.json"
@@ -30,8 +31,8 @@ PROGRESS = "_progress.json"
 
 class Owner(NamedTuple):
     """The state that writes a log: its identity, its path at the last write, relative to the log's directory, the number of its reopenings,
-    the horizon before which the log has no times, as logs that it reads have none, the order in which the log's contents are shown, and
-    the identity of the log, which is another one after it was written anew.
+    the horizon before which the log has no times, as logs that it reads have none, the order in which the log's contents are shown,
+    the identity of the log, which is another one after it was written anew, and the tags of its columns.
     """
 
     state: str
@@ -40,9 +41,10 @@ class Owner(NamedTuple):
     horizon: int | None = None
     order: RowOrder = ()
     log: str = ""
+    tags: Tags = {}  # noqa: RUF012 - nobody changes it
 
 
-OPTIONAL: dict[str, Any] = {"reopenings": 0, "horizon": None, "order": (), "log": ""}
+OPTIONAL: dict[str, Any] = {"reopenings": 0, "horizon": None, "order": (), "log": "", "tags": {}}
 """The facts of a log's owner that a progress may leave out."""
 
 
@@ -106,7 +108,17 @@ def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
         horizon if type(horizon) is int else None,
         parse_order(owner.get("order")),
         log if isinstance(log := owner.get("log"), str) else "",
+        tags_from(owner.get("tags")),
     )
+
+
+def tags_from(tree: object) -> Tags:
+    """Return the tags of columns; a column whose tags can't be read has one of its own, so that it stays hidden."""
+    columns = tree if isinstance(tree, dict) else {}
+    return {
+        name: tuple(filter(lambda tag: isinstance(tag, str), tags if isinstance(tags, list) else ())) or ("tagged",)
+        for name, tags in columns.items()
+    }
 
 
 def _is_time(tree: object) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.expressions.order import RowOrder
     from ddcli.expressions.types import Schema, Type
+    from ddcli.privacy import Tags
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 
@@ -138,13 +139,16 @@ def write_progress(
     horizon: int | None = None,
     order: RowOrder = (),
     log: str = "",
+    tags: Tags | None = None,
 ) -> None:
     """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet.
 
-    It holds the log's owner, from when on, the order in which its contents are shown, and the identity of the `log`.
+    It holds the log's owner, from when on, the order in which its contents are shown, the identity of the `log`, and the tags of its columns.
     """
     state = transaction.state
-    owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings, horizon, order, log)
+    owner = Owner(
+        state.identity, relative(state.directory, real(directory)), reopenings, horizon, order, log, tags or {}
+    )
     transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
 
 

@@ -13,6 +13,7 @@ from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type
+from ddcli.privacy import preview
 from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, errors_at_file, from_start
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.file_identity import stamp_of
@@ -103,7 +104,7 @@ class SqliteReader(QueryReader):
             if not failed.any():
                 return found.cast(dtype)
             wrong = texts.filter(failed)[0]
-        problem = f"the column '{name}' is {kind.required()}, and {wrong!r} is not"
+        problem = f"the column '{name}' is {kind.required()}, and {preview(name, wrong)!r} is not"
         raise InputError(problem, place=self.place, hint="declare another type for it under the input's `columns`")
 
     @contextmanager

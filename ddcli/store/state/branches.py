@@ -115,7 +115,8 @@ def _linked(
     _, owner = read_owned(real(source))
     log = log_identity(entry.log, transaction.number)
     reopenings, horizon, order = (owner.reopenings, owner.horizon, owner.order) if owner else (0, entry.horizon, ())
-    write_progress(transaction, target, manifest.upper, reopenings, horizon, order, log)
+    tags = owner.tags if owner else None
+    write_progress(transaction, target, manifest.upper, reopenings, horizon, order, log, tags)
     return replace(entry, path=relative_output(transaction.state.directory, target), log=log)
 
 

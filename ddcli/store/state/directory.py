@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from ddcli.errors import StateError
+from ddcli.privacy import hide
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME as LOCK
@@ -89,6 +90,7 @@ class State(LockedDirectory):
             state.manifest = read_newest(directory)
             if state.manifest is not None and state.manifest.identity:
                 state.identity = state.manifest.identity
+            hide({}, state.identity)
             if state.manifest is not None:
                 waiting = unpublished(directory, state.manifest)
                 check_renamings(directory, waiting, allowed)

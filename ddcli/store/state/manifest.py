@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
+from ddcli.privacy import hide
 from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import checksum, one_by_one
 from ddcli.store.files.objects import ObjectPath
@@ -314,9 +315,11 @@ def read_newest(state: Path) -> Manifest | None:
     while found := entries(state / "manifest", NAME):
         newest = max(found, key=lambda entry: entry.path.name)
         try:
-            return read_manifest(newest.path, newest.tag)
+            manifest = read_manifest(newest.path, newest.tag)
         except FileNotFoundError:
             continue
+        hide({}, manifest.identity)
+        return manifest
     return None
 
 

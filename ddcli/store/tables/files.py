@@ -20,6 +20,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
 from ddcli.expressions.years import RANGE, leaves_years, year_of
+from ddcli.privacy import preview
 from ddcli.store.files.access import LIMITS
 from ddcli.store.parquet.footers import EMPTY, NDJSON, PARQUET, TEXT, by_column, in_file, names_in_file, refuse_patterns
 from ddcli.store.parquet.pages import PageReader
@@ -451,12 +452,13 @@ class Tables:
 
             read_by = self.kind(paths[0])
             assert isinstance(read_by, TextKind)
+            shown = preview(name, value)
             if read_by.has_more_digits(self._names_in(paths[0]).get(name, name), value):
-                problem = f"{value!r} in column '{name}' has more digits than {kind}"
+                problem = f"{shown!r} in column '{name}' has more digits than {kind}"
                 hint = "declare the column with more digits under the input's `columns`"
                 hint += ", or let decimals be rounded: `rounding: half_up`" if kind.kind == "decimal" else ""
             else:
-                problem = f"{value!r} in column '{name}' can't be read as {kind}"
+                problem = f"{shown!r} in column '{name}' can't be read as {kind}"
                 hint = f"{self.dialect.hint(kind, value)}correct the file, or declare another type under the input's `columns`"
             hint += f"; {self.remark}" if self.remark else ""
             raise InputError(problem, place=self.place(paths[0], row), hint=hint)

@@ -17,6 +17,7 @@ from ddcli.errors import EngineError
 from ddcli.expressions.order import in_order
 from ddcli.expressions.types import Type
 from ddcli.expressions.zones import in_utc
+from ddcli.privacy import previewed
 from ddcli.store.log.writer import in_columns
 from ddcli.store.state.verify import read_checked
 
@@ -147,7 +148,7 @@ class Change:
     def shown(self, matrix: Lanes, columns: Sequence[str] = ()) -> str:
         """Return the first record of a matrix, or these of its columns, as a message shows it."""
         record = decode(matrix[:1], self.layout, self.pool).select(columns or pl.all()).row(0, named=True)
-        return ", ".join(f"{name} = {value}" for name, value in record.items())
+        return ", ".join(f"{name} = {value}" for name, value in previewed(record).items())
 
     def decoded(self, matrix: Lanes) -> pl.DataFrame:
         """Return the records of a matrix as rows, each as often as its multiplicity, in the order of the contents if they have one."""

@@ -100,7 +100,7 @@ class DuckdbDatabase(Database):
     def is_busy(self, error: Exception) -> bool:
         import duckdb
 
-        locked = isinstance(error, duckdb.IOException) and "lock" in first_line(error).lower()
+        locked = isinstance(error, duckdb.IOException) and "lock" in first_line(error, quotes=False).lower()
         return locked or isinstance(error, duckdb.TransactionException)
 
     def type_of(self, kind: Type) -> str:

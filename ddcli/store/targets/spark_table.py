@@ -22,6 +22,7 @@ from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, StateError, first_line
 from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
+from ddcli.privacy import previewed
 from ddcli.store.files.objects import adopt_settings, locate, settings_in_use
 from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.spark_types import spark_schema, to_arrow
@@ -288,7 +289,7 @@ class SparkTable:
 
 
 def _shown(row: Any) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in row.asDict().items())
+    return ", ".join(f"{name} = {value}" for name, value in previewed(row.asDict()).items())
 
 
 class _ReadLog:

@@ -1,0 +1,163 @@
+"""Column lineage: the columns of inputs that a collection's columns come from, or that decide them; and the columns that have the tags of inputs' columns.
+
+A column of a collection has *sources*, which its values are made of, and *influences*, which only decide which value a record has or which
+records there are: conditions, join keys, groups, orders. Both are found by walking down from the column over the facts of each node
+(`value_sources`, `value_dependencies`, `presence_dependencies`). The walk is over columns of nodes, each once as a source and once as an
+influence; so loops, whose variables are read by their own definitions, end.
+
+It is an upper bound, and holds for every content of the inputs whose multiplicities are not negative: if the values of an input's column
+change, only columns change that have it as a source or an influence.
+
+Tags follow sources alone: a column has the tags of the columns that its values are made of.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from ddcli import privacy
+from ddcli.named_tuple import NamedTuple
+from ddcli.plan.logical import Source
+from ddcli.plan.loops import Iterate, Leave, LoopVariable
+from ddcli.plan.node import Graph, below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ddcli.plan.node import Node
+    from ddcli.privacy import Tags
+
+SourceColumn = tuple[str, str]
+"""An input's name, and one of its columns."""
+
+
+class Lineage(NamedTuple):
+    """The columns of inputs that a column comes from: by value, or because they decide about it. Each is in one of both, in order."""
+
+    sources: list[SourceColumn]
+    influences: list[SourceColumn]
+
+
+PRESENCE = None
+"""The records that a node has, in place of a column's name."""
+Step = tuple["Node", str | None, bool]
+"""A column of a node or its `PRESENCE`, and whether all on the way to it were sources."""
+
+
+def lineage(node: Node, name: str) -> Lineage:
+    """Return the lineage of a column of a logical node."""
+    loops = _loops(node)
+    sources, influences = set[SourceColumn](), set[SourceColumn]()
+    met = set[tuple[str, str | None, bool]]()
+    left: list[Step] = [(node, name, True), (node, PRESENCE, False)]
+    while left:
+        here, column, by_value = left.pop()
+        known = here.fingerprint, column, by_value
+        if known in met:
+            continue
+        met.add(known)
+        if isinstance(here, Source):
+            if column is not PRESENCE:
+                (sources if by_value else influences).add((here.name, column))
+        else:
+            left += _steps(here, column, by_value, loops)
+    return Lineage(sorted(sources), sorted(influences - sources))
+
+
+def _steps(node: Node, column: str | None, by_value: bool, loops: dict[str, Iterate]) -> Iterator[Step]:
+    """Yield the columns and presences of other nodes on which a node's column, or its presence, depends directly."""
+    through = _forwarded(node, loops)
+    if through is not None:
+        yield from ((each, column, by_value) for each in through)
+    elif column is PRESENCE:
+        yield from ((child, PRESENCE, False) for child in node.inputs)
+        yield from ((node.inputs[at], name, False) for at, name in node.presence_dependencies())
+    else:
+        sources = node.value_sources(column)
+        yield from ((node.inputs[at], name, by_value) for at, name in sources)
+        others = [each for each in node.value_dependencies(column) if each not in sources]
+        yield from ((node.inputs[at], name, False) for at, name in others)
+
+
+def _forwarded(node: Node, loops: dict[str, Iterate]) -> Iterable[Node] | None:
+    """Return the nodes that have the same records as a node, where it only brings records into a loop, round it, or out of it."""
+    if isinstance(node, LoopVariable):
+        loop = loops[node.loop]
+        return loop.initials[node.index], loop.bodies[node.index]
+    if isinstance(node, Leave):
+        (left,) = node.inputs
+        assert isinstance(left, Iterate)
+        # Without rounds a variable is its initial collection.
+        return (left.bodies[node.which], *left.initials[node.which : node.which + 1])
+    return None
+
+
+def _loops(node: Node) -> dict[str, Iterate]:
+    """Return the loops below a node by name."""
+    found: dict[str, Iterate] = {}
+    known = set[str]()
+    for each in below(node, lambda known_node: known_node.fingerprint in known):
+        known.add(each.fingerprint)
+        if isinstance(each, Iterate):
+            found[each.loop] = each
+    return found
+
+
+Place = tuple[str, str | None]
+"""The fingerprint of a node, and one of its columns or its `PRESENCE`."""
+
+
+def readers_of(nodes: Iterable[Node]) -> dict[bool, dict[Place, list[Place]]]:
+    """Return the columns and presences that each column and presence goes into by value (True), and all that depend on it (False)."""
+    every = [*nodes]
+    loops = {each.loop: each for each in every if isinstance(each, Iterate)}
+    found = {by_value: defaultdict[Place, list[Place]](list) for by_value in (True, False)}
+    for node in every:
+        for column in () if isinstance(node, Source) else (*node.schema, PRESENCE):
+            for child, name, by_value in _steps(node, column, True, loops):
+                found[False][child.fingerprint, name].append((node.fingerprint, column))
+                if by_value and column is not PRESENCE:
+                    found[True][child.fingerprint, name].append((node.fingerprint, column))
+    return {by_value: dict(each) for by_value, each in found.items()}
+
+
+def reached(starts: Iterable[Place], readers: Mapping[Place, list[Place]]) -> set[Place]:
+    """Return the places that others lead to, and these themselves."""
+    found = set(starts)
+    left = [*found]
+    while left:
+        new = [each for each in readers.get(left.pop(), ()) if each not in found]
+        found.update(new)
+        left += new
+    return found
+
+
+def tags_of(sources: Mapping[str, Tags], nodes: Mapping[str, Node]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return the tags of the columns of some named nodes, and under "" the tags of all columns below them, by their names; `sources` has inputs' own tags."""
+    if not any(sources.values()):
+        return {}
+    every = Graph(dict(nodes)).nodes()
+    readers = readers_of(every)[True]
+    found = defaultdict[Place, set[str]](set)
+    for node in every:
+        for column in node.schema if isinstance(node, Source) else ():
+            for place in reached({(node.fingerprint, column)}, readers) if column in sources.get(node.name, {}) else ():
+                found[place].update(sources[node.name][column])
+    union = defaultdict[str, set[str]](set)
+    for (_, column), tags in found.items():
+        union[str(column)] |= tags
+    own = {
+        name: {column: found[node.fingerprint, column] for column in node.schema if found[node.fingerprint, column]}
+        for name, node in nodes.items()
+    }
+    return {
+        name: {column: tuple(sorted(tags)) for column, tags in columns.items()}
+        for name, columns in ({"": union} | own).items()
+        if columns
+    }
+
+
+def hide_tagged(sources: Mapping[str, Tags], nodes: Iterable[Node]) -> None:
+    """Hide the columns that have tags of these sources in some nodes, and below them, from now on."""
+    privacy.hide(tags_of(sources, {str(at): node for at, node in enumerate(nodes)}).get("", {}))

@@ -1,0 +1,187 @@
+"""Columns with tags: no command that can show a row shows a hidden value, in any format or message; `--show` and data files have them all."""
+
+import shlex
+
+import pytest
+
+from ddcli.cli.main import COMMANDS
+from tests.harness import contents, files
+
+SECRET = "zanzibar"  # noqa: S105 - an address
+MAIL = f"{SECRET}@secret.example"
+SHOP = """\
+dd: 1
+name: shop
+inputs:
+  people:
+    path: in/people/
+    format: upsert
+    key: [id]
+    columns: {id: int64, email: {type: string, tags: [pii]}, city: string}
+  orders: {path: in/orders/, columns: {order_id: int64, person: int64, amount: int64}, late: quarantine}
+errors: quarantine
+collections:
+  named: {sql: "select o.order_id, p.email as contact, o.amount, p.city from orders o join people p on o.person = p.id"}
+  cities: {sql: "select city, count(*) as n, max(upper(contact)) as last from named group by city"}
+  numbers: {sql: "select id, cast(email as int64) as number from people"}
+checks:
+  - {unique: [contact], of: named, name: one, otherwise: warn}
+  - {row: length(email) > 0, of: people, name: filled}
+outputs: {named: out/named/, cities: out/cities/, numbers: out/numbers/}
+tests:
+  - {name: none, given: {people: []}, expect: {collection: cities, contents: []}}
+"""
+BAD = """\
+dd: 1
+name: bad
+inputs: {people: {path: in/people/, INPUT, columns: {id: int64, email: {type: TYPE, tags: [pii]}, city: string}}}
+collections: {out: {COLLECTION}}
+checks: [CHECKS]
+outputs: {out: bad/}
+"""
+CODE = """\
+def lower(row):
+    raise ValueError(f"no address: {row['email']}")
+def wrong(row):
+    return {"email": [row["email"]]}
+"""
+PEOPLE = f"id,email,city,time\n1,{MAIL},Rome,1\n2,b@{SECRET}.example,Oslo,1\n"
+
+
+@pytest.fixture
+def people(shop):
+    """Return a shop whose logs, quarantines, checks and states have secret values."""
+    shop.write("in/people/1.csv", PEOPLE)
+    shop.write("in/orders/1.csv", "order_id,person,amount,time,diff\n10,1,5,1,1\n11,2,7,1,1\n12,1,3,1,1\n")
+    shop.write("p.yaml", SHOP)
+    result = shop("run", "p.yaml")
+    assert result.code == 0, result.err
+    shop.write("in/people/2.csv", f"id,email,city,time\n1,new@{SECRET}.example,Bern,2\n3,{SECRET},,2\n")
+    shop.write("in/orders/2.csv", "order_id,person,amount,time,diff\n13,3,1,2,1\n9,3,1,1,1\n14,x,1,2,1\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write(
+        "q.yaml",
+        SHOP.replace("name: shop", "name: other").replace("out/", "other/").replace("upper(contact)", "contact"),
+    )
+    assert shop("run", "q.yaml").code == 0
+    return shop
+
+
+SHOWS = [
+    "log out/named",
+    "log out/cities --as-of latest -o csv",
+    "log out/named -o jsonl --consolidate",
+    "log .dd/shop/errors",
+    "log .dd/shop/errors/_unparsed/orders",
+    "log .dd/shop/logs/one",
+    "query p.yaml people id=1",
+    "query p.yaml cities city=Bern -o json",
+    "sql 'select upper(contact) as x from named' --from p.yaml -o csv",
+    "sql 'select email || city as x from people' --from p.yaml --as-of latest -o json",
+    "sql \"select contact as x from 'out/named/'\"",
+    "why p.yaml cities city=Bern",
+    "why p.yaml cities city=Bern -o json",
+    f"why p.yaml named contact={MAIL} --limit 5",
+    "why p.yaml cities city=Rome",
+    "diff out/named other/named --from 1 --to 2 --key order_id",
+    "diff out/cities other/cities --key city -o markdown",
+    "diff out/cities other/cities --key city -o html",
+    "diff out/cities other/cities -o json",
+    "diff out/cities other/cities -o jsonl",
+    "diff p.yaml q.yaml --key cities=city",
+    "diff p.yaml --against .dd/shop --without in/people/2.csv",
+    "checks p.yaml",
+    "checks p.yaml -o json",
+    "bisect p.yaml 'select max(last) as x from cities' --bad 'is not null'",
+    "bisect p.yaml 'select max(last) as x from cities' --bad 'is not null' -o json",
+    "verify p.yaml --all",
+    "verify p.yaml --all -o json",
+    "plan p.yaml",
+    "explain p.yaml",
+    "explain p.yaml -o html",
+    "state ls p.yaml",
+    "state show p.yaml -a 'people by id'",
+    "inputs p.yaml",
+    "doctor p.yaml",
+    "test p.yaml",
+    "run p.yaml",
+    "lineage p.yaml",
+    "check p.yaml",
+    "forget p.yaml -n --where 'id = 1' --input people",
+    "retract p.yaml in/people/2.csv -n",
+]
+NO_ROWS = {"branch", "completion", "convert", "feed", "functions", "import", "init", "reset", "schema", "wait"}
+"""Commands that show no row; `feed` and `convert` deliver data as it is."""
+
+
+@pytest.mark.parametrize("line", SHOWS)
+def test_no_command_shows_a_hidden_value(people, line):
+    words = shlex.split(line)
+    result = people(*words)
+    said = (result.out + result.err).replace(MAIL, "") if MAIL in line else result.out + result.err
+    assert result.code in (0, 1), result.err
+    assert SECRET not in said.lower(), said
+
+
+def test_each_command_is_tried(shop):
+    assert {line.split()[0] for line in SHOWS} | NO_ROWS == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "log out/named",
+        "query p.yaml people id=1",
+        "sql 'select contact from named' --from p.yaml -o json",
+        "why p.yaml cities city=Bern",
+        "diff out/cities other/cities -o markdown",
+    ],
+)
+def test_show_has_the_values(people, line):
+    result = people(*shlex.split(line), "--show", "pii")
+    assert SECRET in result.out.lower()
+
+
+def test_data_files_are_those_of_a_pipeline_without_tags(people):
+    plain = (
+        SHOP.replace("{type: string, tags: [pii]}", "string")
+        .replace("name: shop", "name: plain")
+        .replace("out/", "plain/")
+    )
+    people.write("plain.yaml", plain)
+    assert people("run", "plain.yaml").code == 0
+    assert contents(people.folder / "plain/named") == contents(people.folder / "out/named")
+    parquet = [path for path in files(people.folder / "out") if path.suffix == ".parquet"]
+    assert parquet
+    assert "tags" not in (people.folder / "plain/named/_progress.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "collection", "check", "problem"),
+    [
+        ("format: append", "int64", "from: people", "", "can't be read as int64"),
+        ("format: append", "string", 'sql: "select cast(email as date) as day from people"', "", "in the row where email = pii:"),
+        ("format: append", "string", 'sql: "select email as a, sum(9223372036854775807) as n from people group by a"', "", "in the group where email = pii:"),
+        ("format: snapshots, key: [email]", "string", "from: people", "", "is twice in the snapshot"),
+        ("format: updates, diff: id, negative: error", "string", "from: people", "", "has the multiplicity -"),
+        ("format: append", "string", "from: people", "{row: id > 100, of: people, name: large}", "large"),
+        ("format: append", "string", "from: people", "{unique: [email], of: people, name: one}", "one"),
+        ("format: append", "string", "from: people, apply: [{map: {function: 'people_code:lower', columns: {email: string}}}]", "", "raised ValueError for the row"),
+        ("format: append", "string", "from: people, apply: [{map: {function: 'people_code:wrong', columns: {email: string}}}]", "", "returned pii:"),
+    ],
+)  # fmt: skip
+def test_no_message_quotes_a_hidden_value(shop, given, kind, collection, check, problem):
+    shop.write("people_code.py", CODE)
+    rows = f"-1,{MAIL},Rome,1\n-2,{MAIL},Rome,1\n"
+    header, rows = (
+        ("email,city,time,id\n", f"{MAIL},Rome,1,-1\n") if "diff" in given else ("id,email,city,time\n", rows)
+    )
+    shop.write("in/people/1.csv", header + rows)
+    text = BAD.replace("INPUT", given).replace("TYPE", kind).replace("COLLECTION", collection).replace("CHECKS", check)
+    shop.write("bad.yaml", text.replace("id: int64, ", "") if "diff" in given else text)
+    for words in (["run", "bad.yaml"], ["run", "bad.yaml", "--show", "pii"]):
+        result = shop(*words)
+        assert result.code in (3, 7), result.err
+        said = result.out + result.err
+        assert (SECRET in said) == ("--show" in words), said
+        assert problem in said or "--show" in words, said
