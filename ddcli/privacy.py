@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    Tags = Mapping[str, Sequence[str]]
+    Tags = Mapping[str, tuple[str, ...]]
     """The tags of columns, by their names."""
 
 LENGTH = 4

@@ -38,7 +38,8 @@ def command(pipeline: Path, until: str | None, state: str | None, counts: bool, 
     JSON: {name, lower, upper, work, needs_apply, inputs: {NAME: {rows, new_files, waiting_files,
           again_files, again_bytes}}, kept | built | dropped: [{of, rows, bytes, why: [TEXT], estimated}],
           outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT],
-          edits: [{name, query, before: TEXT or null, now: TEXT}], updates: {rows, inserted, retracted} or null}}, worsened: [TEXT], inferred: {NAME: TEXT},
+          edits: [{name, query, before: TEXT or null, now: TEXT}], updates: {rows, inserted, retracted} or null}}, worsened: [TEXT],
+          reached: [{edited, values | decides: [COLUMN]}], inferred: {NAME: TEXT},
           choices: [{kind: "columns" | "filter" | "join order" | "delta join" | "shared" | "kept once" | "apart", at, chosen, why}]}
 
     \b

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.changes import Edit, PlanChanges
     from ddcli.plan.choices import PlanChoice
+    from ddcli.plan.edited_columns import Reach
     from ddcli.plan.generations import Plan
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
@@ -94,12 +95,15 @@ class Preview:
     """A line for each collection whose operators may do more work for a change than in the last run, with its place."""
     inferred: dict[str, str] = field(default_factory=dict)
     """The inferred columns of inputs, as far as they are known."""
+    reached: tuple[Reach, ...] = ()
+    """The columns of outputs that each edited column reaches."""
     choices: tuple[PlanChoice, ...] = ()
     """The plan's choices, with their reasons."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the preview as JSON."""
-        return asdict(self) | {"lower": json_time(self.lower), "upper": json_time(self.upper)}
+        reached = [each._asdict() for each in self.reached]
+        return asdict(self) | {"lower": json_time(self.lower), "upper": json_time(self.upper), "reached": reached}
 
     def lines(self) -> list[str]:
         """Return the preview as lines of text."""
@@ -137,6 +141,7 @@ class Preview:
                 lines.append(f"  {words[output.change]:7} {name}{_counted(output.updates)}{_because(output.why)}{rest}")
         edited = {edit.name: edit for output in self.outputs.values() for edit in output.edits}
         lines += [f"          {line}" for line in shown(edited.values())]
+        lines += [f"  reach   {each.words}" for each in self.reached]
         lines += [f"  work    {line}" for line in self.worsened]
         if self.built:
             lines += [f"  choose  {each.kind}: {each.at}: {each.chosen}; {each.why}" for each in self.choices]
@@ -249,6 +254,7 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
         ),
         inputs=inputs,
         worsened=_regressions(ready.bound, wanted, manifest) if changes else (),
+        reached=_reached(ready.bound, manifest) if changes and manifest else (),
         inferred={
             name: reader.pinned.note
             for name, reader in ready.readers.items()
@@ -266,6 +272,12 @@ def _regressions(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) 
     known = manifest.cache["plan"].get("work") if manifest else None
     found = work_regressions(known or {}, bound, wanted)  # states of earlier versions lack the classes
     return tuple(f"{place.span}: {place.words}: {own}, {before} before" for place, before, own in found)
+
+
+def _reached(bound: BoundPipeline, manifest: Manifest) -> tuple[Reach, ...]:
+    from ddcli.plan.edited_columns import before_edits, reach_of_edits
+
+    return tuple(reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound))
 
 
 def _read_again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[str, tuple[int, int]]:

@@ -17,6 +17,7 @@ import polars as pl
 from ddcli.compare.diff import compare
 from ddcli.compare.pairs import WEIGHT, Side
 from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
+from ddcli.driver.prepare import bind_remembered
 from ddcli.errors import BudgetError, DdError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.budget import run_budget
@@ -25,6 +26,7 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
 from ddcli.job.verdict import KEPT
+from ddcli.plan.edited_columns import before_edits, reach_of_edits
 from ddcli.screen import near
 from ddcli.sinks.violations import DIFF, ReceivedUpdates
 from ddcli.store.files.access import is_there
@@ -115,7 +117,7 @@ def _compare(
     found = Differences(
         only_a=tuple(name for name in chosen if name not in request.outputs),
         only_b=tuple(name for name in chosen if name in request.outputs and name not in known),
-        notes=regressions(manifest, request, manifest, "in the state")
+        notes=(*regressions(manifest, request, manifest, "in the state"), *_edits(request, manifest))
         if request.spec.inputs.keys() <= manifest.inputs.keys()
         else (),
     )
@@ -132,6 +134,12 @@ def _compare(
                     request, manifest, name, known[name], received, settings(name), memory
                 )
     return found
+
+
+def _edits(request: Request, manifest: Manifest) -> list[str]:
+    """Return a line for each column that the file computes in another way than the state's pipeline did."""
+    bound = bind_remembered(request, manifest)
+    return [each.note for each in reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound)]
 
 
 def _request(path: Path, state: Path, manifest: Manifest, memory: int | None, say: Callable[[str], None]) -> Request:

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from ddcli.compare.diff import compare, compare_named
 from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.prepare import bind_remembered
 from ddcli.errors import DdError, InputError, StateError, UsageError, suggestion
 from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
+from ddcli.plan.edited_columns import reach_of_edits
 from ddcli.plan.pipeline_file import read_spec
 from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import real
@@ -192,6 +194,8 @@ def compare_pipelines(
             say(f"running {name}: {version.label}")
             committed.append(run_aside(version, folder, memory, known))
         found.notes += regressions(committed[0], requests[1], committed[1], "in A")
+        bounds = [bind_remembered(request, manifest) for request, manifest in zip(requests, committed, strict=True)]
+        found.notes += tuple(each.note for each in reach_of_edits(*bounds))
         for name in both:
             given = [
                 named_side(str(_output(folder, name)), SideReader(_times(left), as_of=as_of), name)
@@ -286,7 +290,6 @@ def run_aside(
 
 def regressions(a: Manifest, request: Request, b: Manifest, where: str) -> tuple[str, ...]:
     """Return a line for each collection of B whose operators may do more work for a change than A's."""
-    from ddcli.driver.prepare import bind_remembered
     from ddcli.plan.places import work_regressions
 
     bound = bind_remembered(request, b)

@@ -140,13 +140,13 @@ def tags_of(sources: Mapping[str, Tags], nodes: Mapping[str, Node]) -> dict[str,
     every = Graph(dict(nodes)).nodes()
     readers = readers_of(every)[True]
     found = defaultdict[Place, set[str]](set)
-    for node in every:
-        for column in node.schema if isinstance(node, Source) else ():
-            for place in reached({(node.fingerprint, column)}, readers) if column in sources.get(node.name, {}) else ():
-                found[place].update(sources[node.name][column])
+    for source in (node for node in every if isinstance(node, Source)):
+        for column, tags in sources.get(source.name, {}).items():
+            for place in reached({(source.fingerprint, column)}, readers):
+                found[place].update(tags)
     union = defaultdict[str, set[str]](set)
-    for (_, column), tags in found.items():
-        union[str(column)] |= tags
+    for (_, named), every_tag in found.items():
+        union[str(named)] |= every_tag
     own = {
         name: {column: found[node.fingerprint, column] for column in node.schema if found[node.fingerprint, column]}
         for name, node in nodes.items()

@@ -63,6 +63,7 @@ def test_a_plan_before_the_first_run_says_what_there_is_to_do(orders):
         ],
         "dropped": [],
         "worsened": [],
+        "reached": [],
         "inferred": {},
         "choices": [],
         "outputs": {"totals": {"change": "new", "why": [], "edits": [], "updates": None}},

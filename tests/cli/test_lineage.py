@@ -142,3 +142,37 @@ def test_a_file_without_a_valid_part_is_refused(shop):
     result = shop("lineage", "p.yaml")
     assert (result.code, "inputs" in result.err) == (2, True), result.err
     assert "bug" not in result.err
+
+
+EDITED = "sum(amount) * 2 as total, count(*) as n"
+REACH = [
+    "totals.total: goes into totals.total",
+    "paid.name: goes into totals.name, constant.text; decides about totals.total, totals.n, totals.latest",
+]
+
+
+def test_plan_and_diff_name_what_an_edit_reaches(sales):
+    sales.write("in/orders/1.csv", "id,customer,amount,status,note,time,diff\n1,7,2.5,paid,,1,1\n")
+    sales.write("in/customers/1.csv", "id,name,version,gone,time\n7,Ann,1,false,1\n")
+    sales.write("in/legs/1.csv", "a,b,miles,seen,time,diff\n1,2,3,true,1,1\n")
+    edited = SALES.replace("sum(amount) as total, count(*) as n", EDITED).replace(
+        "select o.*, c.name from", "select o.*, upper(c.name) as name from"
+    )
+    sales.write("edited.yaml", edited)
+    assert sales("run", "sales.yaml").code == 0
+    notes = sales("diff", "sales.yaml", "edited.yaml").out.splitlines()
+    against = json.loads(sales("diff", "edited.yaml", "--against", ".dd/sales", "-o", "json").out)["notes"]
+    sales.write("sales.yaml", edited)
+    planned = sales("plan", "sales.yaml").out.splitlines()
+    reached = json.loads(sales("plan", "sales.yaml", "-o", "json").out)["reached"]
+    for line in REACH:
+        assert f"note: edited: {line}" in notes
+        assert f"edited: {line}" in against
+        assert f"  reach   {line}" in planned
+        assert line.partition(":")[0] in [each["edited"] for each in reached]
+    # Nothing else is edited but what reads the new name in place.
+    assert {each["edited"].removeprefix("records of ").partition(".")[0] for each in reached} == {
+        "paid",
+        "totals",
+        "constant",
+    }

@@ -47,7 +47,8 @@ def test_the_effect_of_an_edit(shop):
     ]
     assert (totals["a"]["rows"], totals["b"]["rows"]) == (2, 2)
     assert tree["notes"] == [
-        "co/orders.yaml:9:9: reduce of collections.totals.apply[0].reduce: work: groups, but change in the state"
+        "co/orders.yaml:9:9: reduce of collections.totals.apply[0].reduce: work: groups, but change in the state",
+        "edited: totals.amount: goes into totals.amount",
     ]
 
 

@@ -15,6 +15,13 @@ BEFORE = (
 AFTER = BEFORE.replace("sum(amount)", "max(amount)").replace("  large: out", "  big: out").replace("large:\n", "big:\n")
 
 
+SCALED = [
+    "edited: large.amount: goes into large.amount",
+    "edited: records of large: decides about large.amount",
+]
+"""The notes on another function that makes the records of `large`."""
+
+
 @pytest.fixture
 def pipelines(orders):
     orders.write("before.yaml", BEFORE)
@@ -41,6 +48,7 @@ def test_outputs_that_one_alone_has_make_a_difference(pipelines):
     result = pipelines("diff", "before.yaml", "after.yaml", "--max-changed", "100%")
     assert result.code == 1
     worse = "note: after.yaml:9:9: reduce of collections.totals.apply[0].reduce: work: groups, but change in A\n"
+    worse += "note: edited: totals.amount: goes into totals.amount\n"
     assert result.out.startswith(f"{worse}output large: only in A\noutput big: only in B\n\noutput totals\n")
     assert "output large: only in A" in pipelines("diff", "before.yaml", "after.yaml", "-o", "markdown").out
 
@@ -91,7 +99,7 @@ def test_files_in_two_folders(pipelines):
     assert result.code == 1, result.err
     tree = json.loads(result.out)
     folder = pipelines.folder
-    assert tree["notes"] == [f"input orders: A reads {folder}/one/orders, B {folder}/two/orders"]
+    assert tree["notes"] == [f"input orders: A reads {folder}/one/orders, B {folder}/two/orders", *SCALED]
     changes = tree["outputs"]["large"]["changes"]
     assert [(each["change"], each["row"]["amount"]) for each in changes] == [
         ("removed", 5),
@@ -138,7 +146,7 @@ def test_a_file_is_compared_with_that_of_a_revision(repository):
     tree = json.loads(result.out)
     found = tree["outputs"]["large"]
     assert found["a"]["name"] == "jobs/sales.yaml at HEAD: large"
-    assert tree["notes"] == []
+    assert tree["notes"] == SCALED
     changes = {(each["change"], each["row"]["amount"]) for each in found["changes"]}
     assert changes == {("removed", one) for one in (5, 7, 10)} | {("added", three) for three in (15, 21, 30)}
     assert files(repository.folder) == kept

@@ -1,4 +1,4 @@
-"""Column lineage of random pipelines, judged by the reference: where one column of an input has other values, what is not reached stays."""
+"""Column lineage of random pipelines, judged by the reference: where one column of an input has other values, or the file is edited, what is not reached stays."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ddcli.commands.lineage import lineage
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
+from ddcli.plan.bound import BoundPipeline
+from ddcli.plan.edited_columns import reach_of_edits
+from ddcli.plan.lineage import lineage
+from ddcli.plan.pipeline_file import parse_spec
 from tests.draws import many
 from tests.judge.columns import VALUES
+from tests.judge.edits import edits
 from tests.judge.harness import Meaning
 from tests.judge.logs import cases
 from tests.judge.test_asof import asof
@@ -97,3 +101,31 @@ def test_a_column_that_an_input_s_column_does_not_reach_stays_as_it_is(case, dat
             if (output, ONE) not in reached:
                 kept = [each for each in names if (output, each) not in reached]
                 assert projected(before[0][output], names, kept) == projected(after[0][output], names, kept)
+
+
+def bound_of(case):
+    """Return a case's pipeline, bound to its inputs' columns."""
+    spec = parse_spec(case.text, "p.yaml")
+    schemas = {name: case.schema(name) for name in spec.inputs}
+    return BoundPipeline(spec, schemas, {f"time{at}": kind for at, kind in enumerate(case.time_types)})
+
+
+@settings(max_examples=many(80))
+@given(st.booleans().flatmap(lambda loops: cases(looping=loops)), st.data())
+def test_a_column_that_no_edit_reaches_stays_as_it_is(case, data):
+    case = positive(case)
+    other = replace(case, text=data.draw(edits(case.text)))
+    meanings = [Meaning(each) for each in (case, other)]
+    for meaning in meanings:
+        assume(not {"negate", "explode"} & {node.wording[0] for node in meaning.graph.nodes()})
+    found = reach_of_edits(bound_of(case), bound_of(other))
+    reached = {column for each in found for column in (*each.values, *each.decides)}
+    for time in meanings[0].times():
+        before, after = (meaning.at(time) for meaning in meanings)
+        if not (isinstance(before, tuple) and isinstance(after, tuple)):
+            continue
+        for output in before[0].keys() & after[0].keys():
+            names = [[*meaning.graph.outputs[output].schema] for meaning in meanings]
+            kept = [each for each in names[1] if f"{output}.{each}" not in reached and each in names[0]]
+            if kept:
+                assert projected(before[0][output], names[0], kept) == projected(after[0][output], names[1], kept)
