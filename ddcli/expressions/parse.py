@@ -332,12 +332,27 @@ class ExpressionReader(FormReader):
             name = "cardinality"
         if name == "strftime" and len(values) == 2 and values[0].type.kind == "string":
             values.reverse()
+        if name == "nullif" and len(values) == 2:
+            return self.nullif(node, *values)
         if name == "make_timestamptz":
             local = self.resolve(node, "make_timestamp", values[:6])
             if len(values) < 7:
                 return casts.cast(local, localized(ZONED, current_zone()), self.place(node), tried=False)
             return self.resolve(node, "timezone", [values[6], local])
         return self.resolve(node, name, values)
+
+    def nullif(self, node: exp.Anonymous, value: Expression, other: Expression) -> Expression:
+        """Return `nullif(value, other)`, in the type of the value where they are compared in another one."""
+        found = self.resolve(node, "nullif", [value, other])
+        kinds = (value.type, found.type)
+        if (
+            kinds[0].required() == kinds[1].required()
+            or kinds[0].kind == "null"
+            or all(each.is_integer for each in kinds)
+        ):
+            return found
+        equal = self.resolve(node, "=", [value, other])
+        return self.conditional(node, [(equal, Literal(None, NULL))], value)
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         """Raise SpecError for a function that the table lacks."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import sys
 from dataclasses import replace
+from decimal import Decimal
 
 import duckdb
 import pytest
@@ -62,6 +64,27 @@ def test_a_constant_beside_columns(name: str) -> None:
 def test_an_arrow_in_the_place_of_a_list_is_a_part_of_json(written: str, expected: list[str]) -> None:
     """Behind the list it makes a lambda."""
     assert values(written, {"j": "string"}, j=["[1, 2]"]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "expected"),
+    [
+        ("nullif(d, t)", "date?", [None, dt.date(2024, 1, 1)]),
+        ("nullif(i, m)", "int64?", [None, 1]),
+        ("nullif(2, m)", "int64?", [None, 2]),
+        ("nullif(m, 2)", "decimal(4, 1)?", [None, Decimal("2.5")]),
+        ("nullif(t, z)", "datetime[us]?", [dt.datetime(2024, 1, 1)] * 2),  # noqa: DTZ001
+    ],
+)
+def test_nullif_has_the_type_of_its_first_value(written: str, kind: str, expected: list[object]) -> None:
+    """Also where it is compared with another in a type that holds both."""
+    columns = {"d": "date", "t": "datetime[us]", "z": "datetime[us, UTC]", "i": "int64", "m": "decimal(4, 1)"}
+    day = dt.datetime(2024, 1, 1)  # noqa: DTZ001
+    data = {"d": [day.date()] * 2, "t": [day, day], "z": [day.replace(tzinfo=dt.UTC, hour=1)] * 2, "i": [2, 1]}
+    if "t, z" not in written:
+        data["t"] = [day, day.replace(hour=1)]
+    assert str(scalar(written, columns).type) == kind
+    assert values(written, columns, m=[Decimal("2.0"), Decimal("2.5")], **data) == expected
 
 
 def must_be_constant(name: str, index: int) -> bool:
