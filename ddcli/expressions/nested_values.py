@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from ddcli.expressions.coerce import INT64, STRING
 from ddcli.expressions.dialect import COMPREHENSION
-from ddcli.expressions.tree import Column, Literal, closure, depths
+from ddcli.expressions.operators import JSON_MADE
+from ddcli.expressions.tree import Call, Column, Literal, closure, depths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,18 @@ def fields_of(reader: FormReader, node: exp.Expr, whole: Expression, names: Sequ
     return whole
 
 
+def _of_json(reader: FormReader, node: exp.Bracket, whole: Expression, index: Expression) -> Expression:
+    """Return the part of JSON under a name, or at a position from 0, as JSON."""
+    if isinstance(index, Literal) and isinstance(index.value, str):
+        if index.value.isdigit() or index.value.startswith("$"):
+            reader.fail(
+                node, f"`['{index.value}']` of JSON is read differently elsewhere", "write a path: x -> '$.a[0]'"
+            )
+        escaped = index.value.replace("\\", "\\\\").replace('"', '\\"')
+        index = replace(index, value=f'$."{escaped}"')
+    return reader.resolve(node, "json_extract", [whole, index])
+
+
 def _within(reader: FormReader, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
     """Read `tags[1]` and `tags[1:2]`, of a list or a text."""
     if isinstance(index, exp.Placeholder):  # `:n`, as parameters are written elsewhere: all up to the column
@@ -104,6 +117,8 @@ def _within(reader: FormReader, node: exp.Bracket, value: exp.Expr, index: exp.E
         bounds = reader.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
     whole, read = reader.read(value), [reader.read(each) if each is not None else None for each in bounds]
     given = [each for each in read if each is not None]
+    if len(bounds) == 1 and isinstance(whole, Call) and whole.function in JSON_MADE and whole.type.kind == "string":
+        return _of_json(reader, node, whole, given[0])
     if len(bounds) == 1:
         one = [Literal(1, INT64)] if whole.type.kind == "string" else []
         name = {"struct": "struct_extract", "string": "substring"}.get(whole.type.kind, "element")

@@ -479,8 +479,11 @@ class Calls:
         return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if '[' not in each and 'struct' not in each])})"
 
     def part(self) -> str:
-        """Return a subscript or a slice."""
+        """Return a subscript or a slice, of JSON too."""
         rng = self.rng
+        if rng.random() < 0.1:
+            made = rng.choice(["json(a8)", "(b8 -> '$.a')", "to_json(a12)"])
+            return f"{made}[{rng.choice(['0', '1', '-1', '0:1', chr(39) + 'a' + chr(39)])}]"
         whole = ["1", "0", "-1", "2", "-2", self.column("int64")]
         bounds = rng.choice(["{}", "{}", "{}:{}", "{}:", ":{}"]).format(rng.choice(whole), rng.choice(whole))
         return f"{self.column('list string')}[{bounds}]"

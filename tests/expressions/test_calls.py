@@ -350,7 +350,7 @@ def test_every_part_has_the_value_of_duckdb() -> None:
     calls, found = Calls(chance("parts")), Comparison()
     drawn = {calls.part() for _ in range(many(300))}
     for written in drawn:
-        found.add(written)
+        found.add(written, differs=_json if "json" in written or "->" in written else None)
     assert found.different == []
     assert found.compared > 0.3 * len(drawn)
 
