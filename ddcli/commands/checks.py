@@ -50,7 +50,8 @@ class CheckReport:
             word = "ok  " if verdict.passed else {"quarantine": "aside"}.get(verdict.otherwise, verdict.otherwise)
             words = f": {verdict.words}  ({near(str(self.logs[name]))})" if not verdict.passed else ""
             yield f"{word:<5} {check.title}{words}"
-        for each in self.accepted[-3:]:
+        last = list(dict.fromkeys(each["at"] for each in self.accepted))[-3:]
+        for each in (each for each in self.accepted if each["at"] in last):
             yield f"accepted {each['check']} at {each['at']} by {each['by']}: {each['found']}"
 
     def to_json(self) -> dict[str, Any]:

@@ -123,6 +123,15 @@ def test_an_accepted_violation(checked):
     assert "1 violation: 0 new, 1 known" in left_alone(checked)  # for one commit only
 
 
+def test_acceptances_of_one_commit(checked):
+    names = ["a", "b", "c", "d", "e"]
+    checked.checks([f"{{name: {name}, row: amount < 20, of: orders}}" for name in names])
+    accepted = [word for name in names for word in ("--accept", name)]
+    assert checked("run", "p.yaml", *accepted, "--reason", "late").code == 0
+    shown = [line.split()[1] for line in checked("checks", "p.yaml").out.splitlines() if line.startswith("accepted")]
+    assert shown == names
+
+
 def test_reports(checked):
     checked.checks(["{row: amount < 20, of: orders}", "{unique: [id], of: orders}"])
     stopped = checked("run", "p.yaml", "--summary", "s.json", "-o", "json")
