@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ddcli.cli.arguments import ONLY_PIPELINE, REPORT, STATE, VAR
-from ddcli.screen import json_text, say
+from ddcli.screen import json_text, near, say, shell
 
 WORK = 10
 """The exit code of `--exit-code` if a run has something to do."""
@@ -54,7 +54,7 @@ def command(pipeline: Path, until: str | None, state: str | None, counts: bool, 
     if output == "json":
         say(json_text(found.to_json()))
     else:
-        for line in found.lines():
+        for line in found.lines(shell(near(str(pipeline)))):
             say(line)
     if exit_code and found.work:
         raise click.exceptions.Exit(WORK)

@@ -105,8 +105,8 @@ class Preview:
         reached = [each._asdict() for each in self.reached]
         return asdict(self) | {"lower": json_time(self.lower), "upper": json_time(self.upper), "reached": reached}
 
-    def lines(self) -> list[str]:
-        """Return the preview as lines of text."""
+    def lines(self, pipeline: str) -> list[str]:
+        """Return the preview as lines of text, with the commands that the file `pipeline` needs next."""
         if not self.work:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
             return [f"{self.name}: nothing to do{at}"]
@@ -146,9 +146,11 @@ class Preview:
         if self.built:
             lines += [f"  choose  {each.kind}: {each.at}: {each.chosen}; {each.why}" for each in self.choices]
         if self.needs_apply:
-            lines.append("  `dd run --apply` writes the difference to the outputs that change, from the frontier on")
+            lines.append(
+                f"  `dd run {pipeline} --apply` writes the difference to the outputs that change, from the frontier on"
+            )
             if not any(output.updates for output in self.outputs.values()):
-                lines.append("  `dd plan --counts` computes how many rows that is")
+                lines.append(f"  `dd plan {pipeline} --counts` computes how many rows that is")
         return lines
 
 
