@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.plan import logical, physical
+from ddcli.plan import groupings, logical, physical
 from ddcli.plan.generations import substitute
 from ddcli.plan.logical import EXPORT, INPUT
 from ddcli.plan.loops import level
@@ -106,8 +106,8 @@ CONTENTS = "="
 
 OF_INPUTS = re.compile(rf"{INPUT}:|{INPUT} `[^`]*` is (upserts|snapshots) now|(upserts|snapshots) is")
 """The beginnings of reasons that are changes of inputs: of their columns, and of their formats."""
-RECORDS = logical.Table | logical.Watched
-"""The nodes that keep the records of an input as they are."""
+RECORDS = logical.Table | logical.Watched | groupings.Accumulate | groupings.Group
+"""The nodes that keep their own records: those of an input as they are, and those of groups."""
 
 Change = Literal["same", "changed", "new"]
 
@@ -275,7 +275,7 @@ class PlanChanges:
 
 
 def as_source(node: Node, times: int) -> Node:
-    """Return the source that replaces a node whose collection the state holds: a kept arrangement, or the state's records of an input."""
+    """Return the source that replaces a node whose collection the state holds: a kept arrangement, or its own records."""
     name = CONTENTS + node.fingerprint
     if not isinstance(node, physical.Arrangement):
         return physical.StateContents((), node.schema, name, times, identity=node.fingerprint)

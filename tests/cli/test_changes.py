@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from ddcli.driver import requested_changes
+from ddcli.store.log.reader import LogReader
 from ddcli.store.state.manifest import WHOLE, manifest_path, read_newest
 from tests.harness import ORDER_COLUMNS, contents, files
 from tests.store.test_manifest import rewrite
@@ -589,3 +590,16 @@ def test_a_changed_input_of_a_loop_is_named_without_the_loops_identity(orders, o
     shown = orders("plan", "orders.yaml").out
     assert "build   a loop's variable by region, amount\n" in shown
     assert not re.search("[0-9a-f]{20}", shown + orders("run", "orders.yaml").err)
+
+
+def test_an_edit_above_sums_reads_no_input(orders, monkeypatch):
+    """The state has the sums of all groups, so that a filter on them needs no row of the input."""
+    ran(orders)
+    edit(orders, ("amount: sum(amount)}", "amount: sum(amount)}\n      - filter: amount < 6"))
+
+    def read(*_):
+        raise AssertionError("a row of an input is read")
+
+    monkeypatch.setattr(LogReader, "read", read)
+    ran(orders, "--apply")
+    assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1}
