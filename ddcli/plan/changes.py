@@ -107,7 +107,7 @@ CONTENTS = "="
 OF_INPUTS = re.compile(rf"{INPUT}:|{INPUT} `[^`]*` is (upserts|snapshots) now|(upserts|snapshots) is")
 """The beginnings of reasons that are changes of inputs: of their columns, and of their formats."""
 RECORDS = logical.Table | logical.Watched | groupings.Accumulate | groupings.Group
-"""The nodes that keep their own records: those of an input as they are, and those of groups."""
+"""The nodes whose records the state keeps: records of an input as they are, and results of groups."""
 
 Change = Literal["same", "changed", "new"]
 

@@ -221,9 +221,11 @@ class Inputs(WholeInputs):
                 mask &= np.isin(column.to_numpy(), values)
             chosen = rows.chosen(pl.Series(mask))
             assert chosen.rows is not None
+            matrix = chosen.matrix(layout, self.pool)
+            near_ones = _alike(matrix, wanted)
             there = [
                 (of, row)
-                for of, row in zip(chosen.rows, chosen.matrix(layout, self.pool), strict=True)
+                for of, row in zip(chosen.rows.gather(near_ones), matrix[near_ones], strict=True)
                 if row.tobytes() in found
             ]
             lives = (
@@ -252,6 +254,14 @@ class Inputs(WholeInputs):
             ({n: v for n, v in zip(layout.names, record, strict=True) if no_column(n) is None}, tuple(time), diff)
             for record, (*time, diff) in zip(records, rest, strict=True)
         ]
+
+
+def _alike(matrix: Matrix, wanted: Matrix) -> Matrix:
+    """Return the numbers of the rows that have in each lane a value of some wanted row: among these are all that equal one."""
+    rows = np.arange(len(matrix))
+    for lane in range(matrix.shape[1]):
+        rows = rows[np.isin(matrix[rows, lane], np.unique(wanted[:, lane]))]
+    return rows
 
 
 def near(place: str) -> str:

@@ -464,8 +464,7 @@ def partners_of(node: joins.BinaryNode, lefts: Contents, rights: Contents) -> li
     keyed: list[dict[Record, list[int]]] = []
     for side, names in zip((lefts, rights), zip(*node.on, strict=True), strict=True):
         numbers: dict[Record, list[int]] = {}
-        frame = side.frame()
-        for at, key in enumerate(zip(*(frame[name].to_list() for name in names), strict=True)):
+        for at, key in enumerate(side.taken(names)):
             if None not in key:
                 numbers.setdefault(tuple(map(_comparable, key)), []).append(at)
         keyed.append(numbers)
@@ -506,11 +505,12 @@ def _answered(node: MemoizedCalls, values: Values, candidates: Contents, nt: int
     """Return the numbers of the candidates that have a record with these values among their remembered results."""
     key, value = Layout(node.inputs[0].schema), Layout(node.results)
     known = candidates.values
-    none = np.empty((0, key.width + value.width + nt + 1), np.int64)
-    kept = known.answers.batches(node.answers, batch_layout(key, value, nt), known.pool) if known.answers else []
-    answers = np.concatenate([none, *(batch.matrix() for batch in kept)])
-    results = Contents(answers, {**key.schema, **value.schema}, known)
-    giving = results.where({f"${name}": each for name, each in values.items()}).matrix
+    if node.answers not in known.results:
+        none = np.empty((0, key.width + value.width + nt + 1), np.int64)
+        kept = known.answers.batches(node.answers, batch_layout(key, value, nt), known.pool) if known.answers else []
+        answers = np.concatenate([none, *(batch.matrix() for batch in kept)])
+        known.results[node.answers] = Contents(answers, {**key.schema, **value.schema}, known)
+    giving = known.results[node.answers].where({f"${name}": each for name, each in values.items()}).matrix
     keys = kernels.distinct_keys(kernels.sort_by(giving, range(key.width)), key.width)
     bounds = kernels.locate(keys, [candidates.matrix])[0]
     return np.concatenate([np.arange(0), *(np.arange(*each) for each in bounds.tolist())])

@@ -57,6 +57,8 @@ class Values:
 
     def __init__(self, pool: Pool, answers: StateAnswers | None = None) -> None:
         self.pool, self.answers = pool, answers
+        self.results: dict[str, Contents] = {}
+        """Those that were read, with the records that they were given to, by the identity of their arrangement."""
         self._known: dict[tuple[str, str], Matrix | None] = {}
 
     def lanes(self, schema: Schema, values: Mapping[str, Any]) -> Matrix | None:
@@ -128,6 +130,13 @@ class Contents:
             failing = [row for row, _ in stage.failing(frame)]
             kept = self.rows(np.setdiff1d(np.arange(len(self)), failing))
             return stage.run(kept.frame()), kept
+
+    def taken(self, names: Sequence[str]) -> list[Record]:
+        """Return the values of some columns of each record."""
+        lanes = np.ascontiguousarray(self.matrix[:, self.layout.take(names)])
+        # A column that is taken twice needs two names.
+        kinds = {f"{at}": self.layout.schema[name] for at, name in enumerate(names)}
+        return decode_records(lanes, Layout(kinds), self.values.pool)
 
     def records(self) -> list[Record]:
         """Return the records as values."""
