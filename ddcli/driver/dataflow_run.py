@@ -216,4 +216,4 @@ def refuse_budgets(graph: PhysicalGraph) -> None:
     for node in remembered(graph.nodes).values():
         if node.calls is not None:
             problem = f"`{node.function}` has a budget of calls, which tasks can't keep together"
-            raise UsageError(problem, hint="run it with `--engine memory`, or leave `calls` out")
+            raise UsageError(problem, hint="run it with `--engine local`, or leave `calls` out")

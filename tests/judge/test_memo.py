@@ -306,3 +306,15 @@ def test_what_is_read_and_what_is_remembered_are_of_one_attempt(tmp_path, seed):
         for w in "xy":
             history.add([(k, w, 0) for k in (0, 1, 2, 4, 5, 6)])
             history.run()
+
+
+def test_tasks_refuse_a_budget(remembering):
+    """Tasks in several processes can't count their calls together, so a run that would have some commits nothing."""
+    shop, calls = remembering
+    edit(shop, "memo: true", "memo: true, calls: 2")
+    add(shop, [(4, "a")])
+    with started(Here(0)):
+        result = shop("run", "p.yaml", "--engine", "spark")
+    assert result.code == 2
+    assert "`m:each` has a budget of calls, which tasks can't keep together" in result.err
+    assert len(calls()) == 3
