@@ -8,6 +8,7 @@ from ddcli.driver.prepare import bind_remembered
 from ddcli.errors import DdError
 from ddcli.job.request import read_request
 from ddcli.plan.changes import describe
+from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING, Arrangement, Linear
 from ddcli.plan.places import places
 from ddcli.plan.relation import PRESENCE
@@ -45,6 +46,8 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
         return {}
     names, at = _collections(bound, plan), places(bound, plan)
     found = {node.fingerprint: _name(node, names, at) for node in plan.graph.nodes}
+    for identity, node in remembered(plan.graph.nodes).items():
+        found[identity] = node.title if identity == node.answers else f"records that wait for {node.function}"
     return {one: found[bare] for one in manifest.arrangements if (bare := one.removesuffix(WAITING)) in found}
 
 

@@ -272,6 +272,7 @@ def test_another_memory_is_empty(remembering):
     edit(shop, "memo: true", "memo: second")
     assert shop("run", "p.yaml", "--apply").code == 0
     assert calls()[3:] == ["0 x 3", "1 y 4", "2 z 5"]
+    assert "the remembered results of m:each" in shop("state", "ls", "p.yaml").out
 
 
 @cases("""
