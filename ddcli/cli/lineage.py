@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, PIPELINE, VAR, formats
+from ddcli.cli.arguments import COLLECTION, ONLY_PIPELINE, VAR, formats
 from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("lineage", short_help="Show which columns of inputs a column comes from, and what it reaches.")
-@click.argument("pipeline", type=PIPELINE)
+@ONLY_PIPELINE
 @click.argument("columns", metavar="[COLUMN...]", nargs=-1, type=COLLECTION)
 @formats("text", "json", "mermaid", "html", about="Format: lines, JSON, a Mermaid flowchart, or a page.")
 @VAR

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE, SHOW, STATE, VAR, MemorySize, formats
+from ddcli.cli.arguments import NO_CODE, ONLY_PIPELINE, SHOW, STATE, VAR, MemorySize, formats
 from ddcli.cli.diff import DIFFERENT, LEAST_MEMORY
 from ddcli.errors import UsageError
 from ddcli.screen import json_text, say
@@ -19,7 +19,7 @@ NUMBERED = re.compile(r"(\d+)/(\d+)")
 
 
 @click.command("verify", short_help="Prove that outputs are what their inputs say.")
-@click.argument("pipeline", type=PIPELINE)
+@ONLY_PIPELINE
 @click.option(
     "--slice",
     "part",
