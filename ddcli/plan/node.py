@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.errors import Span
-    from ddcli.expressions.order import RowOrder
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type

@@ -16,7 +16,7 @@ from ddcli.plan.physical_joins import EquiJoin
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.expressions.order import RowOrder
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.plan.engines import Engines
     from ddcli.plan.estimates import PastRun
 

@@ -26,7 +26,7 @@ from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, Text, UsageError
 from ddcli.expressions.csv_dialect import DEFAULT
-from ddcli.expressions.order import in_order
+from ddcli.expressions.row_order import in_order
 from ddcli.expressions.statement import check_tables, query_text, read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL
 from ddcli.expressions.zones import in_zone
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.errors import Span
     from ddcli.expressions.csv_dialect import Dialect
-    from ddcli.expressions.order import RowOrder
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Type
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.relation import Relation

@@ -18,7 +18,7 @@ from ddcli.engine.lanes import decode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, StateError
-from ddcli.expressions.order import order_among
+from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.expressions.zones import in_utc
 from ddcli.job.output_tables import check_catalog, check_server, is_followed, place_in, place_of, stated

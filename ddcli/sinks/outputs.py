@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
-    from ddcli.expressions.order import RowOrder
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request

@@ -177,7 +177,6 @@ UNUSED = [
     "ddcli.store.state.upkeep",
     "ddcli.store.formats.upsert",
     "ddcli.store.formats.debezium",
-    "ddcli.store.formats.upsert",
     "ddcli.api",
     "ddcli.commands",
     "ddcli.compare",

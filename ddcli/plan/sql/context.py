@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from ddcli.errors import Span
-    from ddcli.expressions.order import RowOrder
     from ddcli.expressions.parse import ExpressionReader
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.errors import Span, Text
-    from ddcli.expressions.order import RowOrder
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.plan.node import LoopName, Node
     from ddcli.plan.sql.context import QueryLowering

@@ -19,7 +19,8 @@ from ddcli.plan.sql.nodes import column
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ddcli.expressions.order import Key, RowOrder
+    from ddcli.expressions.order import Key
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.plan.sql.context import QueryLowering, QueryResult
 
 UNORDERED = (

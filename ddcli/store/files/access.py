@@ -14,7 +14,6 @@ import mmap
 import os
 import re
 import stat
-import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -336,6 +335,8 @@ class PartialCopy:
     """
 
     def __init__(self, path: ObjectPath, size: int, at: int = 0) -> None:
+        import tempfile
+
         self.path = path
         self._at = at
         with tempfile.TemporaryFile() as file:

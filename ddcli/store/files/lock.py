@@ -21,11 +21,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import sys
 import threading
 import time
-import uuid
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -113,6 +111,8 @@ class ObjectLock:
     def __init__(
         self, path: ObjectPath, files: Files, if_locked: IfLocked = "fail", writer: Path | None = None
     ) -> None:
+        import uuid
+
         self.path = path
         self.mark = f"-{uuid.uuid4().hex[:12]}"
         self.sole = True
@@ -191,6 +191,8 @@ class ObjectLock:
 
 def _is_gone(signed: bytes) -> bool:
     """Return whether a lock was signed by a process of this machine that has ended."""
+    import socket
+
     try:
         holder = json.loads(signed)
         pid, mark = int(holder["pid"]), holder["mark"]

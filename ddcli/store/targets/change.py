@@ -14,7 +14,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.errors import EngineError
-from ddcli.expressions.order import in_order
+from ddcli.expressions.row_order import in_order
 from ddcli.expressions.types import Type
 from ddcli.expressions.zones import in_utc
 from ddcli.privacy import previewed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.engine.columns import Lanes
-    from ddcli.expressions.order import RowOrder
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
     from ddcli.store.state.entries import FileEntry
 

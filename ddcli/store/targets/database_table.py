@@ -14,7 +14,7 @@ import polars as pl
 
 from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, LockedError, StateError, first_line
-from ddcli.expressions.order import in_order
+from ddcli.expressions.row_order import in_order
 from ddcli.expressions.tree import delimited
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
