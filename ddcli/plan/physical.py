@@ -296,10 +296,9 @@ class OrderLanes(Node):
     lanes: tuple[tuple[str, str, bool], ...]
 
     def details(self) -> list[str]:
-        return [
-            "by "
-            + ", ".join(dict.fromkeys(f"{column} desc" if inverted else column for _, column, inverted in self.lanes))
-        ]
+        texts = argument_texts(self)
+        ordered = dict.fromkeys((column, inverted) for _, column, inverted in self.lanes)
+        return ["by " + ", ".join(words.key([name], texts) + " desc" * inverted for name, inverted in ordered)]
 
     def partition(self, times: int) -> Partition:
         return self.inputs[0].partition(times)
