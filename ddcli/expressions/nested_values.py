@@ -93,8 +93,20 @@ def of_lambda(reader: FormReader, node: exp.Expr, name: str, args: Sequence[exp.
 def fields_of(reader: FormReader, node: exp.Expr, whole: Expression, names: Sequence[str]) -> Expression:
     """Return the field at a path of names in a struct."""
     for name in names:
-        whole = reader.resolve(node, "struct_extract", [whole, Literal(name, STRING)])
+        function = "json_extract" if _is_json(whole) else "struct_extract"
+        whole = reader.resolve(node, function, [whole, _member(name) if _is_json(whole) else Literal(name, STRING)])
     return whole
+
+
+def _is_json(value: Expression) -> bool:
+    """Return whether an expression makes JSON, by its function: a column with JSON is a text."""
+    return isinstance(value, Call) and value.function in JSON_MADE and value.type.kind == "string"
+
+
+def _member(name: str) -> Literal:
+    """Return the path to the member of an object."""
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return Literal(f'$."{escaped}"', STRING)
 
 
 def _of_json(reader: FormReader, node: exp.Bracket, whole: Expression, index: Expression) -> Expression:
@@ -104,8 +116,7 @@ def _of_json(reader: FormReader, node: exp.Bracket, whole: Expression, index: Ex
             reader.fail(
                 node, f"`['{index.value}']` of JSON is read differently elsewhere", "write a path: x -> '$.a[0]'"
             )
-        escaped = index.value.replace("\\", "\\\\").replace('"', '\\"')
-        index = replace(index, value=f'$."{escaped}"')
+        index = _member(index.value)
     return reader.resolve(node, "json_extract", [whole, index])
 
 
@@ -117,7 +128,7 @@ def _within(reader: FormReader, node: exp.Bracket, value: exp.Expr, index: exp.E
         bounds = reader.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
     whole, read = reader.read(value), [reader.read(each) if each is not None else None for each in bounds]
     given = [each for each in read if each is not None]
-    if len(bounds) == 1 and isinstance(whole, Call) and whole.function in JSON_MADE and whole.type.kind == "string":
+    if len(bounds) == 1 and _is_json(whole):
         return _of_json(reader, node, whole, given[0])
     if len(bounds) == 1:
         one = [Literal(1, INT64)] if whole.type.kind == "string" else []

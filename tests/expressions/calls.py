@@ -483,6 +483,8 @@ class Calls:
         rng = self.rng
         if rng.random() < 0.1:
             made = rng.choice(["json(a8)", "(b8 -> '$.a')", "to_json(a12)"])
+            if rng.random() < 0.3:
+                return f"({made}).a.b"
             return f"{made}[{rng.choice(['0', '1', '-1', '0:1', chr(39) + 'a' + chr(39)])}]"
         whole = ["1", "0", "-1", "2", "-2", self.column("int64")]
         bounds = rng.choice(["{}", "{}", "{}:{}", "{}:", ":{}"]).format(rng.choice(whole), rng.choice(whole))
