@@ -322,6 +322,8 @@ class _Erasure:
         forgetting, given = self._forgetting, self.rebuild.found[name]
         keys = {*forgetting.unclean.get(name, ()), *(file.key for file, _ in forgetting.archived.get(name, ()))}
         listing = given.listing
+        if keys.issuperset(file.key for file in listing.to_read):
+            return self.readers[name]
         some = replace(
             given,
             listing=replace(

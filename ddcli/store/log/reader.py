@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
+from ddcli.engine.workers import Allowed
 from ddcli.expressions.types import ARRIVAL
 from ddcli.store.log.log_files import LogFiles, comes_before, late_error, open_first
 from ddcli.store.log.newest_tables import NewestTables, arrival_order, by_name, by_order, ranks
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import InputFile, Times
 
     Interval = tuple[Times | None, Times]
+
+SEARCHED = 4
+"""The files that are searched side by side, at most."""
 
 
 class LogReader(LogFiles):
@@ -217,15 +221,24 @@ class LogReader(LogFiles):
     def where(self, condition: RowCondition, most: int) -> Iterator[tuple[InputFile, list[int]]]:
         """Yield each file to read, with the numbers of its rows for which a condition holds, also of those that can't be read as a whole.
 
-        At most `most` rows are read at once.
+        At most `most` rows are read at once, of several files side by side.
         """
-        for at, file in enumerate(self.listing.to_read):
-            path, numbers = self._paths[at], sorted(self._numbers(at, condition, most))
-            if (unparsed := self.unparsed.get(path)) is not None:
-                left = unparsed.drop(condition)[0].numbers
-                numbers = [self._tables.number(path, number) for number in numbers]
-                numbers = sorted({*numbers, *unparsed.numbers} - {*left})
-            yield file, numbers
+        from concurrent.futures import ThreadPoolExecutor  # only who forgets rows needs it
+
+        files, beside = self.listing.to_read, max(1, min(SEARCHED, Allowed.threads))
+        self._times()  # once, not by each thread
+        with ThreadPoolExecutor(beside, "dd-where") as threads:
+            each = threads.map(lambda at: self._numbers(at, condition, max(1, most // beside)), range(len(files)))
+            found = zip(files, self._paths, each, strict=True)
+            yield from ((file, self._of_unparsed(path, condition, sorted(numbers))) for file, path, numbers in found)
+
+    def _of_unparsed(self, path: Path, condition: RowCondition, numbers: list[int]) -> list[int]:
+        """Return the numbers of a file's rows for which a condition holds, with those of its rows that can't be read."""
+        if (unparsed := self.unparsed.get(path)) is None:
+            return numbers
+        left = unparsed.drop(condition)[0].numbers
+        numbers = [self._tables.number(path, number) for number in numbers]
+        return sorted({*numbers, *unparsed.numbers} - {*left})
 
     def without_rows(self, path: Path, numbers: Collection[int]) -> bytes:
         """Return the content of a file without rows that `where` has found."""
