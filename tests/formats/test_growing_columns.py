@@ -265,6 +265,22 @@ def test_an_output_gets_a_computed_column(shop, kind):
     assert "a log may get new columns and wider types, but keeps all that it has: give the output another `path`" in err
 
 
+def test_a_comparison_of_an_output_before_and_after_it_grew(shop):
+    """The column is null in rows from before: as of one time and another, and between two states of the log."""
+    shop.write("p.yaml", OPTIONAL.replace('{k: int64, w: {type: "string?", optional: true}}', "grow"))
+    shop.write("in/1.csv", "k\n1\n2\n")
+    assert shop("run", "p.yaml", "--now", "2020-01-01").code == 0
+    shutil.copytree(shop.folder / "out", shop.folder / "before")
+    shop.write("in/2.csv", "k,w\n3,x\n")
+    assert shop("run", "p.yaml", "--now", "2020-01-02").code == 0
+    result = shop("diff", "out", "--from", "2020-01-01", "--to", "2020-01-02", "-o", "jsonl")
+    added = {"change": "added", "count": 1, "row": {"k": 3, "w": "x"}}
+    assert (result.code, [json.loads(line) for line in result.out.splitlines()]) == (1, [added])
+    result = shop("diff", "before", "out", "--key", "k", "--ignore", "w", "-o", "jsonl")
+    assert [json.loads(line)["key"] for line in result.out.splitlines()] == [{"k": 3}]
+    assert "w: only in B (string" in shop("diff", "before", "out", "--key", "k").out
+
+
 @pytest.mark.parametrize(
     ("keys", "columns", "problem"),
     [

@@ -151,3 +151,19 @@ def test_a_server_that_is_silent(make, execute, monkeypatch):
     execute("drop trigger wait on marts.dd_commits")
     follower.run()
     follower.check()
+
+
+def test_a_table_gets_a_column_and_a_wider_type(tmp_path, database, execute):
+    execute("drop schema if exists marts cascade", "create schema marts")
+    pipeline = tmp_path / "p.yaml"
+    pipeline.write_text(
+        "name: p\ninputs: {t: {path: in/, format: append, columns: grow}}\n"
+        f"outputs: {{t: {{path: out/, as: table, to: '{database}', table: marts.t}}}}\n"
+    )
+    (tmp_path / "in").mkdir()
+    pl.DataFrame({"k": [1], "v": [5]}, {"k": pl.Int64, "v": pl.Int32}).write_parquet(tmp_path / "in/1.parquet")
+    run(pipeline)
+    later = {"k": [2], "v": [1 << 40], "w": ["x"]}
+    pl.DataFrame(later, {"k": pl.Int64, "v": pl.Int64, "w": pl.String}).write_parquet(tmp_path / "in/2.parquet")
+    run(pipeline)
+    assert execute("select k, v, w from marts.t order by k") == [(1, 5, None), (2, 1 << 40, "x")]

@@ -96,6 +96,22 @@ def test_outputs_of_random_pipelines(case, chance):
             assert counted(read(log, **options)[0]) == counted(ddcli.read_log(log, as_of="latest"))
 
 
+def test_a_log_that_got_a_column(tmp_path):
+    """Its rows from before have null there, as a collection and as changes."""
+    (tmp_path / "a.yaml").write_text(
+        "name: a\ninputs: {t: {path: in/, format: append, columns: grow}}\noutputs: {t: out/}\n"
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/1.csv").write_text("k\n1\n")
+    run(tmp_path / "a.yaml")
+    (tmp_path / "in/2.csv").write_text("k,w\n2,x\n")
+    run(tmp_path / "a.yaml")
+    found, _ = read(tmp_path / "out")
+    assert sorted(found.select("k", "w").rows()) == [(1, None), (2, "x")]
+    changes, _ = read(tmp_path / "out", readChangeFeed="true")
+    assert sorted(changes.select("k", "w", "diff").rows()) == [(1, None, 1), (2, "x", 1)]
+
+
 GROWING = """\
 dd: 1
 name: a

@@ -233,7 +233,7 @@ class LogReader(LogFiles):
             yield from ((file, self._of_unparsed(path, condition, sorted(numbers))) for file, path, numbers in found)
 
     def _of_unparsed(self, path: Path, condition: RowCondition, numbers: list[int]) -> list[int]:
-        """Return the numbers of a file's rows for which a condition holds, with those of its rows that can't be read."""
+        """Return the numbers of a file's rows for which a condition holds, as it may for rows that can't be read: these have numbers of their own."""
         if (unparsed := self.unparsed.get(path)) is None:
             return numbers
         left = unparsed.drop(condition)[0].numbers
