@@ -140,10 +140,11 @@ def _input(given: FoundInput) -> Iterator[str]:
         yield "    columns:"
         for column, kind in given.columns.items():
             form = _word(kind)
+            inner = json.dumps(kind) if "?" in kind else form  # between braces, others read a `?` as the mark of a key
             if column in given.former:
-                form = f"{{type: {form}, from: {_value(given.former[column])}}}"
+                form = f"{{type: {inner}, from: {_value(given.former[column])}}}"
             elif column in given.optional:
-                form = f"{{type: {form}, optional: true}}"
+                form = f"{{type: {inner}, optional: true}}"
             yield _commented(f"      {_word(column)}: {form}", _doubt(given, f"columns.{column}"))
 
 
