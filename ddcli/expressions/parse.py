@@ -322,7 +322,10 @@ class ExpressionReader(FormReader):
             return struct_of(self, node, args or ())
         if name in LAMBDAS:
             return of_lambda(self, node, LAMBDAS[name], args or ())
-        if (name not in FUNCTIONS or not name[0].isalpha() or " " in name) and name != "make_timestamptz":
+        is_called = (
+            name in FUNCTIONS and name[0].isalpha() and " " not in name and name not in ("in", "and", "or", "not")
+        )
+        if not is_called and name != "make_timestamptz":
             self.unknown_function(node, name)
         for arg in args or ():
             if isinstance(arg, exp.Distinct | exp.Order):
@@ -371,7 +374,7 @@ class ExpressionReader(FormReader):
 
         if name in WINDOW_FUNCTIONS:
             self.window_alone(node, name)
-        meant = did_you_mean(name, known, cutoff=0.7)
+        meant = did_you_mean(name, [each for each in known if each != name], cutoff=0.7)
         hint = INSTEAD.get(name) or (f"did you mean `{meant}`?" if meant else None)
         self.fail(node, f"no function is named `{name}`", hint)
 
