@@ -124,6 +124,11 @@ def open_table(given: InputSpec, base: Path, connections: Connections | None = N
             return _in_catalog(given, origin.value)
         if given.table == "database":
             return _in_database(given, origin.value, base, connections)
+        if given.table == "ducklake":
+            from ddcli.store.mirrors.ducklake import DuckLakeSource
+
+            assert given.query is not None, "a file names the table"
+            return DuckLakeSource(origin.value, real(locate(base, database_file(origin.value))), given.query.value)
         if given.table == SPARK:
             return _in_spark(given, connections.session if connections else None)
         from ddcli.store.mirrors.delta import DeltaSource

@@ -165,7 +165,7 @@ GUARD = 10_000
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 LOGS = ("updates", "debezium", "delta_cdf", "import")
 """The formats of logs of changes, which come with times of their own."""
-TABLES = ("delta", "iceberg", "database", "spark")
+TABLES = ("delta", "iceberg", "ducklake", "database", "spark")
 """The kinds of tables that other programs keep, with versions of their own."""
 SPARK = "spark"
 """The kind of tables that Spark itself reads and writes."""

@@ -158,16 +158,40 @@ IN_SPARK: Record[dict[str, Any]] = Record(
     "a mapping",
     "{table: shop.orders}",
 )
-PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "database": READ_URI, "spark": IN_SPARK}
+IN_DUCKLAKE: Record[dict[str, Any]] = Record(
+    lambda _, arguments: arguments,
+    {
+        "catalog": Key(
+            DatabaseWords(
+                "a catalogue", r"(sqlite|duckdb):///.+", "write `duckdb:///lake.ducklake` or `sqlite:///lake.sqlite`"
+            ),
+            required=True,
+            about="the database with the catalogue, in a file, relative to this one: duckdb:///lake.ducklake, sqlite:///lake.sqlite",
+            argument="path",
+        ),
+        "table": Key(Words("a name"), required=True, about="the table's name: main.orders", argument="query"),
+    },
+    "a mapping",
+    "{catalog: 'duckdb:///lake.ducklake', table: main.orders}",
+)
+PLACES: dict[str, Shape[Any]] = {
+    "delta": PLACE,
+    "iceberg": IN_CATALOG,
+    "ducklake": IN_DUCKLAKE,
+    "database": READ_URI,
+    "spark": IN_SPARK,
+}
 ABOUT = {
     "delta": "directory of a table of Delta Lake, relative to this file, or in an object store",
     "iceberg": "a table of Iceberg in a catalog",
+    "ducklake": "a table of DuckLake",
     "database": "a database in a file, relative to this one: sqlite:///shop.db, duckdb:///shop.duckdb; or postgresql://user@host/shop, mysql://user@host/shop",
     "spark": "a table or a query that Spark reads: of Unity, Hive, or any catalog of the session",
 }
 EXAMPLES = {
     "delta": "{delta: lake/orders/}",
     "iceberg": "{iceberg: {catalog: default, table: shop.orders}}",
+    "ducklake": "{ducklake: {catalog: 'duckdb:///lake.ducklake', table: main.orders}}",
     "database": "{database: sqlite:///shop.db, table: orders}",
     "spark": "{spark: {table: shop.orders}}",
 }

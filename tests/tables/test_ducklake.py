@@ -1,0 +1,125 @@
+"""Tables of DuckLake as inputs, against what DuckDB's own reader has of each snapshot: `ducklake.tar.xz` has a lake in four stages, as DuckDB 1.5.5 wrote it.
+
+Its rows were inlined, deleted in the catalogue and in files, flushed, merged with those of other snapshots and rewritten.
+"""
+
+import json
+import shutil
+import sqlite3
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ddcli.sources.change_log import read_log
+
+LAKE = Path(__file__).with_name("ducklake.tar.xz")
+PIPELINE = """\
+dd: 1
+name: lake
+CLOCK
+inputs: {t: {ducklake: {catalog: 'KIND:///KIND.lake', table: main.t}TIME}}
+outputs: {t: out/}
+"""
+
+
+@pytest.fixture
+def lake(shop):
+    """Return a folder with the files of the lake; `catalogue(kind, stage)` puts a catalogue in its place."""
+    with tarfile.open(LAKE) as found:
+        found.extractall(shop.folder, filter="data")
+    shop.stages = json.loads((shop.folder / "stages.json").read_text())
+    return shop
+
+
+def pipeline(lake, kind, *, arrival=False):
+    text = PIPELINE.replace("CLOCK", "clock: arrival" if arrival else "").replace(
+        "TIME", "" if arrival else ", time: version"
+    )
+    lake.write("p.yaml", text.replace("KIND", kind))
+
+
+def brought(lake, kind, stage):
+    """Bring the lake to a stage, and run the pipeline."""
+    shutil.copy(lake.folder / f"{kind}.lake.{stage}", lake.folder / f"{kind}.lake")
+    result = lake("run", "p.yaml")
+    assert result.code == 0, result.err
+    return result
+
+
+def wanted(lake, kind, version):
+    found = pl.read_parquet(lake.folder / f"{kind}-{version}.parquet")
+    return found.columns, Counter(found.rows())
+
+
+def held(lake, columns, as_of="latest"):
+    found = read_log(lake.folder / "out", as_of=as_of).select(*columns, "diff")
+    return Counter({row[:-1]: row[-1] for row in found.rows()})
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_each_snapshot_is_a_change(lake, kind):
+    pipeline(lake, kind)
+    for stage, last in enumerate(lake.stages[kind][:3], 1):
+        brought(lake, kind, stage)
+        columns, rows = wanted(lake, kind, last)
+        assert held(lake, columns) == rows
+    for version in range(lake.stages[kind][0], last + 1):
+        columns, rows = wanted(lake, kind, version)
+        assert held(lake, columns, version) == rows, version
+    assert "nothing new" in brought(lake, kind, 3).err
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_stages_may_be_skipped_and_a_new_column_has_its_default_in_old_rows(lake, kind):
+    pipeline(lake, kind, arrival=True)
+    brought(lake, kind, 1)
+    brought(lake, kind, 4)
+    columns, rows = wanted(lake, kind, lake.stages[kind][3])
+    assert "extra" in columns
+    log = held(lake, columns)
+    assert log == rows
+
+
+def test_rows_of_a_snapshot_that_the_lake_has_expired_are_found_by_difference(lake):
+    pipeline(lake, "sqlite", arrival=True)
+    brought(lake, "sqlite", 2)
+    shutil.copy(lake.folder / "sqlite.lake.3", lake.folder / "sqlite.lake")
+    with sqlite3.connect(lake.folder / "sqlite.lake") as catalogue:
+        catalogue.execute("delete from ducklake_snapshot where snapshot_id < ?", [lake.stages["sqlite"][2]])
+    assert lake("run", "p.yaml").code == 0
+    columns, rows = wanted(lake, "sqlite", lake.stages["sqlite"][2])
+    assert held(lake, columns) == rows
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("update ducklake_metadata set value = '0.3' where key = 'version'", "has version 0.3 of DuckLake, and 1.0 is read"),
+        ("update ducklake_metadata set value = 'true' where key = 'encrypted'", "are encrypted"),
+        ("update ducklake_table set table_name = 'u'", "has no table 'main.t'"),
+        ("update ducklake_data_file set mapping_id = 1", "added by their columns' names"),
+        ("update ducklake_data_file set path = '../../../../../etc/passwd'", "outside of its folder"),
+        ("update ducklake_data_file set file_format = 'vortex'", "of the format 'vortex'"),
+        ("drop table ducklake_snapshot", "can't be read"),
+    ],
+)  # fmt: skip
+def test_what_is_not_read_is_refused(lake, statement, problem):
+    pipeline(lake, "sqlite")
+    shutil.copy(lake.folder / "sqlite.lake.2", lake.folder / "sqlite.lake")
+    with sqlite3.connect(lake.folder / "sqlite.lake") as catalogue:
+        catalogue.execute(statement)
+    result = lake("run", "p.yaml")
+    assert result.code == 3
+    assert problem in result.err
+    assert not (lake.folder / "out").exists()
+
+
+def test_a_table_that_was_rolled_back_is_refused_by_version(lake):
+    pipeline(lake, "duckdb")
+    brought(lake, "duckdb", 3)
+    shutil.copy(lake.folder / "duckdb.lake.1", lake.folder / "duckdb.lake")
+    result = lake("run", "p.yaml")
+    assert (result.code, "rolled back" in result.err) == (3, True), result.err
