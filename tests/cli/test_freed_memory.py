@@ -9,7 +9,7 @@ import pytest
 from ddcli.cli.startup.process import LEFT, SETTING, SHARED
 from ddcli.engine.workers import processors
 
-CALL = "import os; from ddcli.cli.startup import memory; memory.{}(); print(os.environ[memory.SETTING])"
+CALL = "import os; from ddcli.cli.startup import process; process.{}(); print(os.environ[process.SETTING])"
 
 
 def setting(function, inherited=None):
