@@ -118,7 +118,7 @@ class History:
         self.write()
         done = False
         try:
-            with cut(self.chance.randint(1, 3), self.chance.randint(0, 1000)):
+            with cut(self.chance.randint(1, 3), self.chance.randint(0, 1000), streams=self.chance.random() < 0.3):
                 run(self.path, apply=True, **options, **self.where())
             done = True
         finally:
