@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,15 +11,14 @@ import numpy as np
 import polars as pl
 
 from ddcli.commands.branch import branches, drop
-from tests.bench.files import Program, figure, side_by_side, size
+from tests.bench.files import Program, figure, median, side_by_side, size
 from tests.bench.processes import dd, measure
-from tests.bench.table import Asked
+from tests.bench.table import Asked, Figure
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.bench.files import Session
-    from tests.bench.table import Figure
 
 CITIES, EACH = 750, 100
 """Cities, and customers of each."""
@@ -120,6 +120,44 @@ def bisect(session: Session) -> list[Figure]:
         raise AssertionError(f"dd bisect found {found}, not some of {wrong}")
     title = f"dd bisect, {size(rows)} rows of {size(HOURS)} hours"
     return [figure(title, measured, Asked(seconds=5), {}, full=session.full)]
+
+
+CALLED = """\
+name: called
+inputs: {rows: {path: in/rows/, columns: {id: int64, text: string}}}
+collections:
+  found: {from: rows, apply: [{map: {function: {call: 'trivial:call', memo: MEMO}, columns: {id: int64, text: string}}}]}
+outputs: {found: out/}
+"""
+TRIVIAL = """\
+def call(record):
+    return {"id": record["id"], "text": record["text"] + "!"}
+"""
+
+
+def calls(session: Session) -> list[Figure]:
+    """Call a trivial function for a million records (of ten million rows), which a state then remembers, and without a memory."""
+    rows, programs, outputs = session.rows // 10, {}, []
+    for program, memo in (("dd", "true"), ("without", "false")):
+        folder = session.place(f"calls-{program}")
+        _write(folder, "rows", {"id": np.arange(rows), "text": [f"text {at}" for at in range(rows)]})
+        (folder / "trivial.py").write_text(TRIVIAL, encoding="utf-8")
+        pipeline = folder / "pipeline.yaml"
+        pipeline.write_text(CALLED.replace("MEMO", memo), encoding="utf-8")
+        programs[program] = Program(dd("run", pipeline, "-q"), partial(_remove, folder))
+        outputs.append(folder / "out/*.parquet")
+    measured = side_by_side(programs, session.runs)
+    counts = [pl.read_parquet(output).height for output in outputs]
+    if counts != [rows, rows]:
+        raise AssertionError(f"the outputs have {counts} records, not {rows} each")
+    ratio = median(measured["dd"]) / median(measured["without"])
+    title = f"{size(rows)} remembered calls of a trivial function: times that without a memory"
+    return [Figure(title, ratio, Asked(seconds=1.3), full=session.full, unit="x")]
+
+
+def _remove(folder: Path) -> None:
+    for each in (".dd", "out"):
+        shutil.rmtree(folder / each, ignore_errors=True)
 
 
 def _write(folder: Path, name: str, columns: dict[str, object], times: np.ndarray | int = 0) -> None:
