@@ -233,6 +233,7 @@ CONSTANTS = {
     "escape": ["!", ""],
     "digits": ["0", "1", "2", "-1", "3"],
     "old": ["a", "", "ab"],
+    "zone": ["UTC", "Europe/Berlin", "America/New_York"],
 }
 """The constants of parameters, by their names."""
 STRUCTURES = [
@@ -297,6 +298,12 @@ UNARY = {
 OTHER = {
     "datepart": "extract('month' from {})",
     "strftime": "strftime('%Y-%m', {})",
+    "isnull": "{} isnull",
+    "date_add": "date_add(a9, interval '1' day)",
+    **dict.fromkeys(["strptime", "try_strptime"], "strptime(strftime(a18, '%d.%m.%Y'), '%d.%m.%Y')"),
+    "timezone": "timezone('Europe/Berlin', cast(a18 as timestamp))",
+    "time_bucket": "time_bucket(interval '7' day, cast(a18 as timestamp))",
+    "struct_extract": "struct_extract(a15, 'i')",
     "in": "{} in ({}, {})",
     "array": "[{}, {}]",
     "json_extract": "{} -> {}",

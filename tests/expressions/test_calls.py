@@ -66,6 +66,10 @@ ERRORS |= {
 """The functions that fail where DuckDB returns NaN, an infinity, a year outside of 1 to 9999, or an integer of more than 64 bits."""
 
 
+INCOMPARABLE = {"octet_length"}
+"""The functions that take other types in DuckDB: bytes, where ours takes texts."""
+
+
 @cache
 def database() -> duckdb.DuckDBPyConnection:
     """Return a database with the rows."""
@@ -235,7 +239,7 @@ def test_every_function_has_the_value_of_duckdb() -> None:
         while tries < many(20) or (found.compared == before and tries < 200):
             found.add(calls.call(name, meant), may_fail=name in ERRORS, differs=DIFFERENT.get(name))
             tries += 1
-        missing += [name] if found.compared == before else []
+        missing += [name] if found.compared == before and name not in INCOMPARABLE else []
     assert found.different == []
     assert missing == []
 
