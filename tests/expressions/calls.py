@@ -523,7 +523,7 @@ class Aggregations:
     def call(self, name: str, count: int) -> str:
         """Return the call of an aggregate with so many arguments."""
         kinds = [kind for kind in VALUES if kind not in NARROW and "[" not in kind.removeprefix("datetime[us]")]
-        if AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].accepts in ("number", "numbers"):
+        if AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].accepts in ("number", "numbers") or name.startswith("regr"):
             kinds = ["decimal(6, 2)?"]  # sums of squares of others round differently
         if AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].accepts == "integer":
             kinds = ["int64?"]
