@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -138,6 +138,24 @@ def standalone(folder: Path, workers: int = 2, memory: str = "1g"):
             return begin(*command, "org.apache.spark.deploy.worker.Worker", *host, *own)[0].pid
 
         yield Standalone(address, [start(at) for at in range(workers)], start)
+
+
+def at_work(folder: Path) -> list[bytes]:
+    """Return the commands of the processes that were started in a folder or below, as executors and their Python processes are."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cwd").readlink().is_relative_to(folder):
+                found.append((process / "cmdline").read_bytes()[:200])
+    return found
+
+
+def await_idle(folder: Path) -> None:
+    """Wait until no process that was started below a folder is left: then none of them writes any more."""
+    until = time.monotonic() + 300
+    while found := at_work(folder):
+        assert time.monotonic() < until, found
+        time.sleep(0.05)
 
 
 def parent(process: int | str) -> int:

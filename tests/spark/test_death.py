@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +14,7 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.store.state.manifest import read_newest
 from tests.spark.deadly import DEADLY_HEAD, PIPELINE
-from tests.spark.servers import SMALL
+from tests.spark.servers import SMALL, await_idle
 from tests.spark.support import assert_all_named
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -36,16 +35,6 @@ def late(record):
     return record
 """
 )
-
-
-def at_work(folder):
-    """Return the processes that were started in a folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if (process / "cwd").readlink() == folder:
-                found.append((process / "cmdline").read_bytes()[:200])
-    return found
 
 
 def doomed(folder):
@@ -104,10 +93,7 @@ def test_a_killed_driver(tmp_path, killed):
         assert done.returncode == -9, done.stderr
         assert list(state.rglob("bundles/*.tar")), "the driver died too early for the test"
     assert not list((tmp_path / "out").rglob("updates-*"))
-    until = time.monotonic() + 300
-    while at_work(tmp_path):  # until what the driver has started notices
-        assert time.monotonic() < until, at_work(tmp_path)
-        time.sleep(0.05)
+    await_idle(tmp_path)  # until what the driver has started notices
     run(path, engine="local")
     log = pl.read_parquet(tmp_path / "out/b/*.parquet")
     assert log.select("k", "n", "diff").sort("k").rows() == [(key, 10, 1) for key in range(100)]
