@@ -482,7 +482,9 @@ class Calls:
         kinds = [SQL_TYPES.get(kind.rstrip("?"), kind.rstrip("?")) for kind in VALUES]
         value = self.rng.choice(list(COLUMNS)) if self.rng.random() < 0.8 else self.any()
         if self.rng.random() < 0.1:
-            value = self.rng.choice(["(a8 -> '$.a')", "(b8 -> '$[0]')", "(a8 -> 'a')", "(try_cast(b8 as json) -> '$')"])
+            value = self.rng.choice(
+                ["(try_cast(a8 as json) -> '$.a')", "(try_cast(b8 as json) -> '$[0]')", "(try_cast(b8 as json) -> '$')"]
+            )
         return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if '[' not in each and 'struct' not in each])})"
 
     def part(self) -> str:
