@@ -163,7 +163,7 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
             )
         except DdError as error:
             errors += [_at_the_input(each, given) for each in each_of(error)]
-    bound = _bound(spec if errors else with_tags_of_logs(spec, base), inputs, errors)
+    bound = _bound(spec if errors else with_tags_of_logs(spec, base, local=True), inputs, errors)
     outputs = _plan(bound, errors)
     errors += _missing_packages(spec)
     if bound is not None and not errors and (budget or spec.budget is not None):

@@ -10,7 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, StateError
 from ddcli.job.consumed_files import apart, refuse_shared_files
-from ddcli.store.files.objects import locate
+from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_owned
 from ddcli.store.state.holds import reader_name
 from ddcli.store.state.manifest import RESTORE, manifest_path
@@ -81,13 +81,16 @@ class InputFiles:
         return self if before is None else replace(self, listing=self.listing.marked(before.files, last))
 
 
-def with_tags_of_logs(spec: Spec, base: Path) -> Spec:
-    """Return the spec with the tags that other pipelines' logs have among its inputs, beside those that the file declares."""
+def with_tags_of_logs(spec: Spec, base: Path, *, local: bool = False) -> Spec:
+    """Return the spec with the tags that other pipelines' logs have among its inputs, beside those that the file declares. If `local`, no object store is asked."""
     inputs = dict(spec.inputs)
     for name, given in spec.inputs.items():
         if given.format != "updates" or given.table:
             continue
-        _, owner = read_owned(locate(base, given.path.value))
+        path = locate(base, given.path.value)
+        if local and isinstance(path, ObjectPath):
+            continue
+        _, owner = read_owned(path)
         if owner is not None and owner.tags:
             inputs[name] = replace(given, tags={**owner.tags, **given.tags})
     return replace(spec, inputs=inputs)

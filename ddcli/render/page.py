@@ -38,6 +38,7 @@ MEANINGS = {
     "join": "Pairs each row with the rows of the other side that have equal values in these columns. A change on either side looks up its partners in the arrangement of the other.",
     "leave": "Takes the rows of the loop's last round out of the loop.",
     "loop": "Repeats its operators until nothing changes, or for a stated number of rounds.",
+    "memo": "Keeps what a function has returned for each row, and calls it only for rows that are new to it. A row that goes takes back what was returned.",
     "once": "Keeps a row from the first time at which it exists, for good.",
     "order": "Adds columns that sort as an `order by` does: text, descending columns and nulls become integers.",
     "output": "Writes the changes of the collection to the output.",

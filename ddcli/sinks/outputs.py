@@ -331,6 +331,14 @@ class OutputWriter:
         self._count(name, 0, 0)
         self._write(name, output_bytes(none, layout, Pool(PUBLIC), self.time))
 
+    def _without_rows(self, name: str, forgetting: ErasureRequest) -> list[FileEntry]:
+        """Write a file without rows in place of a log all of whose rows are forgotten."""
+        self._files.pop(name, None)
+        self._write_columns(name)
+        files = self._files[name]
+        forgetting.note(None, 0, self.request.outputs[name] / files[0].name, files[0].size)
+        return files
+
     def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: ErasureRequest) -> OutputEntry:
         """Write the waiting updates, a whole log, in place of the `known` one; files that already have the rows of their times stay.
 
@@ -374,6 +382,7 @@ class OutputWriter:
         if added:
             files.append(added)
             forgetting.note(None, 0, directory / added.name, added.size)
+        files = files or self._without_rows(name, forgetting)
         horizon = self.horizons.get(name)
         log = known.log if known and files == before else log_identity(name, self.transaction.number)
         self.progress(directory, horizon, name, log)
@@ -422,6 +431,7 @@ class OutputWriter:
             else:
                 self.transaction.retire(place)
                 forgetting.note(place, old.size, None, 0)
+        files = files or self._without_rows(name, forgetting)
         if files == [*known.files]:
             return known, found, horizon
         log = log_identity(name, self.transaction.number)

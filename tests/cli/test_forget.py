@@ -268,6 +268,19 @@ def test_rows_that_an_exporter_has_are_refused(marked):
     assert "have that pipeline forget them first" in refused.err
 
 
+@pytest.mark.parametrize("apply", ["[{filter: a > 0}]", "[{reduce: {n: count(*)}}]"])
+def test_a_log_without_rows_keeps_a_file_with_its_columns(shop, apply):
+    """By copies of rows, or by computing everything anew; and again, when the log has none."""
+    text = "dd: 1\nname: p\ninputs: {t: {path: in/, format: append, columns: {a: int64}}}\n"
+    shop.write("shop.yaml", f"{text}collections: {{b: {{from: t, apply: {apply}}}}}\noutputs: {{b: out/}}\n")
+    for number in (1, 2):
+        shop.write(f"in/{number}.csv", "a\n1\n2\n")
+        assert shop("run", "shop.yaml").code == 0
+        assert shop("forget", "shop.yaml", "--where", "a > 0").code == 0
+        assert pl.scan_parquet(shop.folder / "out/*.parquet").select("diff").sum().collect().item() == 0
+        assert shop("state", "verify", "shop.yaml").code == 0
+
+
 def test_a_dry_run_changes_nothing(marked):
     before = with_marks(marked)
     done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "-n", "-o", "json")

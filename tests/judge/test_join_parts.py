@@ -21,7 +21,7 @@ from tests.draws import many
 from tests.judge.case import Case
 from tests.judge.harness import judge
 from tests.judge.logs import cuts, updates
-from tests.judge.sizes import join_few
+from tests.judge.sizes import kernel_join
 from tests.spark.support import Here, started
 from tests.yaml_text import write_yaml
 
@@ -80,7 +80,7 @@ def in_parts(seed, shards):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "sizes", sizes)
-        patch.setattr(join_few, "FEW", chance.choice([0, 1]))
+        patch.setattr(kernel_join, "FEW", chance.choice([0, 1]))
         patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
         patch.setitem(generations.plan.__kwdefaults__, "deltas", chance.random() < 0.4)
         yield
@@ -98,7 +98,7 @@ def test_joins_in_parts_mean_what_is_written(case, shards, seed):
 def test_an_output_has_each_record_once_where_both_sides_change(shop, monkeypatch):
     """The new rows of one side with all of the other, and the others with its new ones, have updates of the same pairs at one time."""
     monkeypatch.setattr(placement, "sizes", lambda *_, **__: Sizes(1, 2, 1, 3, 100, 1))
-    monkeypatch.setattr(join_few, "FEW", 0)
+    monkeypatch.setattr(kernel_join, "FEW", 0)
     columns = "columns: {k: int64, v: int64}"
     shop.write(
         "p.yaml",

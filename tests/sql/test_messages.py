@@ -53,6 +53,7 @@ select json(s)['0'] as x from t → 1:8 → `['0']` of JSON is read differently 
 select json(s)[a] as x from t → → json_extract: the path is a constant text, or a position
 select s.in() as x from t → → no function is named `in`
 select (a = 1).and() as x from t → → no function is named `and`
+select distinct on (to_years(a)) a from t → 1:21 → can't group by months
 select flatten([a]) as x from t → 1:17 → flatten takes a list of lists
 select regexp_split_to_array(s, 'x*') as x from t → 1:33 → a pattern that matches no empty text
 select list_sort([a], 'down') as x from t → 1:8 → list_sort takes a list, a direction

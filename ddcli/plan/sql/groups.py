@@ -211,6 +211,12 @@ def _spread(part: Node, around: tuple[str, ...], names: dict[str, str], keys: di
     return nodes.mapped(part, columns)
 
 
+def check_groups(statement: QueryLowering, key: Expression, written: exp.Expr) -> None:
+    """Refuse a key that has no values to group by: an interval of months, or nothing but null."""
+    if key.type.kind in ("null", "months"):
+        raise SpecError(f"can't group by {key.type.required()}", span=statement.tree.place(written))
+
+
 def _sets(
     statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry]
 ) -> tuple[dict[str, Expression], list[list[str]]]:
@@ -226,8 +232,7 @@ def _sets(
         if isinstance(written, exp.Tuple):
             return [text for part in statement.tree.take(written, "expressions")[0] or () for text in key(part)]
         found = _key(statement, block, written, entries)
-        if found.type.kind in ("null", "months"):
-            raise SpecError(f"can't group by {found.type.required()}", span=statement.tree.place(written))
+        check_groups(statement, found, written)
         keys.setdefault(found.text(), found)
         return [found.text()]
 

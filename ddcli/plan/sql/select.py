@@ -20,7 +20,7 @@ from ddcli.plan.sql.block import Block, is_semijoin, split
 from ddcli.plan.sql.calls import outermost
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
 from ddcli.plan.sql.entries import Entry, listed_entries
-from ddcli.plan.sql.groups import grouped, is_grouped
+from ddcli.plan.sql.groups import check_groups, grouped, is_grouped
 from ddcli.plan.sql.joins import Joins
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import column
@@ -274,6 +274,8 @@ def _listed(
     if on is not None:
         (written,) = statement.tree.take(on, "expressions")
         by = [_order_key(statement, block, each, columns, listed, whole=False) for each in written]
+        for key, each in zip(by, written, strict=True):
+            check_groups(statement, key, each)
     elif limit is None and not offset and statement.shown is not node:
         block.node = before  # this order drops no row: the columns that compute it are not needed
     rows: dict[str, Expression] = {key: nodes.column(block.node, key) for key in keys} | listed
