@@ -11,7 +11,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.times import Frontier
 from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_time, refuse_beyond_imports
-from ddcli.job.inputs import find_inputs, refuse_changed, with_tags_of_logs
+from ddcli.job.inputs import find_inputs, refuse_changed, with_tags, with_tags_of_logs
 from ddcli.job.kept_plan import conditions_of
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.physical_graph import latest_horizon
@@ -126,7 +126,7 @@ def prepare(
         )
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     keys = {} if whole else import_keys(readers)
-    spec = with_tags_of_logs(request.spec, request.base)
+    spec = with_tags(request.spec, {name: given.tags for name, given in found.items()})
     return Prepared(found, readers, BoundPipeline(spec, schemas, time, keys, lambda: sizes(found)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
+    from ddcli.privacy import Tags
     from ddcli.spec.model import InputSpec, Spec
+    from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.shared_arrangements import Shared
@@ -44,6 +46,8 @@ class InputFiles:
     shared: Shared | None = None
     replacing: Listing | None = None
     """The files that replace others of their names, where the state has copies of these: a run takes in the difference."""
+    tags: Tags = field(default_factory=dict)
+    """The tags of columns that another pipeline's log states."""
 
     def past(self) -> InputFiles:
         """Return the files that were taken in already."""
@@ -83,17 +87,26 @@ class InputFiles:
 
 def with_tags_of_logs(spec: Spec, base: Path, *, local: bool = False) -> Spec:
     """Return the spec with the tags that other pipelines' logs have among its inputs, beside those that the file declares. If `local`, no object store is asked."""
-    inputs = dict(spec.inputs)
+    found: dict[str, Tags] = {}
     for name, given in spec.inputs.items():
         if given.format != "updates" or given.table:
             continue
         path = locate(base, given.path.value)
         if local and isinstance(path, ObjectPath):
             continue
-        _, owner = read_owned(path)
-        if owner is not None and owner.tags:
-            inputs[name] = replace(given, tags={**owner.tags, **given.tags})
-    return replace(spec, inputs=inputs)
+        found[name] = _tags_of(given, read_owned(path)[1])
+    return with_tags(spec, found)
+
+
+def with_tags(spec: Spec, found: Mapping[str, Tags]) -> Spec:
+    """Return the spec with the tags of columns that were `found` for its inputs, beside those that the file declares."""
+    inputs = {name: replace(spec.inputs[name], tags={**tags, **spec.inputs[name].tags}) for name, tags in found.items()}
+    return replace(spec, inputs={**spec.inputs, **inputs})
+
+
+def _tags_of(given: InputSpec, owner: Owner | None) -> Tags:
+    """Return the tags that the state which writes a log has for its columns, if an input reads it as updates."""
+    return owner.tags if owner is not None and given.format == "updates" and not given.table else {}
 
 
 def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = False) -> dict[str, InputFiles]:
@@ -171,7 +184,8 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             listing, replacing = listing.apart(named, consumed)
         if request.ready is not None:
             listing = listing.only(request.ready)
-        found[name] = InputFiles(None if progress is None else Frontier(progress), listing, replacing=replacing)
+        upper = None if progress is None else Frontier(progress)
+        found[name] = InputFiles(upper, listing, replacing=replacing, tags=_tags_of(given, owner))
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
 

@@ -28,7 +28,7 @@ from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.mirrors.cancellation import DIFF
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.query_reader import errors_at_file
-from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
+from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.store.tables.table_folder import below, check_plain
 
 if TYPE_CHECKING:
@@ -196,16 +196,10 @@ class DuckLakeSource(TableSource):
     def changes(
         self, mark: MirrorCursor, mirrored: Sequence[Path], *, stepwise: bool
     ) -> tuple[MirrorCursor, Iterator[pl.DataFrame]] | None:
-        self.check_identity(mark)
-        self._check_columns(mark, [])
-        now = {name: str(kind) for name, kind in self.columns.items()}
-        if self.tip == mark.tip and now == mark.columns:
+        if self._is_at(mark):
             return None
         if stepwise and self.version <= mark.version and self.tip != mark.tip:
-            problem = f"the table was rolled back to version {self.version}, and earlier runs have read {mark.version}"
-            raise InputError(
-                problem, place=self.place, hint=f"under `clock: arrival` that is a change as any other; {BEGIN}"
-            )
+            raise self._rolled_back(mark)
         if self._tip(mark.version) != mark.tip or any(name not in mark.columns for name in self._defaults):
             raise UnknownChange  # that snapshot is expired, or old rows have a new column's default
         later = [number for number in self._changed if number > mark.version]

@@ -22,7 +22,7 @@ from ddcli.store.extras import check_package
 from ddcli.store.mirrors.cancellation import remainder
 from ddcli.store.mirrors.file_order import FileRows, PieceColumns, chunks_of
 from ddcli.store.mirrors.mirror import UnknownChange
-from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
+from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.store.tables.table_folder import below, check_plain
 
 if TYPE_CHECKING:
@@ -109,10 +109,7 @@ class IcebergSource(TableSource):
     def changes(
         self, mark: MirrorCursor, mirrored: Sequence[Path], *, stepwise: bool
     ) -> tuple[MirrorCursor, Iterator[pl.DataFrame]] | None:
-        self.check_identity(mark)
-        self._check_columns(mark, [])
-        now = {name: str(kind) for name, kind in self.columns.items()}
-        if self.tip == mark.tip and now == mark.columns:
+        if self._is_at(mark):
             return None
         chain = self._since(mark, stepwise=stepwise)
         steps: list[tuple[MirrorCursor, list[Snapshot]]] = []
@@ -142,9 +139,7 @@ class IcebergSource(TableSource):
         if _id(at) == mark.tip:
             return chain[::-1]
         if stepwise and self.version <= mark.version:
-            problem = f"the table was rolled back to version {self.version}, and earlier runs have read {mark.version}"
-            hint = f"under `clock: arrival` that is a change as any other; {BEGIN}"
-            raise InputError(problem, place=self.place, hint=hint)
+            raise self._rolled_back(mark)
         return [] if self._snapshot is None else [self._snapshot]
 
     def _updates(self, before: str, steps: Sequence[tuple[MirrorCursor, list[Snapshot]]]) -> Iterator[pl.DataFrame]:

@@ -64,6 +64,20 @@ class TableSource(ABC):
             problem = "this is another table than the one that earlier runs have read: its identity is another"
             raise InputError(problem, place=self.place, hint=BEGIN)
 
+    def _is_at(self, mark: MirrorCursor) -> bool:
+        """Return whether a mark is of the table as it is now. Raises InputError where it is of another table, or its columns may not follow these."""
+        self.check_identity(mark)
+        self._check_columns(mark, [])
+        now = {name: str(kind) for name, kind in self.columns.items()}
+        return self.tip == mark.tip and now == mark.columns
+
+    def _rolled_back(self, mark: MirrorCursor) -> InputError:
+        """Return the error for a table whose version is before that of a mark, where each version counts."""
+        problem = f"the table was rolled back to version {self.version}, and earlier runs have read {mark.version}"
+        return InputError(
+            problem, place=self.place, hint=f"under `clock: arrival` that is a change as any other; {BEGIN}"
+        )
+
     @abstractmethod
     def changes(
         self, mark: MirrorCursor, mirrored: Sequence[Path], *, stepwise: bool
