@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddcli.job.summary import RunSummary
     from ddcli.plan.bound import BoundPipeline
     from ddcli.render.lineage import ColumnLineage
+    from ddcli.spec.model import Spec
 
 CLIENT = "openlineage.client"
 NAMESPACE = "OPENLINEAGE_NAMESPACE"
@@ -146,7 +147,7 @@ class _RunEvents:
 
     def _inputs(self, bound: BoundPipeline, summary: RunSummary | None, events: Any, facets: Any) -> Iterator[Any]:
         for name, schema in bound.schemas.items():
-            namespace, place = dataset_of_input(bound, name, self._pipeline.absolute().parent)
+            namespace, place = dataset_of_input(bound.spec, name, self._pipeline.absolute().parent)
             found, own = {"schema": _schema(facets, schema)}, {}
             given = summary.inputs.get(name) if summary is not None else None
             if given is not None:
@@ -199,7 +200,7 @@ def _fields(lineage: Any, bound: BoundPipeline, found: ColumnLineage, base: Path
     """Yield the columns of inputs that a column comes from: `DIRECT` by value, `INDIRECT` if they only decide about it."""
     for names, kind in ((found.sources, "DIRECT"), (found.influences, "INDIRECT")):
         for name in names:
-            namespace, place = dataset_of_input(bound, name.of, base)
+            namespace, place = dataset_of_input(bound.spec, name.of, base)
             yield lineage.InputField(
                 namespace=namespace,
                 name=place,
@@ -217,9 +218,9 @@ def _schema(facets: Any, schema: Any) -> Any:
     )
 
 
-def dataset_of_input(bound: BoundPipeline, name: str, base: Path) -> Dataset:
+def dataset_of_input(spec: Spec, name: str, base: Path) -> Dataset:
     """Return the name of an input's dataset. A query's is that of its database."""
-    given = bound.spec.inputs[name]
+    given = spec.inputs[name]
     if given.table == "database":
         query = given.query.value if given.query is not None else ""
         if not query.startswith(EVERY):

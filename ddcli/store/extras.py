@@ -10,6 +10,7 @@ from ddcli.errors import UsageError
 from ddcli.version import install_command
 
 EXTRAS = {
+    "dagster": ("assets of Dagster", "dagster"),
     "deltalake": ("tables of Delta Lake", "delta"),
     "duckdb": ("databases of DuckDB", "duckdb"),
     "obstore": ("paths that begin with s3://, gs:// or az://", "s3"),
