@@ -54,7 +54,7 @@ if settings.default.derandomize:
 
 # fmt: off
 LONGEST = [
-    "databases", "objects", "cli/test_memory", "spark/test_cluster", "sql/test_judge", "spark/test_tasks", "spark",
+    "databases", "objects", "cli/test_memory", "spark/test_cluster", "sql/test_judge", "spark/test_tasks", "spark", "tables of spark",
     "crash/test_reads", "test_install", "bench/test_bench", "judge/test_traps", "spark/test_connect", "crash/test_death", "judge/test_operators",
     "crash/test_errors", "adversary/test_adversary", "cli/test_kept_plan", "judge/test_standby", "expressions/test_sizes",
     "judge/test_random", "crash/test_kill", "spark/test_submit", "crash/test_power", "crash/test_readers", "cli/test_secrets",
@@ -68,6 +68,7 @@ LONGEST = [
 """What takes longest, files or what shares something: it begins first, else one goes on when all others are done."""
 SHARED = {
     "spark": re.compile(r"spark/test_(spark|memory|doctor|import_meaning)"),
+    "tables of spark": re.compile(r"spark/test_(source|catalogs|catalog_outputs)"),
     "databases": re.compile(r"(postgres|mysql)/.*|tables/test_(database|database_outputs|random_types)"),
     "objects": re.compile(r"objects/.*"),
 }
@@ -116,7 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if EFFORT < WHOLE and not config.option.keyword and not any("::" in asked for asked in config.args):
         # By their names: pytest orders tests with fixtures of the session otherwise in each process.
         dear = sorted((item for item in items if item.get_closest_marker("in_turn")), key=lambda item: item.nodeid)
-        others = {item for at, item in enumerate(dear) if at % 3 != TURN}
+        others = {item for at, item in enumerate(dear) if at % 3 != TURN % 3}
         config.hook.pytest_deselected(items=[*others])
         items[:] = [item for item in items if item not in others]
     # Nor look for cycles among all of these.

@@ -2,7 +2,8 @@
 
 With DD_EFFORT=1 as many cases are tried as a test says; `make check` tries a quarter of them, `make test` a tenth, `make soak` three times as many; 100 is for a night. With another DD_SEED
 something else is drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
-Below DD_EFFORT=1 long lists are tried by thirds, another each day: DD_TURN=0, 1 or 2 is what a failure names.
+Below DD_EFFORT=1 long lists, and tests that are `in_turn`, are tried by thirds, another each day. DD_TURN, 0 to 8, is what a failure names: after nine days
+each third of the lists has met each third of the tests.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SEED = os.environ.get("DD_SEED", "0")
 EFFORT = float(os.environ.get("DD_EFFORT") or 0.1)
-TURN = int(os.environ.setdefault("DD_TURN", str(int(time.time()) // 86400 % 3)))
-"""The third of long lists that is tried today, the same in all processes that this one starts."""
+TURN = int(os.environ.setdefault("DD_TURN", str(int(time.time()) // 86400 % 9)))
+"""The day, of nine, which chooses what is tried; the same in all processes that this one starts. The third of the tests is `TURN % 3`."""
+THIRD = (TURN + TURN // 3) % 3
+"""The third of long lists that is tried today."""
 FEWEST, WHOLE = 3, 1
 """Cases of a random test, whatever the effort; and the effort from which on nothing is left out that can be counted."""
 YAML_PIECES = [
@@ -88,7 +91,7 @@ def some(everything: Iterable[T]) -> Iterator[T]:
     """Give everything that there is to try, or one of each three where little is tried: another one each day; of a short list at least one."""
     given, last = False, list[T]()
     for at, each in enumerate(everything):
-        if EFFORT >= WHOLE or at % 3 == TURN:
+        if EFFORT >= WHOLE or at % 3 == THIRD:
             given = True
             yield each
         last = [each]

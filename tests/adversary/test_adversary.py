@@ -84,6 +84,7 @@ def test_what_did_harm_once(begun):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_nothing_hostile_does_harm(generator, begun):
     """A failure names the seed of its case; `make soak CASE=...` tries that again."""

@@ -146,6 +146,7 @@ def plain():
     return {}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", [*some(ODD)])
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_a_column_may_have_any_name(shop, plain, name, kind):

@@ -174,6 +174,7 @@ def rows_of(result):
     return sum(each["rows_in"] for each in json.loads(result.out)["operators"])
 
 
+@pytest.mark.in_turn
 def test_each_day_holds_what_a_full_rebuild_holds(project):
     """Rows come five days late, some go, days are skipped, two models are edited; a day's work is a part of a rebuild's."""
     rng = chance("dbt")

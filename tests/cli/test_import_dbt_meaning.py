@@ -170,6 +170,7 @@ def sorted_rows(found):
     )
 
 
+@pytest.mark.in_turn
 def test_each_model_has_the_values_of_duckdb_or_is_left_out(shop, models):
     project(shop.folder, models)
     report = shop("import", "dbt", "proj", "p.yaml", "-o", "json")

@@ -202,6 +202,7 @@ def tree(folder):
     return found
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("state", STATES)
 def test_commands_that_promise_it_write_nothing(shop, state):
     folder = shop.folder

@@ -335,6 +335,7 @@ def expected(kind, taken):
     return dict.fromkeys(newest.values(), 1)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("clock", "kind"),
     [*(("arrival", kind) for kind in (APPEND, UPSERT, SNAPSHOTS)), ("event", APPEND), ("event", UPSERT)],
@@ -407,6 +408,7 @@ outputs: {{{outputs}}}
 OPERATORS = ["failing", "sums", "once", "pairs", "first", "running", "reached"]
 
 
+@pytest.mark.in_turn
 def test_random_histories_of_many_operators(shop):
     """After each run all outputs, and the failed records, are those of a pipeline that first reads the files as they are now; the rows of other files were not read again."""
     for case in range(many(6)):
@@ -566,6 +568,7 @@ def test_only_files_of_some_age_are_replaced(sums):
     assert read(sums, "run")[1] == 2
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("clock", "kind"),
     [*(("arrival", kind) for kind in (APPEND, UPSERT, SNAPSHOTS)), ("event", APPEND), ("event", UPSERT)],

@@ -106,6 +106,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr(placement.Placement, "spreads", lambda *_: True)
 
 
+@pytest.mark.in_turn
 def test_a_secret_may_change_between_any_two_runs(shop, way):
     """Rows are in other places then, not others."""
     fresh = shop.folder / "fresh"

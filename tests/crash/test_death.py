@@ -10,6 +10,7 @@ from tests.draws import chance, some
 from tests.store.support import Dead, Faulty
 
 
+@pytest.mark.in_turn
 def test_death_at_every_operation(stage, tmp_path, through):
     through(stage.shop.copy(tmp_path / "whole"), whole := Faulty())
     committed = set()
@@ -42,6 +43,7 @@ def test_one_death_after_the_other(stage, tmp_path, through, seed):
     assert shop.settled() == stage.after, deaths
 
 
+@pytest.mark.in_turn
 def test_a_process_that_exits(stage, tmp_path, nursery):
     for at in chance(stage.step).sample((3, 12, 17, 20, 23), 2):
         shop = stage.shop.copy(tmp_path / str(at))

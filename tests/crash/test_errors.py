@@ -18,6 +18,7 @@ from tests.draws import EFFORT, WHOLE, some
 from tests.store.support import Dead, Faulty, little_at_a_time, names
 
 
+@pytest.mark.in_turn
 def test_an_error_at_every_operation(stage, tmp_path, through):
     before, again = stage.shop.files(), set()
     for at in some(count()):

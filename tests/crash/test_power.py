@@ -2,6 +2,8 @@
 
 import shutil
 
+import pytest
+
 from tests.crash.disk import Disk, Recorder
 from tests.crash.shop import Shop
 from tests.draws import chance, many, some
@@ -9,6 +11,7 @@ from tests.draws import chance, many, some
 SAMPLES = max(1, many(1))
 
 
+@pytest.mark.in_turn
 def test_the_power_goes_at_every_moment(stage, tmp_path, through):
     recorded = stage.shop.copy(tmp_path / "recorded")
     disk, files = Disk(recorded.folder), Recorder()

@@ -45,6 +45,7 @@ def before(folder, case):
     return Shop(folder, {"memory": BASE}) if case == "out of core" else shop
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("case", ["in memory", "out of core", "apply"])
 def test_death_after_the_commit(case, tmp_path, through):
     """From the commit on: what `verify` says of it, what each reader sees, and that the next run makes it whole."""

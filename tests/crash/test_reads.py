@@ -122,7 +122,7 @@ def made(tmp_path_factory, nursery):
 @pytest.mark.parametrize("name", [*some(COMMANDS)])
 def test_a_read_that_fails_ends_in_a_documented_exit_code(made, nursery, tmp_path, name):
     note, wrong = tmp_path / "note", list[str]()
-    for at in count() if EFFORT >= WHOLE else count(6 * TURN, 19):
+    for at in count() if EFFORT >= WHOLE else count(2 * TURN, 19):
         folder = tmp_path / "work"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(made, folder)

@@ -15,6 +15,7 @@ from tests.store.support import LOCKS, Dead, Faulty
 REWRITE = {"rewrite": frozenset({"spent"})}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("gone", [False, True])
 def test_death_at_every_operation_of_a_rewriting(every_stage, tmp_path, through, gone):
     before = every_stage["merge"].shop.copy(tmp_path / "before")

@@ -46,6 +46,7 @@ def by_tasks(monkeypatch, through):
     return run
 
 
+@pytest.mark.in_turn
 def test_death_at_every_operation(start, tmp_path, by_tasks):
     old, whole = look(start.folder), start.copy(tmp_path / "whole")
     by_tasks(whole, files := Faulty())

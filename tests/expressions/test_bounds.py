@@ -76,6 +76,7 @@ def outcome(expression: Expression, frame: pl.DataFrame) -> Any:
         return error.problem
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", range(many(30)))
 def test_ranges_hold_every_value_and_prove_what_they_say(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = chance("bounds", seed)

@@ -20,6 +20,7 @@ def run(written: str) -> object:
     return found
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("number", [300, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_conditions_in_a_row(number: int) -> None:
     """Any number."""
@@ -43,6 +44,7 @@ def test_conditions_that_are_not_reached_do_not_fail() -> None:
         run(" or ".join([*zeros, "k = 3"]))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("number", [15, 16, 17, 33, pytest.param(300, marks=pytest.mark.slow)])
 def test_many_branches(number: int) -> None:
     """Any number, in a time that grows as they do: the first that holds counts."""
@@ -57,6 +59,7 @@ def test_many_branches(number: int) -> None:
         assert run(f"coalesce({', '.join(missing)}, -1)") == hit
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("number", [16, 17, pytest.param(100, marks=pytest.mark.slow)])
 def test_branches_that_are_not_taken_do_not_fail(number: int) -> None:
     """Neither their conditions nor their values, wherever the one is that is taken; one that is reached does."""
@@ -87,6 +90,7 @@ def test_a_list_of_many() -> None:
     assert run(f"k in ({', '.join(['k + 1'] * 2000)}, 3, null)") is True
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("before", "inside", "after", "wanted"),
     [

@@ -47,6 +47,7 @@ def held(path):
     return {record: count for record, count in found.items() if count}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", TARGETS)
 def test_each_change_is_delivered_once_whoever_dies(tmp_path, kind, monkeypatch):
     """A process dies before the target's commit, after it, or not at all; then the output goes on."""

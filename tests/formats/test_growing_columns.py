@@ -120,6 +120,7 @@ def table_rows(folder, kind):
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", TABLES)
 def test_random_histories(shop, kind):
     """Files come, and come again, with more columns and wider types: each output is that of all files as they are, in all columns that any of them has."""

@@ -104,6 +104,7 @@ UNDECLARED = "z"
 rows = st.lists(st.dictionaries(st.sampled_from([*TYPES, UNDECLARED]), numbers(), max_size=3), min_size=1, max_size=4)
 
 
+@pytest.mark.in_turn
 @MODES
 @settings(max_examples=many(180))
 @given(found=rows, most=st.sampled_from([None, 2]))

@@ -31,6 +31,7 @@ def test_append(tmp_path_factory, rows, runs, chance, kind):
         assert place.at(time, "id", "v") == Counter(row[:2] for row in rows if row[2] <= time)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 @pytest.mark.parametrize("kind", ["csv", "ndjson"])
 def test_text_of_a_timestamp_with_a_zone_may_say_its_offset(tmp_path, kind, unit):

@@ -372,6 +372,7 @@ IMPORTER_STEPS += [Pair.reopen_importer, Pair.reshard_importer, Pair.compact_imp
 IMPORTER_STEPS += [Pair.save_or_restore_importer, *[Pair.ask] * 3]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("clock", [*some(["arrival", "event"])])
 def test_an_importer_that_lags_is_right_or_refused(tmp_path, capfd, clock):
     for case in range(many(24)):

@@ -164,6 +164,7 @@ def held(log, time):
     return Counter({record: count for record, count in found.items() if count})
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("kind", "time"), [*some(product(HISTORIES, TYPES))])
 @pytest.mark.parametrize("seed", range(many(1)))
 def test_reopened(tmp_path, kind, time, seed):

@@ -101,6 +101,7 @@ def log_of(folder):
     return {values: diff for values, diff in found.items() if diff}
 
 
+@pytest.mark.in_turn
 @settings(max_examples=many(4), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @pytest.mark.parametrize("form", FORMATS)
 @given(

@@ -28,6 +28,7 @@ def make(request, tmp_path, database, execute):
     return made
 
 
+@pytest.mark.in_turn
 def test_tables_that_others_declared(tmp_path, database, execute):
     """What a client reads is what was written, or the run is refused and the table is as it was."""
     written = set()

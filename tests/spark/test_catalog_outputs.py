@@ -116,6 +116,7 @@ def dying(at=None, *, after=False):
         yield begun
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_has_what_its_log_adds_up_to(session, tmp_path, kind):
     draw, each = chance("tables that spark writes", kind), SparkFollower(tmp_path, session, kind)
@@ -128,6 +129,7 @@ def test_a_table_has_what_its_log_adds_up_to(session, tmp_path, kind):
     assert not each.run().changed
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["whole", "merged"])
 def test_a_commit_is_made_once_whenever_a_run_dies(session, tmp_path, kind):
     """It dies before or after a step of Spark's, in the first commit or a later one; perhaps other rows come before the next run."""
@@ -145,6 +147,7 @@ def test_a_commit_is_made_once_whenever_a_run_dies(session, tmp_path, kind):
         each.check()
 
 
+@pytest.mark.in_turn
 def test_a_state_that_was_left_behind_brings_the_table_to_what_it_knows(session, tmp_path):
     each, draw = SparkFollower(tmp_path / "shop", session, "merged"), chance("copies of states")
     each.supply(draw)
@@ -159,6 +162,7 @@ def test_a_state_that_was_left_behind_brings_the_table_to_what_it_knows(session,
     each.check()
 
 
+@pytest.mark.in_turn
 def test_rows_of_others_are_refused_and_lost_ones_come_back(session, tmp_path):
     each, draw = SparkFollower(tmp_path / "shop", session, "whole"), chance("rows of others")
     each.supply(draw)

@@ -160,6 +160,7 @@ def test_without_a_session_a_run_states_how_to_start(tmp_path):
         assert called(["check", str(pipeline(tmp_path, where))]) == 2
 
 
+@pytest.mark.in_turn
 def test_other_commands_use_the_rows_of_the_last_run(session, tmp_path, capsys):
     session.sql("create table shop.orders (id bigint) using parquet")
     session.sql("insert into shop.orders values (1)")

@@ -30,6 +30,7 @@ def looking(patch, look=doctor.look, cluster=None):
     patch.setattr(doctor, "java_home", lambda _cache: None)
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 def test_all_is_well(spark, tmp_path, capsys):
     """Nothing is left, and the session that there was goes on."""

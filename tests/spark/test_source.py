@@ -138,6 +138,7 @@ def mixed(tmp_path_factory):
     return folder
 
 
+@pytest.mark.in_turn
 def test_spark_finds_the_format_by_itself(session, mixed):
     wide = {"u": pl.Int64, "at": pl.Datetime("us", "UTC")}
     changes = ddcli.read_log(mixed).cast(wide)
@@ -150,6 +151,7 @@ def test_spark_finds_the_format_by_itself(session, mixed):
     assert read(session, mixed).select("s", "diff").filter("i = 7").count() == latest.filter(pl.col("i") == 7).height
 
 
+@pytest.mark.in_turn
 def test_filters_that_are_pushed_down_keep_what_spark_keeps(session, mixed):
     register(session)
     every = CONDITIONS.splitlines()
@@ -236,6 +238,7 @@ def test_a_stream_through_spark_has_each_change_once(session, tmp_path, seed):
     assert contents(tmp_path / "out/changes") == meant
 
 
+@pytest.mark.in_turn
 def test_a_frame_is_appended_once_for_each_batch(session, tmp_path):
     frame = session.range(6).selectExpr("id % 2 as k", "cast(id as string) as s").repartition(3)
     for batch in (0, 0, 1, 0):
@@ -249,6 +252,7 @@ def test_a_frame_is_appended_once_for_each_batch(session, tmp_path):
     assert len(list((tmp_path / "log").iterdir())) == 4, "a file a commit, and the progress"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", range(many(2)))
 def test_a_frame_becomes_the_contents_of_a_log(session, tmp_path, seed):
     """Whatever frame follows another, of every kind of value; a commit in between, or a death, is noticed."""

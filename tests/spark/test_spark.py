@@ -95,6 +95,7 @@ def files(path):
     }
 
 
+@pytest.mark.in_turn
 @settings(SEARCH, max_examples=many(3))
 @given(
     st.tuples(st.sampled_from([1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
@@ -136,6 +137,7 @@ def test_engines_continue_each_others_states(spark, shop):
     assert not (shop.parent / ".dd/sums/spill").exists()
 
 
+@pytest.mark.in_turn
 def test_a_changed_pipeline_is_brought_up(spark, shop):
     """And the summary says what of both, what changed and what is new, was done there."""
     run(shop, engine="local")
@@ -202,6 +204,7 @@ def test_tasks_look_for_modules_where_the_driver_does(spark, shop):
         run(shop, **SPARK)
 
 
+@pytest.mark.in_turn
 def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monkeypatch):
     monkeypatch.setattr(scheduler, "ChainedStage", Bug)
     before = files(shop)
@@ -210,6 +213,7 @@ def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monke
     assert files(shop) == before
 
 
+@pytest.mark.in_turn
 def test_a_task_that_fails_at_first_is_done_again(spark, shop, monkeypatch):
     """What its first attempt wrote is gone."""
     monkeypatch.setattr(scheduler, "ChainedStage", AtTheSecondTry)

@@ -65,6 +65,7 @@ def test_rows_that_arrive_are_right_whoever_did_the_run_before(format_, history,
         judge_arrivals(Path(folder), format_, history, kind, change, switching(seed))
 
 
+@pytest.mark.in_turn
 @settings(SEARCH, max_examples=many(6))
 @given(
     st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
@@ -80,6 +81,7 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
         judge(case, Path(folder), dict)
 
 
+@pytest.mark.in_turn
 @settings(SEARCH, max_examples=many(6))
 @given(
     st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)),
@@ -300,6 +302,7 @@ BY_TURNS = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", BY_TURNS)
 @pytest.mark.parametrize("which", [*some([1, 2, 3, 6])])
 def test_what_waits_in_a_loop_goes_from_one_way_to_go_through_it_to_the_other(tmp_path, monkeypatch, name, which):
@@ -377,6 +380,7 @@ def sums(tmp_path):
     return path
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("away", "other", "problem"),
     [

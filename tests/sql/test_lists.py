@@ -78,6 +78,7 @@ select a.n, [a.x, null, b.x] as p, list_select([a.x, b.x], [2]) as s from t a, t
 """
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", KINDS)
 def test_lists_and_structs_are_compared_and_ordered_as_in_duckdb(kind):
     """After each of two steps, with rows that go again."""

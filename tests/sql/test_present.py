@@ -74,6 +74,7 @@ def times_near(rng):
     return sorted(times)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("zone", [*some(ZONES)])
 def test_records_are_those_of_duckdb_at_each_time(zone):
     rng = chance("present times", zone)

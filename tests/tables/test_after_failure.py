@@ -99,6 +99,7 @@ class Table:
         return Counter({tuple(row): diff for *row, diff in read_log(self.folder / "out", as_of="latest").rows()})
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("kind", "seed"), [*some(product(KINDS, range(many(2))))])
 def test_a_random_history(tmp_path, kind, seed):
     draw = random.Random(f"{SEED}-{seed}")

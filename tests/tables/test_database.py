@@ -50,6 +50,7 @@ def held(folder, output="out"):
     return Counter({tuple(row): diff for *row, diff in read_log(folder / output, as_of="latest").rows()})
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("kind", "seed"), [*some(product(KINDS, range(many(3))))])
 def test_a_random_history(tmp_path, base, seed):
     """After each run the output is what the database has, equal rows and nulls too; without a change there is no update."""
@@ -73,6 +74,7 @@ def test_a_random_history(tmp_path, base, seed):
             assert not sum(output.inserted + output.deleted for output in summary.outputs.values())
 
 
+@pytest.mark.in_turn
 @EVERY
 @pytest.mark.parametrize("key", ["id", "[id, region]"])
 def test_a_history_by_key(tmp_path, monkeypatch, base, key):

@@ -49,10 +49,12 @@ def make(request, tmp_path):
     return made
 
 
+@pytest.mark.in_turn
 def test_random_histories(make):
     judges.judge_histories(make, many(1))
 
 
+@pytest.mark.in_turn
 def test_deaths(make, tmp_path):
     def clear(first, rows):
         shutil.rmtree(tmp_path / "dead", ignore_errors=True)
@@ -125,6 +127,7 @@ def test_a_table_that_was_altered(make):
     judges.judge_an_altered_table(make(0))
 
 
+@pytest.mark.in_turn
 def test_verification_finds_what_others_have_changed(make):
     judges.judge_verified(make(0))
 

@@ -59,6 +59,7 @@ def held(lake, columns, as_of="latest"):
     return Counter({row[:-1]: row[-1] for row in found.rows()})
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
 def test_each_snapshot_is_a_change(lake, kind):
     pipeline(lake, kind)

@@ -101,6 +101,7 @@ def mirrored(folder):
     return pl.concat([pl.read_parquet(path) for path in folder.glob(".dd/p/tables/orders/*.parquet")], how="diagonal")
 
 
+@pytest.mark.in_turn
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
 @pytest.mark.parametrize(("kind", "time"), [*some(product(["delta", "iceberg", "sqlite"], [False, True]))])
 def test_a_random_history(tmp_path, kind, time):

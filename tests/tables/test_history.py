@@ -106,6 +106,7 @@ def steps(draw, keys=range(4)):
         yield found
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", PLACES)
 def test_random_logs(tmp_path, kind, monkeypatch):
     looked_up = []

@@ -113,6 +113,7 @@ class Shop:
         return [*(self.folder / ".dd/p/tables/t").glob("*")]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", range(many(12)))
 def test_nothing_changes_by_it(tmp_path, monkeypatch, seed):
     draw = chance("joint", seed)

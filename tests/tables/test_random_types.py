@@ -62,6 +62,7 @@ def journey_to(kind, folder, draw, server=None):
     return Journey(folder, draw, f"to: '{kind}:///t.db'", given, declares=declares), None
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg", "sqlite", "duckdb", "postgres"])
 def test_random_columns(shop, kind, request):
     server = request.getfixturevalue("postgres_database") if kind == "postgres" else None
