@@ -1,7 +1,8 @@
 """Kills at any moment on a cluster: the driver, its JVM, workers, executors, and Python processes of executors, while readers look at the outputs.
 
 `python -m tests.spark.kills --kills 20` has the state and the outputs in files; with `--store` in a bucket of a server that it starts. It prints the
-number of each kind of kill. Tasks write all updates of outputs to files; a commit is one file or a folder of them, by turns.
+number of each kind of kill. Tasks write all updates of outputs to files; a commit is one file or a folder of them, by turns, or with
+`--one-file` always one file: then DuckDB, too, looks into the bucket, where a folder does not come all at once.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def victims(kind: str, driver: subprocess.Popen[str], workers: list[int]) -> lis
 
 
 @contextmanager
-def looking(out: Callable[[str], Any]) -> Iterator[dict[str, dict[str, set[str]]]]:
+def looking(out: Callable[[str], Any], given: argparse.Namespace) -> Iterator[dict[str, dict[str, set[str]]]]:
     """Have a thread of each reader look at the outputs again and again; yield the digests of what each has seen so far."""
     seen: dict[str, dict[str, set[str]]] = {reader: {name: set() for name in OUTPUTS} for reader in READERS}
     ended, errors = threading.Event(), list[BaseException]()
@@ -140,8 +141,8 @@ def looking(out: Callable[[str], Any]) -> Iterator[dict[str, dict[str, set[str]]
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             errors.append(error)
 
-    far = isinstance(out("known"), ObjectPath)
-    names = [name for name in READERS if not far or name in {"dd log", "format dd"}]
+    able = {"dd log", "format dd", *(["duckdb"] if given.one_file else [])} if given.store else READERS
+    names = [name for name in READERS if name in able]
     threads = [threading.Thread(target=look, args=[name]) for name in names]
     for thread in threads:
         thread.start()
@@ -168,16 +169,17 @@ def cluster(master: str | None, folder: Path) -> Iterator[Standalone]:
 def kill(shop: Any, path: Path, folder: Path, given: argparse.Namespace) -> Counter[str]:
     """Kill so many times, for so many seconds at most; raise AssertionError where a run, or what a reader has seen, is wrong. Return the kills by kind."""
     draw, done, steps, usual = random.Random(given.seed), Counter[str](), 0, 10.0
+    sizes = [1 << 30] if given.one_file else [1, 1 << 30]
     until = time.monotonic() + given.seconds
     with cluster(given.master, folder) as (master, workers, start), ExitStack() as ending:
         driver = Driver(master, folder / "driver.log")
         ending.callback(driver.close)
-        with looking(lambda name: shop.place(f"out/{name}")) as seen:
+        with looking(lambda name: shop.place(f"out/{name}"), given) as seen:
             while done.total() < given.kills and time.monotonic() < until:
                 if draw.random() < 0.8 or not steps:
                     shop.supply(steps)
                     steps += 1
-                process = driver.begin(path, draw.choice([1, 1 << 30]))
+                process = driver.begin(path, draw.choice(sizes))
                 kind, began = draw.choices(KINDS, SHARES)[0], time.monotonic()
                 ended = threading.Event()
                 lines: list[str] = []
@@ -202,7 +204,9 @@ def kill(shop: Any, path: Path, folder: Path, given: argparse.Namespace) -> Coun
                 reader.join(600)
                 assert not reader.is_alive(), "a run has not ended"
                 if lines == ["done\n"]:
-                    usual = 0.7 * usual + 0.3 * (time.monotonic() - began)
+                    usual = 0.7 * usual + 0.3 * min(
+                        time.monotonic() - began, 2 * usual
+                    )  # a new cluster takes long once
                 elif kind in {"driver", "java"}:
                     driver.close()
                 print(
@@ -210,7 +214,7 @@ def kill(shop: Any, path: Path, folder: Path, given: argparse.Namespace) -> Coun
                     flush=True,
                 )
             for _ in range(2):
-                process = driver.begin(path, 1)
+                process = driver.begin(path, sizes[0])
                 assert process.stdout is not None
                 last = process.stdout.readline()
             assert last == "done\n", last
@@ -233,6 +237,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--master", help="local[2,4], for example, instead of a cluster of two workers")
     parser.add_argument("--store", action="store_true", help="state and outputs in an object store")
+    parser.add_argument("--one-file", action="store_true", help="no commit is a folder of files")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, ExitStack() as ending:
         folder = Path(place)

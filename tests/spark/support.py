@@ -184,9 +184,14 @@ class AtTheSecondTry(ChainedStage):
 
 def assert_all_named(state):
     """Compare the files of batches and their indices below a state with those that its newest manifest names."""
+    assert not unnamed(state)
+
+
+def unnamed(state):
+    """Return the files of batches and their indices that are below a state or in its newest manifest, but not in both."""
     manifest = read_newest(state)
     named = {path for path, _ in batch_files(state, manifest)} | {
         state / SEGMENTS / name for name in manifest.segments()
     }
     places = [state / name for name in ("arrangements", BUNDLES, SEGMENTS)]
-    assert {path for place in places for path in place.rglob("*") if path.is_file()} == named
+    return {path for place in places for path in place.rglob("*") if path.is_file()} ^ named
