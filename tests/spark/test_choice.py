@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -203,6 +204,20 @@ def test_without_pyspark_a_person_is_told_how_to_get_it(path, monkeypatch):
     with pytest.raises(UsageError, match="needs pyspark") as caught:
         run(path, engine="spark")
     assert caught.value.hint == install_command("spark")
+    assert not (path.parent / "out").exists()
+
+
+class Old:
+    """A session of a Spark from before."""
+
+    version = "4.0.3"
+    sparkContext = SimpleNamespace(master="local[2]")  # noqa: N815 - Spark's name
+
+
+def test_a_spark_that_is_too_old_is_refused(path):
+    with pytest.raises(UsageError, match=r"needs Spark 4\.1 or newer, and this is 4\.0\.3") as caught:
+        run(path, spark=Old())
+    assert caught.value.place == "local[2]"
     assert not (path.parent / "out").exists()
 
 

@@ -56,6 +56,12 @@ class Plans(ABC):
     session: Any
     """The session: of pyspark, or of its Connect."""
 
+    @property
+    def version(self) -> str:
+        """Return the version of Spark."""
+        with explained(self._error):
+            return str(self.session.version)
+
     def run(
         self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
     ) -> list[bytes]:

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.options import SparkOptions
+    from ddcli.runtime.spark.plans import Plans
     from ddcli.runtime.spark.session import Spark
+
+OLDEST = (4, 1)
+"""The first version that brings rows to their shards by number (`repartitionById`)."""
 
 
 def check_installed(options: SparkOptions) -> None:
@@ -25,9 +29,20 @@ def check_installed(options: SparkOptions) -> None:
 def start(options: SparkOptions, name: str, cache: Path) -> Spark:
     """Return the Spark of a request: the session's, one that runs in this process already, or a new one.
 
-    Raises UsageError where pyspark or Java is missing, EngineError where Spark doesn't start or answer.
+    Raises UsageError where pyspark or Java is missing or Spark is too old, EngineError where Spark doesn't start or answer.
     """
     check_installed(options)
+    found = _start(options, name, cache)
+    version, place = found.version, found.master
+    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+        found.close()
+        problem = f"the engine spark needs Spark 4.1 or newer, and this is {version}"
+        hint = "use a newer one, or compute all of it here, with --engine local"
+        raise UsageError(problem, place=place, hint=hint)
+    return found
+
+
+def _start(options: SparkOptions, name: str, cache: Path) -> Plans:
     session, master = options.session, options.master
     if session is not None:
         if is_remote(session):
