@@ -55,16 +55,17 @@ def by_duckdb(directory: Path) -> list[tuple]:
 
 
 def by_duckdb_in_store(directory: ObjectPath) -> list[tuple]:
-    """Read by a glob that finds no folders of large commits; as DuckDB's own client of S3 does, read again where an object has changed meanwhile."""
+    """Read the objects that are listed, without folders of large commits; as DuckDB's own client of S3 does, read again where one has changed meanwhile."""
     from obstore.fsspec import FsspecStore
 
     if "s3" not in database().list_filesystems():
         database().register_filesystem(FsspecStore("s3"))
     before = dict(directory.tagged())
+    files = [str(path) for path in before if path.suffix == ".parquet" and not path.name.startswith(".")]
     try:
-        found = database().cursor().sql(SUM.format([f"{directory}/*.parquet"])).fetchall()
+        found = database().cursor().sql(SUM.format(files)).fetchall() if files else []
     except (duckdb.Error, OSError):
-        if dict(directory.tagged()) == before and any(path.suffix == ".parquet" for path in before):
+        if dict(directory.tagged()) == before:
             raise
         found = []
     return found if dict(directory.tagged()) == before else by_duckdb_in_store(directory)

@@ -64,8 +64,10 @@ def s3_server(log):
         await_answer(lambda: urllib.request.urlopen(url), urllib.error.URLError, server)  # noqa: S310 - our own server
         with same_environment():
             os.environ |= found
-            yield url
-        server.terminate()
+            try:
+                yield url
+            finally:  # or what is wrong with its user would wait for it, unseen
+                server.terminate()
 
 
 @pytest.fixture(scope="session")
