@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.options import SparkOptions
-    from ddcli.runtime.spark.plans import Plans
+    from ddcli.runtime.spark.classic import Classic
+    from ddcli.runtime.spark.connect import Connect
     from ddcli.runtime.spark.session import Spark
 
 OLDEST = (4, 1)
@@ -42,7 +43,7 @@ def start(options: SparkOptions, name: str, cache: Path) -> Spark:
     return found
 
 
-def _start(options: SparkOptions, name: str, cache: Path) -> Plans:
+def _start(options: SparkOptions, name: str, cache: Path) -> Classic | Connect:
     session, master = options.session, options.master
     if session is not None:
         if is_remote(session):
