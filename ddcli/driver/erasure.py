@@ -178,6 +178,7 @@ class _Erasure:
                 reopenings=int(manifest.cache.get("reopenings", 0)),
                 orders=self.graph.orders,
                 tags=self.graph.tags,
+                secret=rebuild.secret,
             )
             outputs = {}
             for name, entry in manifest.outputs.items():

@@ -219,6 +219,7 @@ class _Migration(DataflowRun):
             horizons_of(rebuild.request, plan.graph, self._listings),
             orders=plan.graph.orders,
             tags=plan.graph.tags,
+            secret=rebuild.secret,
             whole=forgets,
         )
 

@@ -238,6 +238,7 @@ class SingleRun(DataflowRun):
             known=self.manifest.outputs if self.manifest and not (self.only_corrects or waits) else {},
             orders=given.graph.orders,
             tags=given.graph.tags,
+            secret=self.secret,
         )
 
     def check(self, facts: dict[str, InputFacts]) -> None:

@@ -20,6 +20,7 @@ from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
+from ddcli.sinks.fingerprint import Fingerprint, continues, log_number, number_in, stated
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped
 from ddcli.sinks.replacement import LogFile, replaced, rows_between, spans, summed_up
 from ddcli.sinks.violations import MOST, NotedUpdates, noted
@@ -85,6 +86,8 @@ class OutputWriter:
     orders: Mapping[str, RowOrder] = field(default_factory=dict)
     """The order in which an output is shown, if it has one."""
     tags: Mapping[str, Tags] = field(default_factory=dict)
+    secret: bytes = PUBLIC
+    """The secret of the state, which is the key of fingerprints."""
     whole: bool = False
     """True: an output gets one file, however large it is."""
     noted: dict[str, NotedUpdates] = field(default_factory=dict)
@@ -100,6 +103,8 @@ class OutputWriter:
     """The files that tasks have written, and those that other tasks are to make of these."""
     _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _rows: Counter[str] = field(default_factory=Counter)
+    _numbers: Counter[str] = field(default_factory=Counter)
+    """The sums of the hashes of the added updates."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -128,6 +133,7 @@ class OutputWriter:
             if self.request.receives is not None:
                 self.request.receives(name, output_frame(updates, layout, pool, self.time))
             return
+        self._hash(name, updates)
         if alone:
             self._write(name, output_bytes(updates, layout, pool, self.time))
         elif rows >= LARGE:
@@ -146,6 +152,7 @@ class OutputWriter:
             self._note_piece(piece)
         if self.transaction is None:
             return
+        self._numbers[piece.name] += piece.number
         self._small[piece.name] += piece.frames
         self._elsewhere[piece.name] += piece.files
 
@@ -193,6 +200,23 @@ class OutputWriter:
     def _count(self, name: str, rows: int, inserted: int) -> None:
         with self._lock:
             self._counts[name] = _sum(self._counts.get(name), OutputSummary(rows, inserted, rows - inserted, None))
+
+    def _hash(self, name: str, updates: np.ndarray) -> None:
+        """Add updates to the fingerprint of an output."""
+        number = Fingerprint(self.secret, self.layouts[name]).of(updates)
+        with self._lock:
+            self._numbers[name] += number
+
+    def _contents(self, name: str, known: OutputEntry | None) -> str:
+        """Return the fingerprint of a log with the added updates. That of a log without one is made of its files."""
+        before = 0
+        if known is not None and known.files:
+            own = parse_schema(known.schema)
+            if not continues(own, self.layouts[name].schema):
+                return ""  # the next commit makes it of the files
+            found = number_in(self.secret, known.contents)
+            before = log_number(self.secret, self.request.outputs[name], known) if found is None else found
+        return stated(self.secret, before + self._numbers[name])
 
     def _keep(self, name: str, frame: bytes, rows: int) -> None:
         """Keep a few updates until there are enough for a part."""
@@ -322,7 +346,8 @@ class OutputWriter:
         log = known.log if known else log_identity(name, self.transaction.number)
         self.progress(directory, horizon, name, log)
         files = more(known.files if known else (), self._files.get(name, ()))
-        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
+        place, contents = relative_output(self.request.state, directory), self._contents(name, known)
+        return OutputEntry(place, schema, files, meaning, log, horizon, contents)
 
     def _write_columns(self, name: str) -> None:
         """Write a file without rows for an output that has none yet: its readers find the columns there."""
@@ -387,7 +412,8 @@ class OutputWriter:
         log = known.log if known and files == before else log_identity(name, self.transaction.number)
         self.progress(directory, horizon, name, log)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
-        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
+        place, contents = relative_output(self.request.state, directory), self._contents(name, None)
+        return OutputEntry(place, schema, files, meaning, log, horizon, contents)
 
     def correct(
         self,
@@ -436,7 +462,8 @@ class OutputWriter:
             return known, found, horizon
         log = log_identity(name, self.transaction.number)
         self.progress(directory, known.horizon, name, log)
-        return replace(known, files=files, log=log), found, horizon
+        self._hash(name, updates)
+        return replace(known, files=files, log=log, contents=self._contents(name, known)), found, horizon
 
     def _part(
         self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None

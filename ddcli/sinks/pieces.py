@@ -16,6 +16,7 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.errors import EngineError
+from ddcli.sinks.fingerprint import Fingerprint
 from ddcli.store.log.writer import frame_bytes, output_bytes, output_frame
 
 if TYPE_CHECKING:
@@ -52,12 +53,13 @@ class PieceFile:
 
 @frozen
 class Piece:
-    """The updates of an output that a task has made: in files, in frames' bytes, or, in a dry run, only counted. `total` is the sum of their diffs."""
+    """The updates of an output that a task has made: in files, in frames' bytes, or, in a dry run, only counted. `total` is the sum of their diffs, `number` that of their hashes."""
 
     name: str
     rows: int
     inserted: int
     total: int
+    number: int = 0
     frames: tuple[bytes, ...] = ()
     files: tuple[PieceFile, ...] = ()
 
@@ -112,16 +114,17 @@ class PieceWriter:
     """Bytes after which a file is finished, and another begun."""
     _held: int = 0
     """The bytes of all frames."""
-    _counts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    _counts: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     _frames: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _joint: dict[str, tuple[JointFile, int]] = field(default_factory=dict)
     _files: dict[str, list[PieceFile]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, name: str, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
         """Add consolidated updates of an output."""
-        facts = len(updates), kernels.inserted(updates), int(updates[:, -1].sum())
-        rows, inserted, total = self._counts.get(name, (0, 0, 0))
-        self._counts[name] = rows + facts[0], inserted + facts[1], total + facts[2]
+        number = Fingerprint(pool.secret, layout).of(updates)
+        facts = len(updates), kernels.inserted(updates), int(updates[:, -1].sum()), number
+        rows, inserted, total, known = self._counts.get(name, (0, 0, 0, 0))
+        self._counts[name] = rows + facts[0], inserted + facts[1], total + facts[2], known + facts[3]
         if self.attempt is not None and updates.nbytes >= ROOM:
             self._write(name, output_bytes(updates, layout, pool, self.time), len(updates))
             return

@@ -27,7 +27,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * reduce_turns: reductions in totally ordered time
 * revisit: a few groups in a loop: their histories, and a step of a reduction
 * rows: compare, seek, copy: helpers compiled into each kernel
-* shards: the shard of a key
+* shards: hashes of rows: the shard of a key, the fingerprint of a multiset
 * shift: move updates to later times
 * siphash: SipHash-1-3
 * sort: sort and consolidate
@@ -62,7 +62,7 @@ from ddcli.engine.kernels.packed_rows import packed
 from ddcli.engine.kernels.partition import dealt_packed, exchange, unpacked
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.revisit import Histories, walk
-from ddcli.engine.kernels.shards import shard_of
+from ddcli.engine.kernels.shards import multiset_hash, shard_of
 from ddcli.engine.kernels.shift import enter_at, join_times, shift
 from ddcli.engine.kernels.sort import arranged, consolidate, is_consolidated, is_sorted, sort_by
 from ddcli.engine.kernels.times import advance
@@ -115,6 +115,7 @@ __all__ = [
     "matrix",
     "merge",
     "merge_out_of",
+    "multiset_hash",
     "packed",
     "put_columns",
     "rounds_equal",

@@ -14,6 +14,7 @@ from ddcli.store.state.names import (
     BEYOND,
     BUNDLE,
     CHECKSUM,
+    CONTENTS,
     LEAST,
     LOG,
     OF_LOG,
@@ -308,7 +309,7 @@ class OutputEntry:
     """An output log: its directory relative to the state's, its columns, its files, oldest first, and the `fingerprint` of its collection.
 
     `log` distinguishes it from other logs of the state, and from the log that it was before it was written from the beginning. If it was made of logs whose past
-    was summed up by then, it has no times before the `horizon`.
+    was summed up by then, it has no times before the `horizon`. `contents` is the fingerprint of its records (see `sinks.fingerprint`); "" for one of an earlier version.
     """
 
     path: str
@@ -317,10 +318,11 @@ class OutputEntry:
     fingerprint: str = ""
     log: str = ""
     horizon: int | None = None
+    contents: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest holds of it."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in ("path", "schema", "fingerprint", "log")}
+        plain: dict[str, Any] = {name: getattr(self, name) for name in ("path", "schema", "fingerprint", "log", "contents")}
         plain |= {} if self.horizon is None else {"horizon": self.horizon}
         return plain | register_of(FileEntry, self.files).to_json()
 
@@ -329,8 +331,11 @@ class OutputEntry:
         """Return the entry that a manifest holds as `tree`."""
         files = Register.from_json(FileEntry, tree, read)
         horizon = None if tree.get("horizon") is None else integer_of(tree["horizon"])
-        found = cls(tree["path"], tree["schema"], files, tree["fingerprint"], tree["log"], horizon)
+        contents = text_of(tree.get("contents", ""))
+        found = cls(tree["path"], tree["schema"], files, tree["fingerprint"], tree["log"], horizon, contents)
         path_of(found.path), columns_of(found.schema), text_of(found.fingerprint), named(LOG, found.log)
+        if contents:
+            named(CONTENTS, contents)
         return found
 
 

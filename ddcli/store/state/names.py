@@ -76,6 +76,8 @@ BRANCH = Form(r"(\w[\w-]*)@([0-9]{9})")
 CHECKSUM = Form("[0-9a-f]{8}")
 IDENTITY = Form("(?:[0-9a-f]{32})?")
 """The identity of a state: none before its first commit."""
+CONTENTS = Form("[0-9a-f]{24}")
+"""The fingerprint of an output's contents."""
 LOG = Form("(?:[0-9a-f]{16})?")
 """The identity of an output's log."""
 LONGEST = 4096
