@@ -31,7 +31,7 @@ from ddcli.store.state.names import home_of
 from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.kernels import Rows
@@ -244,6 +244,8 @@ class StateTraces(Traces):
     """The batches that are open already, and those that are to be."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """The seconds that writing took, in all threads together, by the fingerprint of the node."""
+    numbers: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """The fingerprints of the arrangements that a dry run has built."""
     rows_scanned: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """The number of rows of the state that were scanned for keys, by the fingerprint of the node."""
     _given: dict[int, _Given] = field(default_factory=dict)
@@ -315,6 +317,18 @@ class StateTraces(Traces):
                 layout, list(entry.shards) if entry else [()] * count, [self.sizes.passes // count] * count, [0] * count
             )
         return self._arrangements[identity]
+
+    def measure(self, trace: Trace) -> None:
+        """Add the new updates of a trace to the fingerprint of its arrangement, in a dry run that writes none."""
+        given = self._given.pop(id(trace))
+        if (
+            given.identity not in self.imports
+            and self._is_kept(given.identity)
+            and not given.identity.endswith(WAITING)
+        ):
+            number = sum(rows_number(kernels.matrix(rows), trace.nt, given.pool.secret) for rows in trace.resident())
+            with self._lock:
+                self.numbers[given.identity] += number
 
     def traces(self) -> list[Trace]:
         """Return the traces that have not been written."""
@@ -496,6 +510,26 @@ class StateTraces(Traces):
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         before = Frontier(entry.since) if entry and entry.since is not None else self.since
         return self.claims.since(identity, since_of(upper, self.past, identity.removesuffix(WAITING), before))
+
+
+def rows_number(matrix: np.ndarray, nt: int, secret: bytes) -> int:
+    """Return the fingerprint of rows of an arrangement, whatever their times."""
+    seed = int.from_bytes(secret[:8]) >> 1
+    return kernels.multiset_hash(matrix, np.array([[seed, 0, matrix.shape[1] - nt - 1, 2]], np.int64))
+
+
+def stored_numbers(directory: Path, manifest: Manifest, chosen: Container[str]) -> Iterator[tuple[str, int]]:
+    """Yield the fingerprint of each chosen arrangement of a state, a batch in memory at a time."""
+    secret, nt = manifest.secret_bytes, len(manifest.cache["time"])
+    for identity, entry in manifest.arrangements.items():
+        if identity not in chosen:
+            continue
+        layout, total = BatchLayout.of(entry, nt), 0
+        for shard, files in enumerate(entry.shards):
+            for file in files:
+                batch = StoredBatch(batch_path(directory, identity, shard, file), file, layout, Pool(secret))
+                total += rows_number(batch.matrix(), nt, secret)
+        yield identity, total % (1 << 64)
 
 
 def _due(given: _Given, memory: Sequence[Rows], upper: Frontier) -> int | None:

@@ -70,6 +70,9 @@ def command(
     whose columns decides which rows matter, such as a total, is named: only --all verifies it.
 
     --all computes everything anew as a run does, also beyond the memory, from the files that the state has read, without anything that the state keeps.
+    It also verifies the arrangements of the state.
+
+    Each commit keeps a fingerprint of each output: a number that depends on its records alone. Each call compares it with the whole log. Copies of a state and its outputs are equal if their fingerprints are.
 
     Tables that follow outputs, such as a Delta table or one in a database, are compared with the outputs' logs, whole.
 
@@ -77,7 +80,8 @@ def command(
 
     \b
     JSON: {"pipeline", "at", "same", "slice": {"number", "parts"}|null, "outputs": {NAME: {"column", "values", "records", "differ",
-           "first": [{"diff", "record"}]}}, "tables": {NAME: {"place", "differ", "first"}}, "not_compared": {NAME: reason}, "unproven": {NAME: reason}, "seconds"}
+           "first": [{"diff", "record"}]}}, "tables": {NAME: {"place", "differ", "first"}}, "logs": {NAME: {"fingerprint", "fault"|null}},
+           "arrangements": {OPERATOR: right}, "not_compared": {NAME: reason}, "unproven": {NAME: reason}, "seconds"}
 
     \b
     Examples:

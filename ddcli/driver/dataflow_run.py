@@ -159,6 +159,10 @@ class DataflowRun(ABC):
                     counts, spark = step.run_as_tasks(given.graph, self.placement, facts, errors, watch, given.widths)
                 else:
                     step.run()
+                    if transaction is None and request.arranged is not None:
+                        for trace in traces.traces():
+                            traces.measure(trace)
+                        request.arranged(traces.numbers)
                     counts = self.counted(scope, given, writer)
                 self.check(facts)
                 self.planning.check_spent(counts)

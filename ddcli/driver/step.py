@@ -207,6 +207,8 @@ class StepExecutor:
         def on_trace_ready(trace: Trace) -> None:
             if self.transaction is not None:
                 self.traces.write(trace, self.transaction, self.interval.upper)
+            elif self.publishing.request.arranged is not None:
+                self.traces.measure(trace)
 
         def part(piece: Slice, layout: Layout) -> Callable[[Pool], np.ndarray | Columns]:
             return lambda pool: piece.updates(layout, pool)

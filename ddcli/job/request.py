@@ -108,6 +108,8 @@ class Request:
     """True: states whose logs the run reads keep the updates that it lacks. False for a state that is removed at the end of its command."""
     receives: Callable[[str, DataFrame], None] | None = None
     """The receiver of the updates of each output in a dry run, as logs would have them."""
+    arranged: Callable[[dict[str, int]], None] | None = None
+    """The receiver of the fingerprints of the arrangements that a dry run has built in this process."""
     budget: RunBudget | None = None
     """The bounds on the run's cost, if there are any."""
     noted: set[str] = field(default_factory=set)

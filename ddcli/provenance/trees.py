@@ -404,6 +404,15 @@ def verification_lines(found: Verification, limit: int) -> Iterator[str]:
         )
         yield f"  {proof.name}: {count}: {verdict}"
         yield from _differing(proof, limit, "by the inputs, not in the log", "in the log, not by the inputs")
+    for name, log in found.logs.items():
+        if log.fault:
+            yield f"  {name}: its log is damaged: {log.fault}"
+    for title, same in found.arrangements.items():
+        if not same:
+            yield f"  the state's rows of `{title}` are not what the inputs say: `dd run --full-refresh all` builds them anew"
+    if found.arrangements and all(found.arrangements.values()):
+        count = len(found.arrangements)
+        yield f"  {count:,} {plural(count, 'arrangement')} of the state: right"
     for name, table in found.tables.items():
         wrong = table.differing.height + table.others
         verdict = "right" if table.same else f"{wrong:,} {plural(wrong, 'record')} differ"
@@ -451,6 +460,8 @@ def verification_json(found: Verification, limit: int) -> dict[str, Any]:
             }
             for name, table in found.tables.items()
         },
+        "logs": {name: {"fingerprint": log.fingerprint, "fault": log.fault} for name, log in found.logs.items()},
+        "arrangements": found.arrangements,
         "not_compared": found.lagging,
         "unproven": found.unproven,
         "seconds": found.seconds,

@@ -4,7 +4,8 @@ A *slice* is a part of the values of one column of an output, by their hash. The
 read from the files, the pipeline is run over them alone in memory, without the state, and the records are compared with those in the output's log. So
 a slice costs what its rows cost, and disjoint slices together prove all records. Values that only the inputs have count too: a record may be missing.
 
-All of a pipeline is verified by computing it anew from the files that the state has read, without what the state keeps, in a dry run.
+All of a pipeline is verified by computing it anew from the files that the state has read, without what the state keeps, in a dry run. That also builds the
+arrangements of the state, which are compared by their fingerprints. The log of each output is compared with the fingerprint that the commits have kept of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.circuit.traces import stored_numbers
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.run import dry_run
 from ddcli.driver.whole_inputs import TOGETHER, before
@@ -30,11 +32,13 @@ from ddcli.plan.test_steps import collection_named
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
 from ddcli.provenance.question import Question
 from ddcli.screen import shell
+from ddcli.sinks.fingerprint import log_number, number_in
 from ddcli.sinks.followers import compare_table
 from ddcli.sinks.violations import DIFF, ReceivedUpdates
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.log.scan import not_after, scan_entries
 from ddcli.store.state.outputs import same_outputs
+from ddcli.store.state.verify import check_bytes
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
 
 COUNT = "\0count"
 """The column with the multiplicity by the inputs less the multiplicity in the log."""
+ATTEMPTS = 3
+"""Attempts at a state to which runs commit meanwhile: each is on the newest commit."""
 SEED = 0
 """The seed of the hashes of values. With it the slices of one number are the same in each call."""
 
@@ -113,6 +119,14 @@ class TableProof:
         return _records(self.differing, limit)
 
 
+@frozen
+class LogProof:
+    """An output's log beside what the commits say of it: the `fingerprint` that they have kept, and the `fault` of the log, if it has one."""
+
+    fingerprint: str
+    fault: str | None
+
+
 @dataclass
 class Verification:
     """The proofs of a pipeline's outputs as of the last closed time `at`, and the reasons why others can't be verified by slices."""
@@ -124,6 +138,10 @@ class Verification:
     unproven: dict[str, str] = field(default_factory=dict)
     tables: dict[str, TableProof] = field(default_factory=dict)
     """The tables that follow outputs, by output."""
+    logs: dict[str, LogProof] = field(default_factory=dict)
+    """The logs of the outputs."""
+    arrangements: dict[str, bool] = field(default_factory=dict)
+    """Whether the state's arrangements are right, by the operators that keep them; of those that were computed."""
     lagging: dict[str, str] = field(default_factory=dict)
     """The reasons why a table can't be compared with its output's log."""
     seconds: float = 0.0
@@ -131,7 +149,8 @@ class Verification:
     @property
     def same(self) -> bool:
         """Return whether all that was verified is right."""
-        return all(proof.same for proof in self.proofs) and all(table.same for table in self.tables.values())
+        proofs = [proof.same for proof in (*self.proofs, *self.tables.values())]
+        return all((*proofs, *self.arrangements.values(), *(log.fault is None for log in self.logs.values())))
 
 
 def verify(
@@ -151,24 +170,45 @@ def verify(
     began = clock.perf_counter()
     request = read_request(path, state, say=say)
     refuse_code(request.spec, no_code=no_code)
-    manifest = newest_of(request)
-    if manifest is None:
-        raise StateError(
-            "there is no state to verify", place=str(request.state), hint=f"run it first: `{shell('dd', 'run', path)}`"
-        )
+    for left in reversed(range(ATTEMPTS)):
+        manifest = newest_of(request)
+        if manifest is None:
+            raise StateError(
+                "there is no state to verify",
+                place=str(request.state),
+                hint=f"run it first: `{shell('dd', 'run', path)}`",
+            )
+        try:
+            found = _verified(request, manifest, None if part is None else SliceNumber(*part), select, memory)
+        except DdError:
+            if not left or newest_of(request) == manifest:
+                raise
+        else:
+            if found.same or not left or newest_of(request) == manifest:
+                break
+        say("the state was committed meanwhile: the verification begins again on its newest commit")
+    found.seconds = clock.perf_counter() - began
+    return found
+
+
+def _verified(
+    request: Request, manifest: Manifest, part: SliceNumber | None, select: Sequence[str], memory: int | None
+) -> Verification:
+    """Verify the outputs of one commit."""
     if manifest.pipeline != request.digest:
         raise StateError(
             "the pipeline has changed since its state was made, so its outputs are those of another file",
-            place=str(path),
-            hint=f"run it first; `{shell('dd', 'diff', '--against', request.state, path)}` shows what the change would do",
+            place=str(request.spec.path),
+            hint=f"run it first; `{shell('dd', 'diff', '--against', request.state, request.spec.path)}` shows what the change would do",
         )
     outputs = _chosen(request, manifest, select)
     found = (
         _verify_all(replace(request, resources=request.resources.limited(memory, engine="local")), manifest, outputs)
         if part is None
-        else _verify_slice(request, manifest, outputs, SliceNumber(*part))
+        else _verify_slice(request, manifest, outputs, part)
     )
-    for name in outputs:
+    for name, entry in outputs.items():
+        found.logs[name] = _log_proof(request, manifest, name, entry)
         try:
             table = compare_table(request, manifest, name)
         except DdError as error:
@@ -176,8 +216,21 @@ def verify(
             continue
         if table is not None:
             found.tables[name] = TableProof(table.place, table.rows.rename({DIFF: COUNT}), table.others)
-    found.seconds = clock.perf_counter() - began
     return found
+
+
+def _log_proof(request: Request, manifest: Manifest, name: str, entry: OutputEntry) -> LogProof:
+    """Compare an output's log with its fingerprint, and its files with their checksums: a time can be wrong, too."""
+    directory = request.outputs[name]
+    known = number_in(manifest.secret_bytes, entry.contents)
+    if known is not None and log_number(manifest.secret_bytes, directory, entry) != known:
+        return LogProof(entry.contents, "its records do not add up to those that the runs have committed")
+    for file in entry.files:
+        try:
+            check_bytes(directory / file.name, file)
+        except StateError as error:
+            return LogProof(entry.contents, f"{error.problem}: {directory / file.name}")
+    return LogProof(entry.contents, None)
 
 
 def _chosen(request: Request, manifest: Manifest, select: Sequence[str]) -> dict[str, OutputEntry]:
@@ -334,8 +387,14 @@ def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, Outp
     upper, found = Frontier(manifest.upper), Verification(request.spec.name.value, None, None)
     with tempfile.TemporaryDirectory(prefix="dd-verify-", ignore_cleanup_errors=True) as scratch:
         received = ReceivedUpdates(Path(scratch))
-        anew = replace(request, receives=received.add, claims=False)
+        built: dict[str, int] = {}
+        anew = replace(request, receives=received.add, arranged=built.update, claims=False)
         dry_run(anew.deciding(reopened=upper, closes=False, apply=True), manifest)
+        nodes = manifest.cache["plan"]["outline"]["nodes"]
+        for identity, number in stored_numbers(request.state, manifest, built):
+            kind, words, _ = nodes.get(identity, ("", identity, ()))
+            title = " ".join(filter(None, (kind, words)))
+            found.arrangements[title] = found.arrangements.get(title, True) and number == built[identity] % (1 << 64)
         for name, entry in outputs.items():
             columns = list(entry.schema)
             none = pl.LazyFrame(schema={**dict.fromkeys(columns, pl.Null()), COUNT: pl.Int64()})

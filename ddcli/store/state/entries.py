@@ -322,7 +322,9 @@ class OutputEntry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest holds of it."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in ("path", "schema", "fingerprint", "log", "contents")}
+        plain: dict[str, Any] = {
+            name: getattr(self, name) for name in ("path", "schema", "fingerprint", "log", "contents")
+        }
         plain |= {} if self.horizon is None else {"horizon": self.horizon}
         return plain | register_of(FileEntry, self.files).to_json()
 
