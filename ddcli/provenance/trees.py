@@ -411,8 +411,8 @@ def verification_lines(found: Verification, limit: int) -> Iterator[str]:
         if not same:
             yield f"  the state's rows of `{title}` are not what the inputs say: `dd run --full-refresh all` builds them anew"
     if found.arrangements and all(found.arrangements.values()):
-        count = len(found.arrangements)
-        yield f"  {count:,} {plural(count, 'arrangement')} of the state: right"
+        kept = len(found.arrangements)
+        yield f"  {kept:,} {plural(kept, 'arrangement')} of the state: right"
     for name, table in found.tables.items():
         wrong = table.differing.height + table.others
         verdict = "right" if table.same else f"{wrong:,} {plural(wrong, 'record')} differ"

@@ -149,7 +149,7 @@ class Verification:
     @property
     def same(self) -> bool:
         """Return whether all that was verified is right."""
-        proofs = [proof.same for proof in (*self.proofs, *self.tables.values())]
+        proofs = [each.same for each in self.proofs] + [each.same for each in self.tables.values()]
         return all((*proofs, *self.arrangements.values(), *(log.fault is None for log in self.logs.values())))
 
 

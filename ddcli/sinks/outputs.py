@@ -412,8 +412,8 @@ class OutputWriter:
         log = known.log if known and files == before else log_identity(name, self.transaction.number)
         self.progress(directory, horizon, name, log)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
-        place, contents = relative_output(self.request.state, directory), self._contents(name, None)
-        return OutputEntry(place, schema, files, meaning, log, horizon, contents)
+        path, contents = relative_output(self.request.state, directory), self._contents(name, None)
+        return OutputEntry(path, schema, files, meaning, log, horizon, contents)
 
     def correct(
         self,
