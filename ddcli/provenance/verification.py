@@ -13,6 +13,8 @@ from __future__ import annotations
 import tempfile
 import time as clock
 from dataclasses import field, replace
+from functools import reduce
+from operator import and_, ge, or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,7 @@ from ddcli.sinks.fingerprint import log_number, number_in
 from ddcli.sinks.followers import compare_table
 from ddcli.sinks.violations import DIFF, ReceivedUpdates
 from ddcli.sources.arrangement_input import SharedReader
-from ddcli.store.log.scan import not_after, scan_entries
+from ddcli.store.log.scan import not_after, physically, scan_entries
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.verify import check_bytes
 from ddcli.store.time_text import format_time
@@ -268,6 +270,9 @@ def _verify_slice(
             continue
         node = inputs.relations[collection_named(request.spec, name)].node
         column = _slicing_column(node)
+        if len(inputs.time) > 1 and _is_edited(inputs, name, entry, manifest):
+            found.unproven[name] = "an edit has changed it at times that are open"
+            continue
         if column is None:
             found.unproven[name] = "no column's values decide which rows of the inputs matter to it"
             continue
@@ -347,11 +352,22 @@ def _proof(
     return OutputProof(name, column, values.len() + len(wanted) - 1, summed.height, differing)
 
 
+def _is_edited(inputs: Inputs, name: str, entry: OutputEntry, manifest: Manifest) -> bool:
+    """Return whether a log has updates at open times: those of an edit."""
+    times = list(inputs.time)
+    at_or_after = (reduce(and_, map(ge, physically(times), corner)) for corner in manifest.upper)
+    is_open = reduce(or_, at_or_after, pl.lit(value=False))
+    directory, schema = inputs.request.outputs[name], parse_schema(entry.schema)
+    scans = scan_entries(directory, entry.files, schema, [*times, DIFF])
+    return any(scan.filter(is_open).head(1).collect().height for scan in scans)
+
+
 def _contents(inputs: Inputs, name: str, entry: OutputEntry, at: Time) -> pl.DataFrame:
-    """Return the records of an output's log as of a time, with their multiplicities."""
+    """Return the records of an output's log as of a time, with their multiplicities. With one coordinate also what an edit has changed: that is at the first open time."""
     columns, times = list(entry.schema), list(inputs.time)
+    counts = not_after(times, at) if len(times) > 1 else pl.lit(value=True)
     files = [
-        each.filter(not_after(times, at)).select(*columns, DIFF)
+        each.filter(counts).select(*columns, DIFF)
         for each in scan_entries(inputs.request.outputs[name], entry.files, parse_schema(entry.schema), [*times, DIFF])
     ]
     if not files:
