@@ -353,7 +353,7 @@ def _proof(
 
 
 def _is_edited(inputs: Inputs, name: str, entry: OutputEntry, manifest: Manifest) -> bool:
-    """Return whether a log has updates at open times: those of an edit."""
+    """Return whether a log has updates at open times, which an edit has made."""
     times = list(inputs.time)
     at_or_after = (reduce(and_, map(ge, physically(times), corner)) for corner in manifest.upper)
     is_open = reduce(or_, at_or_after, pl.lit(value=False))
