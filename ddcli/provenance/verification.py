@@ -143,7 +143,7 @@ class Verification:
     logs: dict[str, LogProof] = field(default_factory=dict)
     """The logs of the outputs."""
     arrangements: dict[str, bool] = field(default_factory=dict)
-    """Whether the state's arrangements are right, by the operators that keep them; of those that were computed."""
+    """The verdicts on the arrangements that were computed, by the operators that keep them: True is right."""
     lagging: dict[str, str] = field(default_factory=dict)
     """The reasons why a table can't be compared with its output's log."""
     seconds: float = 0.0
