@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
 from contextlib import contextmanager
@@ -80,6 +82,12 @@ LEAST_MEMORY = 256 << 20
     metavar="FILE",
     multiple=True,
     help="In a branch: withdraw this file of an input, as `dd retract` does; repeatable.",
+)
+@click.option(
+    "--scenarios",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Print the rows of outputs that would come and go in each scenario of FILE, and write nothing.",
 )
 @STATE
 @DRY_RUN
@@ -206,6 +214,7 @@ def command(
     branch: str | None,
     added: tuple[str, ...],
     without: tuple[str, ...],
+    scenarios: Path | None,
     state: str | None,
     dry_run: bool,
     apply: bool,
@@ -241,6 +250,9 @@ def command(
     dies changes nothing, and a run with nothing new changes no file.
 
     A branch (`dd branch new`) runs by its own file, sales@q4.yaml, or by --branch. With --with and --without all that the run changes is one commit.
+
+    --scenarios runs what-ifs above the newest commit: FILE has a mapping from names to `{with: [INPUT+=FILE], without: [FILE]}`, paths relative to it. It prints
+    a table for each output that one changes, with the scenario, the record, and how often it is more (or less) there; JSON: {OUTPUT: [{scenario, ..., diff}]}.
 
     --watch starts a run after each change of the inputs. It waits for a file that is still being written, reports a
     rejected input or a broken pipeline file and keeps running. An error that needs a decision ends it with that error's exit code.
@@ -283,6 +295,9 @@ def command(
             hint="leave out one of them: --watch runs again and again, and each run commits",
         )
     _refuse_missing_folders(summary=summary_file, metrics=metrics_file)
+    if scenarios is not None:
+        _run_scenarios(pipelines, branch, scenarios, state, memory, output, no_code=no_code)
+        return
     pipelines, changes = _of_branch(pipelines, branch, added, without, watch=watch)
     several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
     refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
@@ -365,6 +380,46 @@ def command(
             stand(pipeline, state_directory, standby, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
+
+
+def _run_scenarios(
+    pipelines: tuple[Path, ...],
+    branch: str | None,
+    file: Path,
+    state: str | None,
+    memory: int | None,
+    output: str,
+    *,
+    no_code: bool,
+) -> None:
+    """Print the rows that scenarios change. Raises UsageError for options of runs that commit."""
+    from ddcli.compare.scenarios import scenarios
+    from ddcli.errors import UsageError
+    from ddcli.render.rows import write_rows
+    from ddcli.store.files.objects import locate
+
+    context = click.get_current_context()
+    fit = {"pipelines", "scenarios", "state", "memory", "no_code", "output", "branch", "var", "show"}
+    typed = click.core.ParameterSource.COMMANDLINE
+    given = [name for name in context.params if name not in fit and context.get_parameter_source(name) is typed]
+    if given or len(pipelines) > 1:
+        option = f"the option {given[0]!r}" if given else "a second pipeline"
+        raise UsageError(f"--scenarios and {option} don't go together", hint="leave out one of them")
+    pipeline = file_at(pipelines[0], branch)
+    place = None if state is None else locate(Path.cwd(), state)
+    found = scenarios(pipeline, file, place, memory, no_code=no_code, say=partial(say, err=True))
+    if output == "json":
+        rows = {}
+        for name, frame in found.items():
+            write_rows([frame], "json", text := io.BytesIO())
+            rows[name] = json.loads(text.getvalue())
+        say(json_text(rows))
+        return
+    for name, frame in found.items():
+        say(f"{near(name)}:")
+        write_rows([frame], "text", sys.stdout.buffer)
+    if not found:
+        say("no scenario changes an output", err=True)
 
 
 def _of_branch(

@@ -19,6 +19,7 @@ NaN equals NaN, -0.0 equals 0.0, null equals null.
 * page: a comparison as one HTML page
 * pairs: open sides, and the differences between their rows
 * against: a pipeline file and a state: the effect of an edit, computed above what the state keeps
+* scenarios: the effects of several sets of files on a pipeline's outputs
 * pipelines: the comparison of two pipeline files, also of a git revision
 * sides: the sides that arguments name: files, a log or a table, and their types
 """

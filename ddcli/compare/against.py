@@ -66,7 +66,7 @@ def compare_against(
     Raises StateError if there is no state, or if it is another pipeline's, and the errors of a run.
     """
     for left in reversed(range(ATTEMPTS)):
-        manifest = _manifest(state)
+        manifest = newest_manifest(state)
         try:
             return _compare(path, state, manifest, settings, added, without, select, memory, say, no_code=no_code)
         except DdError:
@@ -77,7 +77,8 @@ def compare_against(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _manifest(state: Path) -> Manifest:
+def newest_manifest(state: Path) -> Manifest:
+    """Return the newest commit of a state to compare with. Raises StateError if there is none."""
     manifest = read_newest(state)
     if manifest is None:
         raise StateError(
@@ -101,19 +102,14 @@ def _compare(
     *,
     no_code: bool,
 ) -> Differences:
-    request = _request(path, state, manifest, memory, say)
+    request = base_request(path, state, manifest, memory, say)
     refuse_code(request.spec, no_code=no_code)
     known = same_outputs(request.state, manifest, request.outputs)
     checks = {*request.spec.checks, *manifest.cache.get(KEPT, ())}
     gone = [name for name in manifest.outputs if name not in known.values() and name not in checks]
     present = [name for name in request.outputs if name not in checks]
     chosen = chosen_outputs([*dict.fromkeys([*gone, *present])], select)
-    if without:
-        request = with_withdrawn_files(request, manifest, without, strict=True)
-    inputs = _with_files(request, manifest, added) if added else None
-    request = request.deciding(
-        closes=bool(added), apply=True, accepts=dict.fromkeys(request.spec.checks, "a comparison")
-    )
+    request, inputs = chosen_files(request, manifest, added, without)
     found = Differences(
         only_a=tuple(name for name in chosen if name not in request.outputs),
         only_b=tuple(name for name in chosen if name in request.outputs and name not in known),
@@ -136,13 +132,26 @@ def _compare(
     return found
 
 
+def chosen_files(
+    request: Request, manifest: Manifest, added: Sequence[tuple[str, Path]], without: Sequence[Path]
+) -> tuple[Request, dict[str, InputFiles] | None]:
+    """Return the request of a dry run with files more and less than the state has read, whatever its checks find, and the inputs if files are added."""
+    if without:
+        request = with_withdrawn_files(request, manifest, without, strict=True)
+    inputs = _with_files(request, manifest, added) if added else None
+    accepts = dict.fromkeys(request.spec.checks, "a comparison")
+    return request.deciding(closes=bool(added), apply=True, accepts=accepts), inputs
+
+
 def _edits(request: Request, manifest: Manifest) -> list[str]:
     """Return a line for each column that the file computes in another way than the state's pipeline did."""
     bound = bind_remembered(request, manifest)
     return [each.note for each in reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound)]
 
 
-def _request(path: Path, state: Path, manifest: Manifest, memory: int | None, say: Callable[[str], None]) -> Request:
+def base_request(
+    path: Path, state: Path, manifest: Manifest, memory: int | None, say: Callable[[str], None]
+) -> Request:
     """Return the request of the file over the state, with the inputs and the outputs where the state has them."""
     own = file_of(state, manifest)
     base = own.parent if own is not None and is_there(own.parent) else None

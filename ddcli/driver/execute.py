@@ -12,6 +12,7 @@ from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
 from ddcli.engine.pool import HashCollision, new_secret
 from ddcli.engine.times import Frontier
+from ddcli.errors import UsageError
 from ddcli.job.clock import time_text
 from ddcli.job.corrections import reopenings
 from ddcli.job.frontier import find_upper
@@ -113,6 +114,12 @@ def _attempt(
                 whole.enter_context(state.joined())
             after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
             rebuilt = _joined(rebuilt, done) if rebuilt else done
+            if state is None and found is not None:
+                raise UsageError(
+                    "files can't be added and left out in one comparison: what is left out has a part of the state built anew",
+                    place=str(request.spec.path),
+                    hint="compare them one after the other, or in a branch: `dd branch new`",
+                )
             if state is None or not request.decided.closes:
                 return rebuilt
             for word, named in (("withdrawn", rebuilt.withdrawn), ("replaced", rebuilt.replaced)):
