@@ -41,6 +41,7 @@ from ddcli.plan.sql.context import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions, Where
 from ddcli.provenance.question import Question
+from ddcli.provenance.worlds import raw_sources
 from ddcli.sources.change_log import ChangeLog
 from ddcli.store.state.runs import RunRecord, read_runs
 from ddcli.store.time_text import format_time, parse_time
@@ -386,11 +387,12 @@ class _Search:
         frame = log.between(((at,),), before((at,)).elements, log.reader.scan()).collect()
         node = self.inputs.relations[self.inputs.request.spec.outputs[name].source.value].node
         by = [column for column in log.columns if _restricts(node, column)]
-        groups = frame.group_by(by, maintain_order=True) if by else [((), frame)]
-        return [
-            Change(name, dict(zip(by, key, strict=True)), rows, self.lanes(name, rows, rows[log.diff].to_numpy()))
-            for key, rows in groups
-        ]
+        lanes = self.lanes(name, frame, frame[log.diff].to_numpy())  # of all at once: there may be thousands of keys
+        if not by:
+            return [Change(name, frame.select(), lanes)]
+        numbered = frame.select(*by, pl.int_range(pl.len()).alias(COUNT)).group_by(by, maintain_order=True).agg(COUNT)
+        keys = numbered.select(by)
+        return [Change(name, keys[at], lanes[rows.to_numpy()]) for at, rows in enumerate(numbered[COUNT])]
 
     def _undone(self, changes: Sequence[Change]) -> dict[str, Matrix]:
         """Return the changes of the logs that take these back."""
@@ -431,8 +433,8 @@ class Change:
     """The updates at a time of the records of an output's log that have one key."""
 
     log: str
-    key: dict[str, Any]
-    frame: pl.DataFrame
+    key: pl.DataFrame
+    """The key, in a row; without columns where the log has none."""
     lanes: Matrix
 
 
@@ -441,19 +443,28 @@ class _Effect:
 
     def __init__(self, search: _Search, changes: Sequence[Change], at: int) -> None:
         self.search, self.log = search, changes[0].log
-        self.keys = pl.concat([change.frame.select(*change.key) for change in changes]).unique()
+        self.keys = pl.concat([change.key for change in changes]).unique()
         node = search.inputs.relations[search.inputs.request.spec.outputs[self.log].source.value].node
         values: dict[str, Any] = {}
-        for name, value in changes[0].key.items():
+        for name in self.keys.columns:
             different = self.keys[name].unique()
             if len(different) == 1:
-                values[name] = value
+                values[name] = different[0]
             elif str(node.schema[name].required()) in EXACT and not different.null_count():
                 values[name] = KeySet(different)
         self.question = question = Question(search.inputs, node, values, (at,), 1)
         self.rows = [
             (name, row.tobytes()) for name, matrix in question.fed.items() for row in matrix[matrix[:, -2] == at]
         ]
+        raw = raw_sources(question.graph.nodes())
+        earlier = {
+            name: matrix[:0] if name in raw else matrix[matrix[:, -2] != at] for name, matrix in question.fed.items()
+        }
+        self.earlier = question.narrowed(earlier)
+        """The updates of other times, summed up once: only updates at the failing time are tried."""
+        self.tried = {
+            name: matrix if name in raw else matrix[matrix[:, -2] == at] for name, matrix in question.fed.items()
+        }
         self.now = self._records(set())
 
     def without(self, rows: set[Row]) -> Matrix:
@@ -463,12 +474,13 @@ class _Effect:
     def _records(self, without: set[Row]) -> Matrix:
         question, at = self.question, self.question.time[0]
         fed = {}
-        for name, matrix in question.fed.items():
+        for name, matrix in self.tried.items():
             kept = np.ones(len(matrix), np.bool_)
             for number in np.flatnonzero(matrix[:, -2] == at).tolist() if without else ():
                 kept[number] = (name, matrix[number].tobytes()) not in without
             fed[name] = matrix[kept]
-        contents = question.contents_in(fed, question.facts)
+        given = {name: np.concatenate([self.earlier[name], some]) for name, some in question.narrowed(fed).items()}
+        contents = question.contents_of(given, question.facts)
         frame = contents.frame().with_columns(pl.Series(COUNT, contents.matrix[:, -1]))
         if self.keys.width:
             frame = frame.join(self.keys, on=self.keys.columns, how="semi", nulls_equal=True)

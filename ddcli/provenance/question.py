@@ -170,12 +170,37 @@ class Question:
 
     def contents_in(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Contents:
         """Return the collection after a run over some updates."""
-        found = self._run(advanced(fed, raw_sources(self.graph.nodes()), self.time), facts)
+        return self.contents_of(self.narrowed(fed), facts)
+
+    def contents_of(self, narrowed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Contents:
+        """Return the collection after a run over updates as `narrowed` returns them, also those of several calls together."""
+        found = self._trial(facts).close(before(self.time), narrowed)[""]
         return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known)
+
+    def narrowed(self, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
+        """Return updates in the columns that the plan reads, summed up at the question's time where that has the same result."""
+        return advanced(self._read_columns(fed), raw_sources(self.graph.nodes()), self.time)
+
+    def _read_columns(self, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
+        """Return updates in the columns that the plan reads."""
+        given = {}
+        for name, layout in self._layouts.items():
+            whole = Layout(self.sources[name].schema)
+            lanes = [*whole.take(layout.names), *range(whole.width, whole.width + len(self.time) + 1)]
+            given[name] = np.ascontiguousarray(fed[name][:, lanes])
+        return given
 
     def _run(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Matrix:
         """Return the collection's updates after a run over some updates of the inputs."""
-        trial = Trial(
+        return self._trial(facts).close(before(self.time), self._read_columns(fed))[""]
+
+    @cached_property
+    def _layouts(self) -> dict[str, Layout]:
+        """The columns of each input that the plan reads."""
+        return self._trial(self.facts).layouts
+
+    def _trial(self, facts: Mapping[str, InputFacts]) -> Trial:
+        return Trial(
             lower(self.graph),
             self.inputs.kinds,
             self.inputs.pool,
@@ -183,12 +208,6 @@ class Question:
             lenient=True,
             answers=self.inputs.answers,
         )
-        given = {}
-        for name, layout in trial.layouts.items():
-            whole = Layout(self.sources[name].schema)
-            lanes = [*whole.take(layout.names), *range(whole.width, whole.width + len(self.time) + 1)]
-            given[name] = np.ascontiguousarray(fed[name][:, lanes])
-        return trial.close(before(self.time), given)[""]
 
     def places(self, reason: Reason) -> dict[Leaf, list[Where]]:
         """Return the places of the updates that a tree of reasons shows."""
