@@ -173,7 +173,7 @@ class Question:
         return self.contents_of(self.narrowed(fed), facts)
 
     def contents_of(self, narrowed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Contents:
-        """Return the collection after a run over updates as `narrowed` returns them, also those of several calls together."""
+        """Return the collection after a run over updates as `narrowed` returns them, also of several calls together."""
         found = self._trial(facts).close(before(self.time), narrowed)[""]
         return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known)
 
