@@ -403,7 +403,7 @@ def _run_scenarios(
     typed = click.core.ParameterSource.COMMANDLINE
     given = [name for name in context.params if name not in fit and context.get_parameter_source(name) is typed]
     if given or len(pipelines) > 1:
-        option = f"the option {given[0]!r}" if given else "a second pipeline"
+        option = f"--{given[0].replace('_', '-')}" if given else "a second pipeline"
         raise UsageError(f"--scenarios and {option} don't go together", hint="leave out one of them")
     pipeline = file_at(pipelines[0], branch)
     place = None if state is None else locate(Path.cwd(), state)

@@ -92,7 +92,7 @@ def _changes(request: Request, manifest: Manifest, scenario: Scenario) -> Iterat
 
 def read_scenarios(file: Path) -> dict[str, Scenario]:
     """Return the scenarios of a file, by name. Paths are relative to it. Raises SpecErrors with everything that is wrong."""
-    tree = parse_tree(read_text(file), str(file))
+    tree = parse_tree(read_text(file, "file of scenarios"), str(file))
     notes, base = Notes(errors=tree.errors), file.parent
 
     def built(_: NodePlace, given: dict[str, Any]) -> Scenario:

@@ -79,22 +79,23 @@ def file_at(pipeline: Path, branch: str | None) -> Path:
     return file
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a pipeline file. Raises `UsageError` for one that can't be read or is not UTF-8."""
+def read_text(path: Path, kind: str = "pipeline file") -> str:
+    """Return the text of a YAML file of such a kind. Raises `UsageError` for one that can't be read or is not UTF-8."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         there = [each.name for each in (*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"))]
         near = did_you_mean(path.name, there)
-        hint = f"did you mean '{path.with_name(near)}'?" if near else "see `dd init` for one to start from"
-        raise UsageError("there is no such pipeline file", place=str(path), hint=hint) from None
+        start = "see `dd init` for one to start from" if kind == "pipeline file" else None
+        hint = f"did you mean '{path.with_name(near)}'?" if near else start
+        raise UsageError(f"there is no such {kind}", place=str(path), hint=hint) from None
     except IsADirectoryError:
-        raise UsageError("a directory, not a pipeline file", place=str(path), hint="name the YAML file in it") from None
+        raise UsageError(f"a directory, not a {kind}", place=str(path), hint="name the YAML file in it") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"not UTF-8 at byte {error.start}", place=str(path), hint="save the file as UTF-8") from None
     except (OSError, ValueError) as error:
         problem = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"can't read the pipeline file: {problem}", place=str(path)) from None
+        raise UsageError(f"can't read the {kind}: {problem}", place=str(path)) from None
 
 
 def read_fragment(path: Path) -> str:

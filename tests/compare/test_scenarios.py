@@ -149,5 +149,11 @@ def test_what_would_lose_files_is_refused(tmp_path, monkeypatch):
 
 def test_options_that_do_not_fit(shop):
     shop.write("s.yaml", "a: {with: orders+=fix/1.parquet}")
-    result = shop("run", "orders.yaml", "--scenarios", "s.yaml", "--watch")
-    assert (result.code, "don't go together" in result.err) == (2, True)
+    for option in ("--watch", "--dry-run"):
+        result = shop("run", "orders.yaml", "--scenarios", "s.yaml", option)
+        assert (result.code, f"--scenarios and {option} don't go together" in result.err) == (2, True), result
+
+
+def test_a_file_that_is_missing(shop):
+    result = shop("run", "orders.yaml", "--scenarios", "none.yaml")
+    assert (result.code, "no such file of scenarios" in result.err) == (2, True), result
