@@ -28,6 +28,14 @@ HINTS = {
     ("date", "int64"): "use year(x), epoch(x) or date_diff(...)",
     ("datetime", "int64"): "use epoch(x) or date_diff(...)",
 }
+HINTS |= {
+    ("string", "list"): "x::json::bigint[] reads JSON, split(x, ',') the parts between commas",
+    ("string", "struct"): "x::json::struct(...) reads JSON",
+    ("list", "string"): "to_json(x) writes it as JSON",
+    ("struct", "string"): "to_json(x) writes it as JSON",
+    ("string", "binary"): "encode(x) has the bytes of a text in UTF-8",
+    ("binary", "string"): "decode(x) is the text of bytes in UTF-8",
+}
 HINTS |= {("int64", "date"): "use date '1970-01-01' + n * interval '1' day", ("duration", "int64"): "use seconds(x)"}
 FLOAT32_END = 2.0**128 - 2.0**103
 """The distance from zero from which on numbers round to a float32 beyond the largest."""
@@ -74,7 +82,6 @@ def is_castable(source: Type, target: Type) -> bool:
     if one == "datetime":
         return other in ("string", "date", "time", "datetime")
     if one == "list" and other == "list" and source.inner and target.inner:
-        # A list is cast element by element, if no element can fail.
         return source.inner.kind == "null" or source.inner.required() == target.inner.required()
     if one == other == "struct":
         pairs = zip(source.fields, target.fields, strict=False)

@@ -26,6 +26,7 @@ LAMBDAS = {
         ["list_transform", "list_apply", "array_transform", "array_apply", "apply", "transform"], "list_transform"
     ),
     **dict.fromkeys(["list_filter", "array_filter", "filter"], "list_filter"),
+    **dict.fromkeys(["list_reduce", "array_reduce", "reduce"], "list_reduce"),
 }
 """The functions that take a lambda, by their names."""
 COMPREHENSION = "comprehension"
@@ -147,6 +148,9 @@ class _Parser(Parser):
         elif first and first.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and self._takes_lambda(behind):
             names = [self._parse_id_var()]
             self._advance()
+        elif first and first.token_type == TokenType.L_PAREN and self._takes_lambda(self._behind_parentheses()):
+            names = [*self._parse_wrapped_csv(self._parse_id_var)]
+            self._advance()
         else:
             return super()._parse_lambda(alias)
         return _lambda(names, self._parse_disjunction()).update_positions(first)
@@ -162,6 +166,12 @@ class _Parser(Parser):
         if depth <= 0 or not at or self._tokens[at - 1].text.lower() not in LAMBDAS:
             return False
         return at + 1 < self._index or (at > 1 and self._tokens[at - 2].token_type == TokenType.DOT)
+
+    def _behind_parentheses(self) -> list[TokenType]:
+        """Return what follows names in parentheses, `(x, y)`, or nothing if there are none."""
+        found = [each.token_type for each in self._tokens[self._index :]]
+        end = found.index(TokenType.R_PAREN) if TokenType.R_PAREN in found else 0
+        return found[end + 1 : end + 2] if TokenType.COMMA in found[1:end] else []
 
     def _parse_bracket_key_value(self, is_map: bool = False) -> exp.Expr | None:
         """Read an element of a list, all of it before the `for` of a comprehension."""

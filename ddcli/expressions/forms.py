@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.syntax_tree import Tree
-    from ddcli.expressions.tree import Column
     from ddcli.expressions.types import Type
 
 
@@ -168,8 +167,10 @@ class FormReader(ABC):
 
     def __init__(self, tree: Tree):
         self.tree, self.place, self.take = tree, tree.place, tree.take
-        self.parameters: dict[str, Column] = {}
+        self.parameters: dict[str, Expression] = {}
         """The parameters of the lambdas around, by name in lower case."""
+        self.lambdas = 0
+        """The number of the lambdas around."""
 
     @abstractmethod
     def read(self, node: exp.Expr) -> Expression:
@@ -178,6 +179,10 @@ class FormReader(ABC):
     @abstractmethod
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
         """Return the call of a function of the table, its arguments checked and converted."""
+
+    @abstractmethod
+    def converted(self, node: exp.Expr, value: Expression, target: Type, *, tried: bool) -> Expression:
+        """Return the cast of a value, a list element by element and a struct field by field."""
 
     @abstractmethod
     def identifier(self, node: exp.Expr) -> tuple[str, bool]:
@@ -338,14 +343,13 @@ class FormReader(ABC):
             raise SpecError(f"no type is named `{written}`", span=where, hint=hint)
         if target.kind == "duration" and isinstance(argument, Literal) and isinstance(argument.value, str):
             return interval_of(argument.value, span)
-        if (
-            isinstance(argument, Call)
-            and argument.function in JSON_MADE
-            and target.kind not in ("string", "list", "struct")
-        ):
+        is_json = isinstance(argument, Call) and argument.function in JSON_MADE and argument.type.kind == "string"
+        if is_json and target.kind in ("list", "struct"):
+            return Cast(argument, target.or_null(), try_=tried, span=span)
+        if is_json and isinstance(argument, Call) and target.kind != "string":
             root = argument.args if argument.function == "json_extract" else [argument, Literal("$", STRING)]
             argument = self.resolve(node, "json_extract_string", root)
-        found = casts.cast(argument, localized(target.required(), current_zone()), span, tried=tried)
+        found = self.converted(node, argument, localized(target.required(), current_zone()), tried=tried)
         if written.lower() == "timestamp_s":
             return self.resolve(node, "whole_seconds", [found])
         # An `integer` has 32 bits: its values are the int64 values that these hold.

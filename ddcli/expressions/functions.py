@@ -40,6 +40,8 @@ def _of_lambda(name: str, args: Sequence[Expression]) -> Resolved:
     """Type a function of a list with a lambda, whose further arguments are columns."""
     values, function, *_ = args
     made = function.type
+    if name == "list_reduce":
+        return list(args), made.or_null(), name
     if name == "list_filter":
         if made.kind not in ("bool", "null"):
             raise Mismatch(f"{name} expects a condition, got {made.required()}", hint="compare it with something")
@@ -83,6 +85,16 @@ def _chosen(name: str, args: Sequence[Expression]) -> Resolved:
     given = [values, convert(places, Type("list", inner=wanted.or_null()))]
     inner = values.type.inner
     return given, Type("list", any(each.type.nullable for each in given), inner=inner and inner.or_null()), name
+
+
+def _zipped(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `list_zip`, of lists, and a constant condition behind them."""
+    cut = args[-1] if args and isinstance(args[-1], Literal) and args[-1].type.kind == "bool" else None
+    lists = list(args[:-1] if cut else args)
+    if not lists or any(each.type.inner is None or not each.type.inner.is_known for each in lists):
+        raise Mismatch(f"{name} takes lists", next((each for each in lists if each.type.kind != "list"), None))
+    _, inner, _ = rules.row("row", [Literal(None, each.type.inner) for each in lists if each.type.inner])
+    return [*lists, cut or Literal(value=False, type=BOOL)], Type("list", inner=inner.or_null()), name
 
 
 def _flatten(name: str, args: Sequence[Expression]) -> Resolved:
@@ -160,8 +172,10 @@ LISTS = table(
     list_except [two_lists]: list_except(x, y) -- The elements of the first list that the second lacks, each once, without nulls. -- list_except([3, 1, 2, 3], [2]) => [3, 1]
     list_has_any [two_lists]: list_has_any(x, y) -- True if the lists have an element in common; null elements are ignored. -- list_has_any([1, 2], [2]) => true
     list_has_all [two_lists]: list_has_all(x, y) -- True if the first list has each element of the second; null elements are ignored. -- list_has_all([1, 2], [2]) => true
-    list_transform [of_lambda]: list_transform(x, lambda e: e + 1), [e + 1 for e in x] -- The values of an expression for each element; it may read columns, too. `x -> x + 1` is the same lambda. -- list_transform([1, 2], lambda e: e + 1) => [2, 3]
+    list_transform [of_lambda]: list_transform(x, lambda e: e + 1), [e + 1 for e in x] -- The values of an expression for each element; it may read columns, too. `x -> x + 1` is the same lambda; a second parameter, `lambda e, n: e + n`, is the position from 1. -- list_transform([1, 2], lambda e: e + 1) => [2, 3]
     list_filter [of_lambda]: list_filter(x, lambda e: e > 1), [e for e in x if e > 1] -- The elements for which a condition is true. -- list_filter([1, 2], lambda e: e > 1) => [2]
+    list_reduce [of_lambda]: list_reduce(x, lambda a, e: a + e [, first]) -- The value that a lambda makes of the value so far and of each element, from `first` on; without it from the first element, and null for an empty list. -- list_reduce([1, 2, 3], lambda a, e: 10 * a + e) => 123
+    list_zip [zipped]: list_zip(x, y, ... [, true]) -- The first elements of all lists as a `row`, the second ones, and so on: with nulls where a list is shorter, with `true` only as many as the shortest list has. -- list_zip([1], ['a']) => [named_struct('f1', 1, 'f2', 'a')]
     array_to_string [joined]: {JOINED} -- The texts of a list, joined; nulls are ignored. -- array_to_string(['a', null, 'b'], ',') => 'a,b'
     """,
     array=rules.array,
@@ -176,16 +190,19 @@ LISTS = table(
     flatten=_flatten,
     series=_series,
     of_lambda=_of_lambda,
+    zipped=_zipped,
 )
 
 STRUCTS = table(
     """
     named_struct [named_struct]: {'a': x, ...}, struct_pack(a := x, ...), named_struct('a', x, ...) -- A struct of named values. -- {'a': 1, 'b': 'x'} => named_struct('a', 1, 'b', 'x')
+    row [row]: row(a, ...), (a, b) -- A struct without names: its fields are called `f1`, `f2` and so on, and `[1]` is the first. -- row(1, 'x') => named_struct('f1', 1, 'f2', 'x')
     sort_key [sort_key]: sort_key(x) -- The text that stands for a list or a struct in comparisons and orders: part by part, nulls last. -- sort_key([1]) => '-09223372036854775809 '
     struct_extract [struct_extract]: s.a, s['a'], struct_extract(s, 'a') -- A field of a struct; null if the struct is null. -- ({'a': 1, 'b': 'x'}).b => 'x'
     """,
     named_struct=rules.named_struct,
     struct_extract=rules.struct_extract,
+    row=rules.row,
     sort_key=_sort_key,
 )
 
@@ -226,13 +243,13 @@ TEXT = table(
     repeat(text: string, n: integer) -> string -- The text n times, at most 1 MiB. -- repeat('ab', 2) => 'abab'
     translate(text: string, old: constant string, new: constant string) -> string -- Replace each character of `old` by that of `new` at its place; those without one are removed. -- translate('abcb', 'bc', 'x') => 'axx'
     initcap(text: string) -> string -- Each word, of letters, with its first one in upper case, the others in lower. -- initcap('heLLo wOrld') => 'Hello World'
-    octet_length(text: string) -> int64 -- Number of bytes in UTF-8. -- octet_length('añb') => 4
+    octet_length [of_bytes]: octet_length(x) -- Number of bytes, of a text in UTF-8. -- octet_length('añb') => 4
     bit_length(text: string) -> int64 -- Number of bits in UTF-8. -- bit_length('a') => 8 -- 8 * octet_length(text)
     space(n: integer) -> string -- A text of n spaces. -- space(2) => '  ' -- repeat(' ', n)
     locate(part: string, text: string) -> int64 -- Position of the first match, 0 if none: `strpos` with the part first. -- locate('b', 'abc') => 2 -- strpos(text, part)
-    md5(text: string) -> string -- The MD5 hash of the UTF-8, as 32 hexadecimal digits. -- md5('a') => '0cc175b9c0f1b6a831c399e269772661'
-    sha256(text: string) -> string -- The SHA-256 hash of the UTF-8, as 64 hexadecimal digits. -- sha256('a') => 'ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb'
-    sha1(text: string) -> string -- The SHA-1 hash of the UTF-8, as 40 hexadecimal digits. -- sha1('a') => '86f7e437faa5a7fce15d1ddcb9eaeaea377667b8'
+    md5 [of_bytes]: md5(x) -- The MD5 hash of bytes, or of a text's UTF-8, as 32 hexadecimal digits. -- md5('a') => '0cc175b9c0f1b6a831c399e269772661'
+    sha256 [of_bytes]: sha256(x) -- The SHA-256 hash of bytes, or of a text's UTF-8, as 64 hexadecimal digits. -- sha256('a') => 'ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb'
+    sha1 [of_bytes]: sha1(x) -- The SHA-1 hash of bytes, or of a text's UTF-8, as 40 hexadecimal digits. -- sha1('a') => '86f7e437faa5a7fce15d1ddcb9eaeaea377667b8'
     encode(text: string) -> binary -- The bytes of a text in UTF-8. -- to_base64(encode('ñ')) => 'w7E='
     decode(x: binary) -> string -- The text of bytes in UTF-8; other bytes are an error. -- decode(encode('ñ')) => 'ñ'
     to_base64(x: binary) -> string -- Bytes in base64; of a text `to_base64(encode(text))`. -- to_base64(encode('abc')) => 'YWJj'
@@ -243,16 +260,18 @@ TEXT = table(
     levenshtein(a: string, b: string) -> int64 -- The least number of characters to insert, remove or replace that makes one text the other. -- levenshtein('kitten', 'sitting') => 3
     regexp_count(text: string, pattern: constant string) -> int64 -- The number of matches of the pattern. -- regexp_count('a1b22', '[0-9]+') => 2
     strftime(x: dated, format: constant string) -> string -- A date or timestamp as text: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%j`, `%a`, `%A`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f` (microseconds), `%%`. -- strftime(date '2024-02-01', '%d.%m.%Y') => '01.02.2024'
+    unhex(text: string) -> binary -- The bytes that hexadecimal digits stand for; other text is an error. -- decode(unhex('6162')) => 'ab'
     chr(code: integer) -> string -- The character with this Unicode code point; an error if there is none. -- chr(241) => 'ñ'
     ascii(text: string) -> int64 -- The Unicode code point of the first character; 0 for an empty text. -- ascii('ñu') => 241
     ord(text: string) -> int64 -- `ascii` of a text, but -1 for an empty one. -- ord('') => -1 -- case when text = '' then -1 else ascii(text) end
-    hex [hexadecimal]: hex(x) -- The 64 bits of an integer in hexadecimal digits, from the first that is not 0; for a text, its bytes in UTF-8. -- hex(255) => 'FF'
+    hex [hexadecimal]: hex(x) -- The 64 bits of an integer in hexadecimal digits, from the first that is not 0; for bytes and a text, which is its bytes in UTF-8, two of them each. -- hex(255) => 'FF'
     """,
     joined=rules.joined,
     concat=rules.concat,
     split=rules.split,
     concat_ws=rules.concat_ws,
     hexadecimal=rules.hexadecimal,
+    of_bytes=rules.of_bytes,
 )
 
 JSON = table(
@@ -418,6 +437,7 @@ OTHER_NAMES = {
     "cardinality": "size",
     "element": "list_extract list_element array_extract element_at",
     "hex": "to_hex",
+    "unhex": "from_hex",
     "bin": "to_binary",
     "gcd": "greatest_common_divisor",
     "lcm": "least_common_multiple",
@@ -425,6 +445,7 @@ OTHER_NAMES = {
     "to_base64": "base64",
     "ord": "unicode",
     "regexp_split_to_array": "string_split_regex str_split_regex",
+    "list_zip": "array_zip",
     "list_where": "array_where",
     "list_select": "array_select",
     "list_reverse_sort": "array_reverse_sort",

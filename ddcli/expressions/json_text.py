@@ -272,6 +272,20 @@ def texts_of(value: Any, kind: Type) -> Any:
     return _number_text(value, kind) if isinstance(value, Digits) else value
 
 
+def misfits(value: Any, kind: Type) -> bool:
+    """Return whether a JSON value has parts of other kinds than a type, or members that only one of them has."""
+    if value is None:
+        return False
+    if kind.kind == "list":
+        return not is_array(value) or any(misfits(each, kind.inner) for each in value if kind.inner)
+    if kind.kind == "struct":
+        if not isinstance(value, Members):
+            return True
+        members, fields = dict(value), dict(kind.fields)
+        return members.keys() != fields.keys() or any(misfits(members[name], fields[name]) for name in fields)
+    return texts_of(value, kind) is None
+
+
 def _number_text(digits: str, kind: Type) -> str:
     """Return a number of JSON as the text of one of a type: rounded half to even for an integer, without an exponent for a decimal."""
     if kind.kind == "bool":

@@ -18,6 +18,7 @@ import polars as pl
 from ddcli.expressions.checks import Checks
 from ddcli.expressions.nanoseconds import Fine, counted
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Lambda, Literal, deep_calls, depths
+from ddcli.expressions.years import leaves_years
 from ddcli.expressions.zones import UTC
 
 if TYPE_CHECKING:
@@ -114,9 +115,12 @@ class Lowering(Checks):
 
     def _computed(self, expression: Expression) -> pl.Expr:
         if isinstance(expression, Cast):
-            from ddcli.expressions.lower_cast import lower_cast
-
             argument = self.value(expression.argument)
+            if expression.argument.type.kind == "string" and expression.type.kind in ("list", "struct"):
+                from ddcli.expressions.lower_json import lower_cast
+            else:
+                from ddcli.expressions.lower_cast import lower_cast
+
             return self.trying(expression.try_, lambda: lower_cast(self, expression, argument))
         if isinstance(expression, Case):
             return self._case(expression)
@@ -211,14 +215,14 @@ def _is_null(expression: Expression) -> bool:
 
 
 def _evaluated(expression: Expression) -> tuple[object, list[Check]]:
-    """Return the value of an expression that reads no column, and the checks that it fails; a column for nanoseconds, which Python would cut."""
+    """Return the value of an expression that reads no column, and the checks that it fails; a column for nanoseconds, which Python would cut, and for years that it lacks."""
     low = Lowering()
     value = low._computed(expression)  # noqa: SLF001 - its own class
     frame = pl.DataFrame({"": [None]})
     for step in low.parts:
         frame = frame.with_columns(step)
     found = frame.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
-    finer = expression.type.kind == "time" or expression.type.unit == "ns"
+    finer = expression.type.kind == "time" or expression.type.unit == "ns" or leaves_years(found["value"])
     constant = found["value"] if finer else found["value"].to_list()[0]
     return constant, [check for i, check in enumerate(low.checks) if found[f"{i}"].item()]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.expressions import lower_cast as of_values
 from ddcli.expressions.json_text import (
     EACH,
     MISSING,
@@ -21,6 +22,7 @@ from ddcli.expressions.json_text import (
     is_json,
     kind_of,
     merged,
+    misfits,
     part_of,
     read_json,
     steps_of,
@@ -28,7 +30,7 @@ from ddcli.expressions.json_text import (
     texts_of,
     written,
 )
-from ddcli.expressions.lower_cast import lower_cast, to_text
+from ddcli.expressions.lower_cast import to_text
 from ddcli.expressions.lower_logic import balanced
 from ddcli.expressions.lower_text import constant, each
 from ddcli.expressions.operators import JSON_MADE
@@ -88,6 +90,36 @@ def _from_json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     hint = "use `case when json_valid(x) then ...`"
     low.fail_given(call, args, ~each(args[0], is_json, pl.Boolean), "a text is no JSON", hint)
     return _values(low, each(args[0], texts, _as_texts(call.type).to_polars()), call.type)
+
+
+def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
+    """Lower a cast of JSON to a list or a struct: `from_json`, but an error where that has null for a value of another kind, or for a member that only one side has."""
+
+    def fits(text: str) -> bool:
+        return bool(_tried(lambda: not misfits(read_json(text), cast.type)))
+
+    texts = each(
+        value, lambda text: _tried(lambda: texts_of(read_json(text), cast.type)), _as_texts(cast.type).to_polars()
+    )
+    found = _values(low, texts, cast.type)
+    if not cast.try_:
+        unread = ~each(value, fits, pl.Boolean) | (_present(texts, cast.type) != _present(found, cast.type))
+        low.fail(
+            cast,
+            unread.fill_null(value=False),
+            f"JSON that is no {cast.type.required()}",
+            "use try_cast, which has null for what does not fit",
+        )
+    return found
+
+
+def _present(value: pl.Expr, kind: Type) -> pl.Expr:
+    """Return the number of the parts of a value that are not null."""
+    if kind.inner is not None:
+        return value.list.eval(_present(pl.element(), kind.inner)).list.sum().fill_null(0)
+    if kind.fields:
+        return pl.sum_horizontal(_present(value.struct.field(name), inner) for name, inner in kind.fields)
+    return value.is_not_null().cast(pl.UInt32)
 
 
 def _of_texts(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -185,7 +217,7 @@ def _values(low: Checks, texts: pl.Expr, kind: Type) -> pl.Expr:
     if kind.kind == "string":
         return texts
     cast = Cast(Column("", TEXT), kind, try_=True)
-    return low.trying(tried=True, lower=lambda: lower_cast(low, cast, texts))
+    return low.trying(tried=True, lower=lambda: of_values.lower_cast(low, cast, texts))
 
 
 LOWER: dict[str, Lower] = {

@@ -202,7 +202,69 @@ def _of_lambda(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return found.cast(call.type.to_polars())
 
 
+def _reduced(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    """Lower `list_reduce`: a step for each position, for all rows together."""
+    function, (values, _, start, *read) = call.args[1], args
+    assert isinstance(function, Lambda)
+    names = [each.name for each in function.parameters]
+    inner = ElementLowering({name: pl.col(name) for name in names})
+    body, checks = inner.value(function.body).cast(call.type.to_polars()), inner.checks
+    state, element, *others = names
+    failed = [f"\0failed{at}" for at in range(len(checks))]
+
+    def folded(rows: pl.Series) -> pl.Series:
+        frame = rows.struct.unnest().with_columns(pl.lit(value=False).alias(name) for name in failed)
+        for at in range(max(filter(None, frame[LISTS].list.len().to_list()), default=0)):
+            there = pl.col(LISTS).list.len() > at
+            frame = frame.with_columns(pl.col(LISTS).list.get(at, null_on_oob=True).alias(element))
+            fails = [
+                (pl.col(name) | (there & check.failing.fill_null(value=False))).alias(name)
+                for name, check in zip(failed, checks, strict=True)
+            ]
+            frame = frame.with_columns(pl.when(there).then(body).otherwise(pl.col(state)).alias(state), *fails)
+        return frame.select(pl.struct(state, *failed).alias(rows.name)).to_series()
+
+    given = [each.alias(name) for each, name in zip(read, others, strict=True)]
+    rows = pl.struct(values.alias(LISTS), start.cast(call.type.to_polars()).alias(state), *given)
+    made = pl.Struct({state: call.type.to_polars(), **dict.fromkeys(failed, pl.Boolean())})
+    found = rows.map_batches(folded, return_dtype=made, is_elementwise=True)
+    for name, check in zip(failed, checks, strict=True):
+        low.fail(call, values.is_not_null() & found.struct.field(name), check.problem, check.hint)
+    return pl.when(values.is_not_null()).then(found.struct.field(state))
+
+
+LISTS = "\0lists"
+
+
+def _zipped(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    inner, cut = call.type.inner, call.args[-1]
+    assert inner is not None
+    assert isinstance(cut, Literal)
+    names, dtype = [name for name, _ in inner.fields], call.type.to_polars()
+    lists = [
+        pl.when(each.is_null()).then(pl.lit([], dtype=one.type.to_polars())).otherwise(each)
+        for each, one in zip(args[:-1], call.args, strict=False)
+    ]
+    sizes = [each.list.len() for each in lists]
+    size = pl.min_horizontal(sizes) if cut.value else pl.max_horizontal(sizes)
+
+    def zipped(rows: pl.Series) -> pl.Series:
+        frame = rows.struct.unnest().with_row_index(LISTS)
+        apart = frame.filter(pl.col(names[0]).list.len() > 0).explode(names)
+        together = apart.group_by(LISTS, maintain_order=True).agg(pl.struct(names).alias("\0"))
+        found = frame.select(LISTS).join(together, on=LISTS, how="left", maintain_order="left")["\0"]
+        return found.cast(dtype).fill_null(pl.Series([[]], dtype=dtype)).alias(rows.name)
+
+    padded = [
+        each.list.gather(pl.int_ranges(size), null_on_oob=True).alias(name)
+        for each, name in zip(lists, names, strict=True)
+    ]
+    return pl.struct(padded).map_batches(zipped, return_dtype=dtype, is_elementwise=True)
+
+
 LOWER: dict[str, Lower] = {
+    "list_reduce": _reduced,
+    "list_zip": _zipped,
     "list_transform": _of_lambda,
     "list_filter": _of_lambda,
     "array": _array,

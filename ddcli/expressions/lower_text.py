@@ -257,10 +257,10 @@ def each(
 
 
 def _hashed(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    def digits(text: str) -> str:
-        return hashlib.new(call.function, text.encode(), usedforsecurity=False).hexdigest()
+    def digits(data: bytes) -> str:
+        return hashlib.new(call.function, data, usedforsecurity=False).hexdigest()
 
-    return each(args[0], digits)
+    return each(args[0].cast(pl.Binary), digits)
 
 
 def _decode(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -281,6 +281,12 @@ def _from_base64(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     whole = args[0].str.contains(r"\A(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z")
     low.fail_given(call, args, ~whole, "the text is not base64")
     return each(pl.when(whole).then(args[0]), base64.b64decode, pl.Binary)
+
+
+def _unhex(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    whole = args[0].str.contains(r"\A[0-9A-Fa-f]*\z")
+    low.fail_given(call, args, ~whole, "the text has no hexadecimal digits alone")
+    return each(pl.when(whole).then(args[0]), lambda text: bytes.fromhex("0" * (len(text) % 2) + text), pl.Binary)
 
 
 def _without_accents(text: str) -> str:
@@ -311,7 +317,7 @@ def _chr(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _hex(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    if call.args[0].type.kind == "string":
+    if call.args[0].type.kind in ("string", "binary"):
         return args[0].cast(pl.Binary).bin.encode("hex").str.to_uppercase()
     return each(args[0], lambda number: f"{number % 2**64:X}")
 
@@ -327,7 +333,7 @@ LOWER: dict[str, Lower] = {
     "repeat": _repeat,
     "translate": _translate,
     "initcap": lambda _, __, args: args[0].str.to_titlecase(),
-    "octet_length": lambda _, __, args: args[0].str.len_bytes().cast(pl.Int64),
+    "octet_length": lambda _, __, args: args[0].cast(pl.Binary).bin.size().cast(pl.Int64),
     "chr": _chr,
     "ascii": lambda _, __, args: each(args[0], lambda text: ord(text[0]) if text else 0, pl.Int64),
     "hex": _hex,
@@ -338,6 +344,7 @@ LOWER: dict[str, Lower] = {
     "decode": _decode,
     "to_base64": lambda _, __, args: args[0].bin.encode("base64"),
     "from_base64": _from_base64,
+    "unhex": _unhex,
     "url_encode": lambda _, __, args: each(args[0], lambda text: quote(text, safe="")),
     "url_decode": _decode,
     "strip_accents": lambda _, __, args: each(args[0], _without_accents),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from ddcli.expressions.coerce import INT64, STRING
+from ddcli.expressions import casts
+from ddcli.expressions.coerce import INT64, NULL, STRING, Mismatch, convert, unify
 from ddcli.expressions.dialect import COMPREHENSION
 from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.tree import Call, Column, Literal, closure, depths
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.forms import FormReader
     from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Type
 
 DEEPEST = 2
 """The number of lambdas that may be around each other: polars evaluates no more levels of lists."""
@@ -36,10 +38,13 @@ def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
         if name.lower() not in reader.parameters:
             problem = f"`{name}` is the parameter of a lambda, which no aggregate, window or subquery reads"
             reader.fail(node, problem)
-        return replace(reader.parameters[name.lower()], span=reader.place(node))
+        return replace(reader.parameters[name.lower()], span=reader.place(node))  # type: ignore[type-var]
     if isinstance(node, exp.Struct):
         (fields,) = reader.take(node, "expressions")
         return struct_of(reader, node, fields)
+    if isinstance(node, exp.Tuple):
+        (values,) = reader.take(node, "expressions")
+        return reader.resolve(node, "row", [reader.read(each) for each in values])
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         whole, named = reader.take(node, "this", "expression")
         return fields_of(reader, node, reader.read(whole), [reader.identifier(named)[0]])
@@ -67,27 +72,134 @@ def struct_of(reader: FormReader, node: exp.Expr, fields: Sequence[exp.Expr]) ->
 
 
 def of_lambda(reader: FormReader, node: exp.Expr, name: str, args: Sequence[exp.Expr]) -> Expression:
-    """Return the call of a function that takes a list and a lambda. The columns that the lambda reads become arguments."""
-    if len(args) != 2 or not isinstance(args[1], exp.Lambda):
-        reader.fail(node, f"{name} takes a list and a lambda of one parameter", f"{name}(x, lambda e: e > 1)")
-    values, (written, names) = reader.read(args[0]), reader.take(args[1], "this", "expressions")
-    if len(names) != 1:
-        reader.fail(node, f"{name} takes a lambda of one parameter, got {len(names)}")
+    """Return the call of a function that takes a list and a lambda. The columns that the lambda reads become arguments.
+
+    A lambda with one parameter more than the function's has the element's position, from 1 on: it is one of structs of elements and positions.
+    """
+    is_fold = name == "list_reduce"
+    usage = (
+        "list_reduce(x, lambda a, e: a + e), list_reduce(x, lambda a, e: a + e, 0)"
+        if is_fold
+        else f"{name}(x, lambda e: e > 1)"
+    )
+    if not 2 <= len(args) <= 2 + is_fold or not isinstance(args[1], exp.Lambda):
+        reader.fail(node, f"{name} takes a list and a lambda{' of two parameters' if is_fold else ''}", usage)
+    values, (written, words) = reader.read(args[0]), reader.take(args[1], "this", "expressions")
+    names, least = [reader.identifier(each)[0].lower() for each in words], 1 + is_fold
+    if not least <= len(names) <= least + 1:
+        counts = f"{('one', 'two')[least - 1]} or {('two', 'three')[least - 1]} parameters"
+        reader.fail(node, f"{name} takes a lambda of {counts}, got {len(names)}", usage)
     if values.type.inner is None or not values.type.inner.is_known:
         reader.fail(args[0], f"{name} expects a list, got {values.type.required()}")
-    word, around = reader.identifier(names[0])[0], reader.parameters
-    if len(around) == DEEPEST:
+    is_placed = len(names) > least
+    values = _placed(reader, node, values) if is_placed else values
+    element = _element(reader, node, values)
+    given: list[Expression] = [element]
+    if is_placed:
+        given = [reader.resolve(node, "struct_extract", [element, Literal(each, STRING)]) for each in ("f1", "f2")]
+    if is_fold:
+        initial = reader.read(args[2]) if len(args) > 2 else None
+        return _folded(reader, node, values, (written, names), given, initial)
+    body = _body(reader, written, names, given)
+    found = reader.resolve(node, name, [values, *closure(body, element)])
+    if is_placed and name == "list_filter":
+        return reader.resolve(node, "list_transform", [found, *closure(given[0], element)])
+    return found
+
+
+def _element(reader: FormReader, node: exp.Expr, values: Expression) -> Column:
+    """Return the parameter that stands for the elements of a list."""
+    if reader.lambdas >= DEEPEST:
         reader.fail(node, "lambdas are nested more than two deep", "compute the inner list as a column before")
-    element = Column(f"\0element{len(around)}", values.type.inner.or_null())
-    reader.parameters = around | {word.lower(): element}
+    assert values.type.inner is not None
+    return Column(f"\0element{reader.lambdas}", values.type.inner.or_null())
+
+
+def _placed(reader: FormReader, node: exp.Expr, values: Expression) -> Expression:
+    """Return the structs of a list's elements and their positions, null for null."""
+    last = reader.resolve(node, "cardinality", [values])
+    places = reader.resolve(node, "generate_series", [Literal(1, INT64), last])
+    found = reader.resolve(node, "list_zip", [values, places])
+    return _or_null(reader, node, values, found)
+
+
+def _or_null(reader: FormReader, node: exp.Expr, value: Expression, found: Expression) -> Expression:
+    """Return what was made of a value, null where that is null."""
+    if not value.type.nullable:
+        return found
+    missing = reader.resolve(node, "is null", [value])
+    return reader.conditional(node, [(missing, Literal(None, NULL))], found)
+
+
+def _body(reader: FormReader, written: exp.Expr, names: Sequence[str], given: Sequence[Expression]) -> Expression:
+    """Return the body of a lambda, in which names are parameters."""
+    around = reader.parameters
+    reader.parameters, reader.lambdas = around | dict(zip(names, given, strict=True)), reader.lambdas + 1
     try:
         body = reader.read(written)
     finally:
-        reader.parameters = around
+        reader.parameters, reader.lambdas = around, reader.lambdas - 1
     if depths(body)[id(body)] > SHALLOW:
         problem = f"operators of a lambda are nested more than {SHALLOW} deep"
         reader.fail(written, problem, "compute a part with another lambda before")
-    return reader.resolve(node, name, [values, *closure(body, element)])
+    return body
+
+
+def _folded(
+    reader: FormReader,
+    node: exp.Expr,
+    values: Expression,
+    function: tuple[exp.Expr, Sequence[str]],
+    given: Sequence[Expression],
+    initial: Expression | None,
+) -> Expression:
+    """Return a call of `list_reduce`, which begins with the first element if no value is given: its type is one that has both that value and the lambda's."""
+    element = _element(reader, node, values)
+    start = initial
+    if start is None:
+        first = reader.resolve(node, "element", [values, Literal(1, INT64)])
+        start = first if len(given) == 1 else reader.resolve(node, "struct_extract", [first, Literal("f1", STRING)])
+        values = reader.resolve(node, "list_slice", [values, Literal(2, INT64)])
+    state = Column(f"\0state{reader.lambdas}", start.type.or_null())
+    body = _body(reader, *function, [state, *given])
+    try:
+        if body.type.required() != state.type.required():
+            (start, _), kind = unify([start, body], "list_reduce")
+            state = replace(state, type=kind.or_null())
+            body = _body(reader, *function, [state, *given])
+        if body.type.kind == state.type.kind == "decimal":  # sums have one digit more in each turn
+            body = casts.cast(body, state.type.required(), reader.place(node), tried=False)
+        made, *read = closure(convert(body, state.type), state, element)
+    except Mismatch as mismatch:
+        raise mismatch.at(reader.place(node)) from None
+    return reader.resolve(node, "list_reduce", [values, made, start, *read])
+
+
+def converted(reader: FormReader, node: exp.Expr, value: Expression, target: Type, *, tried: bool) -> Expression:
+    """Return the cast of a value, a list element by element and a struct by the names of its fields, without regard to case; with `tried` a part is null that can't be cast."""
+    source = value.type
+    is_nested = source.kind == target.kind and source.kind in ("list", "struct")
+    if not is_nested or casts.is_castable(source, target):
+        return casts.cast(value, target.required(), reader.place(node), tried=tried)
+    if source.inner is not None and target.inner is not None:
+        element = _element(reader, node, values=value)
+        reader.lambdas += 1
+        try:
+            body = converted(reader, node, element, target.inner, tried=tried)
+        finally:
+            reader.lambdas -= 1
+        return reader.resolve(node, "list_transform", [value, *closure(body, element)])
+    names = {name.lower(): name for name, _ in source.fields}
+    if not any(name.lower() in names for name, _ in target.fields):
+        reader.fail(node, f"{source.required()} can't be cast to {target.required()}: they have no field in common")
+    args: list[Expression] = []
+    for name, kind in target.fields:
+        part: Expression = Literal(None, kind.or_null())
+        if (known := names.get(name.lower())) is not None:
+            given = reader.resolve(node, "struct_extract", [value, Literal(known, STRING)])
+            part = converted(reader, node, given, kind, tried=tried)
+        args += [Literal(name, STRING), part]
+    return _or_null(reader, node, value, reader.resolve(node, "named_struct", args))
 
 
 def fields_of(reader: FormReader, node: exp.Expr, whole: Expression, names: Sequence[str]) -> Expression:

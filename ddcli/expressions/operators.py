@@ -39,11 +39,19 @@ def bits(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def hexadecimal(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `hex`, of an integer or a text."""
-    if len(args) != 1 or not (args[0].type.is_integer or args[0].type.kind in ("string", "null")):
-        raise Mismatch(f"{name} takes an integer or a text", args[0] if args else None)
-    is_text = args[0].type.kind == "string"
+    """Type `hex`, of an integer, a text or bytes."""
+    if len(args) != 1 or not (args[0].type.is_integer or args[0].type.kind in ("string", "binary", "null")):
+        raise Mismatch(f"{name} takes an integer, a text or bytes", args[0] if args else None)
+    is_text = args[0].type.kind in ("string", "binary")
     return [args[0] if is_text else convert(args[0], INT64)], nullable_if_any(Type("string"), args), name
+
+
+def of_bytes(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a function of bytes, or of a text, which are its bytes in UTF-8."""
+    if len(args) != 1 or args[0].type.kind not in ("string", "binary", "null"):
+        raise Mismatch(f"{name} takes a text or bytes", args[0] if args else None)
+    given = [args[0] if args[0].type.kind == "binary" else convert(args[0], STRING)]
+    return given, nullable_if_any(INT64 if name == "octet_length" else STRING, given), name
 
 
 def comparison(name: str, args: Sequence[Expression]) -> Resolved:
@@ -189,6 +197,12 @@ def named_struct(name: str, args: Sequence[Expression]) -> Resolved:
     return values, _not_too_deep(Type("struct", fields=fields), values[0]), name
 
 
+def row(_: str, args: Sequence[Expression]) -> Resolved:
+    """Type a struct of values without names, whose fields are `f1`, `f2` and so on, as in Postgres."""
+    pairs = ((Literal(f"f{at}", STRING), arg) for at, arg in enumerate(args, start=1))
+    return named_struct("named_struct", [each for pair in pairs for each in pair])
+
+
 def _not_too_deep(type_: Type, arg: Expression) -> Type:
     """Return the type of a constructed list or struct; raises Mismatch if it is nested deeper than files may be."""
     if type_.depth > NESTED:
@@ -201,6 +215,13 @@ def struct_extract(name: str, args: Sequence[Expression]) -> Resolved:
     if len(args) != 2:
         raise Mismatch(f"{name} takes a struct and the name of a field")
     struct, word = args
+    if (
+        isinstance(word, Literal)
+        and word.type.is_integer
+        and struct.type.fields[:1]
+        and struct.type.fields[0][0] == "f1"
+    ):
+        word = replace(word, value=f"f{word.value}", type=STRING)
     if not isinstance(word, Literal) or not isinstance(word.value, str):
         raise Mismatch("the name of a field is a constant text", word, "struct_extract(s, 'a')")
     if struct.type.kind != "struct":

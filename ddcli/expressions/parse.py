@@ -18,7 +18,7 @@ from ddcli.expressions.coerce import BOOL, INT64, NULL, ZONED, Mismatch, check_l
 from ddcli.expressions.dialect import LAMBDAS
 from ddcli.expressions.forms import BINARY, FormReader
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
-from ddcli.expressions.nested_values import fields_of, nested, of_lambda, struct_of
+from ddcli.expressions.nested_values import converted, fields_of, nested, of_lambda, struct_of
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.statement import keyword_hint, read
@@ -37,7 +37,6 @@ WRITTEN = "write strftime(day, '%d.%m.%Y'); `cast(day as string)` is '2024-01-31
 READ = "write cast(strptime(text, '%d.%m.%Y') as date), or cast(text as date) where it is '2024-01-31'"
 PARSED = "write strptime(text, '%d.%m.%Y %H:%M:%S'), or cast(text as timestamp) where it is '2024-01-31 10:20:30'"
 COUNTED = "write timestamp '1970-01-01 00:00:00' + interval '1' second * n, and of a timestamp epoch(t)"
-EACH = "put the elements into rows: `from t, unnest(t.list) as e(x)`, then sum(x) or array_agg(x order by x) by the key"
 JSON = """from_json(x, '{"a": "INT"}') makes a struct or a list of it, `x ->> '$.a'` a text"""
 EXACT = "results here are exact: median(x), quantile_cont(x, 0.5), count(distinct x)"
 
@@ -48,20 +47,15 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(["parse_timestamp", "parse_datetime"], PARSED),
     "columns": "name the columns; `* exclude (a)` leaves some out, `* replace (f(a) as a)` computes one",
     **dict.fromkeys(["from_unixtime", "unix_timestamp", "to_unixtime", "timestamp_seconds"], COUNTED),
-    **dict.fromkeys(["list_reduce", "array_reduce", "reduce", "aggregate"], EACH),
+    "aggregate": "write list_reduce(x, lambda a, e: a + e, first)",
     **dict.fromkeys(["json_query", "json_table", "json_tuple"], JSON),
     **dict.fromkeys(["approx_quantile", "approx_percentile", "percentile_approx", "approx_top_k"], EXACT),
     **dict.fromkeys(["collect_list", "array_collect"], "write array_agg(x order by y)"),
-    "row": "name the fields, {'a': 1, 'b': 'x'}; compared, rows are written (a, b) = (c, d)",
     "collect_set": "write array_agg(distinct x order by x)",
     **dict.fromkeys(["dateadd", "timestampadd"], "write day + interval '1' month"),
     **dict.fromkeys(["timestampdiff", "days_between", "months_between"], "write date_diff('day', a, b)"),
     "age": "of two moments b - a is an interval; date_sub('year', a, b) and date_sub('month', a, b) are whole years and months",
     **dict.fromkeys(["logical_and", "logical_or"], "write bool_and(x) or bool_or(x)"),
-    **dict.fromkeys(
-        ["list_zip", "array_zip"],
-        "a row of values without names is no value here: `unnest` both lists and join them by their places",
-    ),
     **dict.fromkeys(["explode", "posexplode"], "write `from t, unnest(t.list) as e(x)`, a row for each element"),
     "decode": "write case x when 1 then 'a' else 'b' end",
     **dict.fromkeys(["json_group_array", "json_agg", "jsonb_agg"], "write to_json(array_agg(x order by y))"),
@@ -287,7 +281,7 @@ class ExpressionReader(FormReader):
             hint = "mode(), percentile_cont(0.5), percentile_disc(0.5) and string_agg(x, ',') take one key there, the first three an ascending one"
             self.fail(node, "`within group` is not allowed behind this", hint)
         if isinstance(node, exp.Lambda | exp.Comprehension):
-            self.fail(node, "a lambda is not allowed here", "list_transform and list_filter take one, of one parameter")
+            self.fail(node, "a lambda is not allowed here", "list_transform, list_filter and list_reduce take one")
         if isinstance(node, exp.BitwiseXor | exp.Pow):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `power(a, b)`; of bits `xor(a, b)`")
         written = self.tree.written(node)
@@ -343,6 +337,9 @@ class ExpressionReader(FormReader):
                 return casts.cast(local, localized(ZONED, current_zone()), self.place(node), tried=False)
             return self.resolve(node, "timezone", [values[6], local])
         return self.resolve(node, name, values)
+
+    def converted(self, node: exp.Expr, value: Expression, target: Type, *, tried: bool) -> Expression:
+        return converted(self, node, value, target, tried=tried)
 
     def nullif(self, node: exp.Anonymous, value: Expression, other: Expression) -> Expression:
         """Return `nullif(value, other)`, in the type of the value where they are compared in another one."""

@@ -224,8 +224,9 @@ class Call(PlacedExpression):
 
     def text(self) -> str:
         texts = [arg.text() for arg in self.args]
-        if texts[1:] and isinstance(self.args[1], Lambda):
-            return f"{self.function}({texts[0]}, {self.args[1].applied(self.args[2:])})"
+        if texts[1:] and isinstance(function := self.args[1], Lambda):
+            first = 2 + function.own - 1
+            return f"{self.function}({', '.join([texts[0], function.applied(self.args[first:]), *texts[2:first]])})"
         if self.function in INFIX:
             return "(" + f" {self.function} ".join(texts) + ")"
         if self.function == "negate":
@@ -251,7 +252,7 @@ class Call(PlacedExpression):
 
 @dataclass(frozen=True)
 class Lambda(PlacedExpression):
-    """A function of one element of a list, an argument of a call; `parameters` are the element, and columns of the row that are the call's further arguments.
+    """A function of an element of a list, an argument of a call; `parameters` are its own, and columns of the row that are the call's last arguments.
 
     Its body reads nothing but these, so it is a constant: columns are found, and replaced, among the arguments.
     """
@@ -259,26 +260,30 @@ class Lambda(PlacedExpression):
     parameters: tuple[Column, ...]
     body: Expression
     type: Type
+    own: int = 1
+    """The number of its own parameters: the element, of `list_reduce` the value so far and the element."""
 
     def applied(self, args: tuple[Expression, ...]) -> str:
         """Return it as SQL, with the arguments in the place of its further parameters."""
         taken = {name.lower() for arg in args for name in arg.columns()}
-        name = next(each for at in count() if (each := f"e{at or ''}") not in taken)
-        element, *others = self.parameters
-        given = dict(zip((each.name for each in others), args, strict=True))
-        return f"lambda {name}: {self.body.substitute({element.name: Column(name, element.type), **given}).text()}"
+        free = (each for at in count() if (each := f"e{at or ''}") not in taken)
+        own = {each.name: Column(next(free), each.type) for each in self.parameters[: self.own]}
+        given = dict(zip((each.name for each in self.parameters[self.own :]), args, strict=True))
+        names = ", ".join(each.name for each in own.values())
+        return f"lambda {names}: {self.body.substitute({**own, **given}).text()}"
 
     def text(self) -> str:
-        return self.applied(self.parameters[1:])
+        return self.applied(self.parameters[self.own :])
 
 
-def closure(body: Expression, element: Column) -> tuple[Expression, ...]:
-    """Return the lambda of an element, and the columns that its body reads, its further arguments."""
-    found = {each.name: each for each in body.walk() if isinstance(each, Column) and each.name != element.name}
+def closure(body: Expression, *own: Column) -> tuple[Expression, ...]:
+    """Return the lambda of its own parameters, and the columns that its body reads, its call's last arguments."""
+    mine = {each.name for each in own}
+    found = {each.name: each for each in body.walk() if isinstance(each, Column) and each.name not in mine}
     read = [found[name] for name in sorted(found)]
-    parameters = [replace(each, name=f"\0{at}", span=None) for at, each in enumerate([element, *read])]
-    names = dict(zip((element.name, *(each.name for each in read)), parameters, strict=True))
-    return Lambda(tuple(parameters), body.substitute(names), body.type), *read
+    parameters = [replace(each, name=f"\0{at}", span=None) for at, each in enumerate([*own, *read])]
+    names = dict(zip((each.name for each in (*own, *read)), parameters, strict=True))
+    return Lambda(tuple(parameters), body.substitute(names), body.type, len(own)), *read
 
 
 @dataclass(frozen=True)

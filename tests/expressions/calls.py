@@ -285,6 +285,8 @@ def same_names(theirs: set[str]) -> list[tuple[str, str]]:
     return [(name, meant) for name, meant in named if name in theirs or not (name.isidentifier()) or name in SYNTAX]
 
 
+CASTS = ["struct(a bigint)", "struct(b varchar[])", "struct(s varchar, i double)", "varchar[][]", "struct(a varchar)[]"]
+"""Lists and structs that no column is."""
 SYNTAX = {"coalesce", "ifnull", "in", "and", "or", "not", "like", "ilike", "isnull"}
 """Functions that DuckDB's list lacks, as its grammar has them."""
 UNARY = {
@@ -311,7 +313,10 @@ OTHER = {
 }
 
 
+BYTES = {"hex", "octet_length", "md5", "sha1", "sha256"}
+ROWS_COMPARED = {"=", "<>", "<", ">=", "is distinct from", "is not distinct from"}
 FORMS = {
+    "list_zip": "@list , @list[int; @list[string; @list[list; true; null , ; true; false; @list[float",
     "list_sort": "@list , 'desc'; 'ASC'; 'desc'",
     "list_reverse_sort": "@list , 'nulls first'; 'NULLS LAST'; ",
     "list_where": "@list , [true, false, true]; [false]; []; null; [a7]; [true, a7]; [b7, a7, true]",
@@ -419,13 +424,44 @@ class Calls:
         condition, value = (rng.choice(each).format(like) for each in (conditions, values))
         if rng.random() < 0.2:
             return f"[{value} for e in {one} if {condition}]"
-        return f"{name}({one}, lambda e: {value if meant == 'list_transform' else condition})"
+        body, words = value if meant == "list_transform" else condition, "e"
+        if rng.random() < 0.2:
+            body, words = (
+                {"list_transform": f"[e, e, e][n]; {body}; [n]", "list_filter": f"n > 1; {body}; n % 2 = 1"}[meant],
+                "e, n",
+            )
+            body = rng.choice(body.split("; "))
+        return f"{name}({one}, lambda {words}: {body})"
+
+    def of_fold(self, name: str) -> str:
+        """Return a call of `list_reduce`, over numbers, texts or lists, from a first value or from the first element, some with positions."""
+        rng, one = self.rng, self.column("list[int list[string list[float list[list")
+        kind = COLUMNS[one][len("list[") : -len("]?")]
+        like = rng.choice([self.column(kind), self.column("int64"), "null"])
+        words, bodies = rng.choice([("a, e", []), ("a, e, n", ["n", "a", "case when n % 2 = 0 then e else a end"])])
+        bodies += ["e", "coalesce(a, e)", "case when e is null then a else e end", f"coalesce(a, e, {like})", "a"]
+        bodies += {
+            "string": ["a || e", "concat(a, '-', e)", "upper(e)", "substring(a, 2) || e"],
+            "int64": [
+                "a % 5 + e % 7",
+                "greatest(a, e)",
+                "xor(a, e)",
+                "a / 2 + e",
+                "case when a < e then e - 1 else a end",
+            ],
+            "float64": ["a + e", "a * e", "least(a, e)"],
+        }.get(kind[:-1], ["list_concat(a, e)", "list_intersect(a, e)"])
+        first = rng.choice(["", "", f", {self.column(kind)}", f", {like}"])
+        return f"{name}({one}, lambda {words}: {rng.choice(bodies)}{first})"
 
     def call(self, name: str, meant: str) -> str:
         """Return a call."""
         function = FUNCTIONS[meant]
-        if meant in ("list_transform", "list_filter"):
-            return self.of_lambda(name, meant)
+        if meant in ("list_transform", "list_filter", "list_reduce"):
+            return self.of_fold(name) if meant == "list_reduce" else self.of_lambda(name, meant)
+        if name in ROWS_COMPARED and self.rng.random() < 0.1:
+            one, two = self.column(), self.column()
+            return f"({one}, {two}) {name} ({'b' + one[1:]}, {self.like(two)})"
         if name in UNARY:
             return UNARY[name].format(self.any())
         if name in OTHER and self.rng.random() < 0.7:
@@ -443,17 +479,20 @@ class Calls:
         else:
             args = [self.any() for _ in range(self.rng.randint(1, 3))]
             args[1:] = [self.like(args[0]) if "json" not in name else self.argument("string", "path") for _ in args[1:]]
-            if meant == "to_json":
-                args = [self.any()]
             if meant in ("json_object", "json_array"):
                 args = [self.rng.choice([self.any(), "a7 -> '$.a'"]) for _ in range(self.rng.randint(0, 3))]
                 args = [
                     each for at, one in enumerate(args) for each in ([f"'{at}'"] * (meant == "json_object") + [one])
                 ]
-            if meant == "json_merge_patch":
-                args = [self.column("string"), self.column("string")]
-            if meant == "from_json":
-                args = [self.argument("string"), f"'{self.rng.choice(STRUCTURES)}'"]
+            own = {
+                "to_json": lambda: [self.any()],
+                "json_merge_patch": lambda: [self.column("string"), self.column("string")],
+                "from_json": lambda: [self.argument("string"), f"'{self.rng.choice(STRUCTURES)}'"],
+                **dict.fromkeys(
+                    BYTES, lambda: [self.column("binary string int" if meant == "hex" else "binary string")]
+                ),
+            }
+            args = own[meant]() if meant in own else args
             if function in LISTS and meant != "array":
                 args = self.of_list(name, meant) + args[2 + 9 * (meant in FORMS) :]
             if name in ("round", "trunc"):
@@ -480,12 +519,18 @@ class Calls:
     def cast(self) -> str:
         """Return a cast."""
         kinds = [SQL_TYPES.get(kind.rstrip("?"), kind.rstrip("?")) for kind in VALUES]
+        nested = [each for each in kinds if "[" in each or "struct" in each]
+        if self.rng.random() < 0.2:
+            value = self.rng.choice(
+                [self.column("list struct"), *["(try_cast(a8 as json) -> '$.a')", "(try_cast(b8 as json) -> '$')"]]
+            )
+            return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([*nested, *CASTS])})"
         value = self.rng.choice(list(COLUMNS)) if self.rng.random() < 0.8 else self.any()
         if self.rng.random() < 0.1:
             value = self.rng.choice(
                 ["(try_cast(a8 as json) -> '$.a')", "(try_cast(b8 as json) -> '$[0]')", "(try_cast(b8 as json) -> '$')"]
             )
-        return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if '[' not in each and 'struct' not in each])})"
+        return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if each not in nested])})"
 
     def part(self) -> str:
         """Return a subscript or a slice, of JSON too."""

@@ -95,8 +95,10 @@ def must_be_constant(name: str, index: int) -> bool:
         return index > 0
     if name in ("concat_ws", "array_to_string"):
         return index == ("concat_ws", "array_to_string").index(name)
+    if name == "list_zip":
+        return index == 2
     if FUNCTIONS[name].rule:
-        named = ("round", "trunc", "struct_extract", "list_transform", "list_filter")
+        named = ("round", "trunc", "struct_extract", "list_transform", "list_filter", "list_reduce")
         return (name in named or "json" in name) and index == 1
     return parse_signature(FUNCTIONS[name].signature).parameters[index].constant
 

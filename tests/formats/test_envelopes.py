@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from base64 import b64encode
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -10,6 +11,7 @@ import pytest
 
 from ddcli.errors import InputError
 from ddcli.store.tables.json_values import payload_of
+from tests import draws
 from tests.draws import many
 from tests.formats.support import Place
 
@@ -218,6 +220,48 @@ def event_of(row, lsn, at=1):
 
 
 MARK = "__debezium_unavailable_value"
+LAST_KNOWN = """
+clock: arrival
+inputs:
+  events:
+    path: in/
+    format: append
+    columns: {op: string, before: "struct[id: int64]?", after: "struct[id: int64, n: int64, body: string?]?", source: "struct[lsn: int64]"}
+collections:
+  documents:
+    sql: |
+      select coalesce(after.id, before.id) as id, last(after.n order by source.lsn) filter (where op <> 'd') as n,
+             last(after.body order by source.lsn) filter (where op <> 'd' and after.body is distinct from '__debezium_unavailable_value') as body
+      from events group by all having last(op order by source.lsn) <> 'd'
+outputs: {documents: out/}
+"""
+
+
+def test_the_values_that_events_lack_are_those_of_earlier_ones_in_any_order_of_files(shop):
+    """The pipeline of the page: each file is a run, and the result is that of the events in the order of the source."""
+    rng = draws.chance("unavailable values")
+    for _ in range(many(8)):
+        present, events = {}, []
+        for lsn in range(1, rng.randint(4, 9)):
+            key, n = rng.randint(1, 2), rng.randint(0, 9)
+            if key in present and rng.random() < 0.25:
+                del present[key]
+                events.append({"op": "d", "before": {"id": key}, "after": None, "source": {"lsn": lsn}})
+                continue
+            lacks = key in present and rng.random() < 0.5
+            body = MARK if lacks else rng.choice(["x", "y", None])
+            present[key] = (n, present[key][1] if lacks else body)
+            row = {"id": key, "n": n, "body": body}
+            events.append({"op": "u", "before": None, "after": row, "source": {"lsn": lsn}})
+        rng.shuffle(events)
+        for folder in ("in", "out", ".dd"):
+            shutil.rmtree(folder, ignore_errors=True)
+        shop.write("p.yaml", LAST_KNOWN)
+        for at, event in enumerate(events):
+            shop.write(f"in/{at}.ndjson", json.dumps(event) + "\n")
+            assert shop("run", "p.yaml", "-q").code == 0
+        rows = [json.loads(line) for line in shop("log", "out", "--as-of", "latest", "-o", "jsonl").out.splitlines()]
+        assert {row["id"]: (row["n"], row["body"]) for row in rows} == present, events
 
 
 @pytest.mark.parametrize("flattened", [False, True])

@@ -84,7 +84,7 @@ def call_function(call: Call, row: Mapping[str, Any]) -> Any:
     if name == "coalesce":
         values = (evaluate(arg, row) for arg in call.args)
         return next((value for value in values if value is not None), None)
-    if name in ("list_transform", "list_filter"):
+    if name in ("list_transform", "list_filter", "list_reduce"):
         return of_lambda(call, row)
     args = [evaluate(arg, row) for arg in call.args]
     if name in NULL_TAKING:
@@ -94,13 +94,20 @@ def call_function(call: Call, row: Mapping[str, Any]) -> Any:
     return attempt(name.startswith("try_"), lambda: STRICT[name](call, args))
 
 
-def of_lambda(call: Call, row: Mapping[str, Any]) -> list[Any] | None:
-    """Return the values of a lambda, or the elements for which it is true."""
+def of_lambda(call: Call, row: Mapping[str, Any]) -> Any:
+    """Return the values of a lambda, the elements for which it is true, or what it makes of all of them."""
     values, function = evaluate(call.args[0], row), call.args[1]
     assert isinstance(function, Lambda)
     element, *others = (each.name for each in function.parameters)
     if values is None:
         return None
+    if call.function == "list_reduce":
+        state, element, *others = (each.name for each in function.parameters)
+        given = {name: evaluate(arg, row) for name, arg in zip(others, call.args[3:], strict=True)}
+        found = evaluate(call.args[2], row)
+        for each in values:
+            found = evaluate(function.body, {state: found, element: each, **given})
+        return found
     around = {name: evaluate(arg, row) for name, arg in zip(others, call.args[2:], strict=True)}
     made = [evaluate(function.body, {element: each, **around}) for each in values]
     return made if call.function == "list_transform" else [x for x, y in zip(values, made, strict=True) if y]
@@ -161,7 +168,21 @@ def failing(_: Call, args: list[Any]) -> Any:
     raise Fails(args[0])
 
 
+def zipped(call: Call, args: list[Any]) -> list[dict[str, Any]]:
+    *lists, cut = args
+    size = (min if cut else max)(len(each or ()) for each in lists)
+    names = [name for name, _ in call.type.inner.fields]  # type: ignore[union-attr]
+    return [
+        {
+            name: each[at] if each is not None and at < len(each) else None
+            for name, each in zip(names, lists, strict=True)
+        }
+        for at in range(size)
+    ]
+
+
 NULL_TAKING: dict[str, Callable[[Call, list[Any]], Any]] = {
+    "list_zip": zipped,
     "error": failing,
     "is null": lambda _, args: args[0] is None,
     "is distinct from": lambda _, args: not same(*args),
@@ -953,6 +974,17 @@ def months_between(a: dt.datetime, b: dt.datetime) -> int:
     return count
 
 
+def in_bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def unhexed(_: Call, args: list[Any]) -> bytes:
+    try:
+        return bytes.fromhex(("0" if len(args[0]) % 2 else "") + args[0].replace(" ", "x"))
+    except ValueError:
+        raise Fails from None
+
+
 STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "=": lambda _, args: compare(*args) == 0,
     "<>": lambda _, args: compare(*args) != 0,
@@ -1082,7 +1114,8 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     ">>": lambda _, args: args[0] >> args[1] if 0 <= args[1] < 64 else 0,
     "bit_count": lambda _, args: (args[0] % 2**64).bit_count(),
     "bin": lambda _, args: f"{args[0] % 2**64:b}",
-    "hex": lambda _, args: args[0].encode().hex().upper() if isinstance(args[0], str) else f"{args[0] % 2**64:X}",
+    "hex": lambda _, args: f"{args[0] % 2**64:X}" if isinstance(args[0], int) else in_bytes(args[0]).hex().upper(),
+    "unhex": unhexed,
     "chr": character,
     "ascii": lambda _, args: ord(args[0][:1] or "\0"),
     "json_extract": json_part,
@@ -1109,10 +1142,10 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
         {ord(c): args[2][at : at + 1] for at, c in [*enumerate(args[1])][::-1]}
     ),
     "initcap": lambda _, args: re.sub(r"[^\W\d_]+", lambda word: word[0][0].upper() + word[0][1:].lower(), args[0]),
-    "octet_length": lambda _, args: len(args[0].encode()),
-    "sha1": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
-    "md5": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
-    "sha256": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
+    "octet_length": lambda _, args: len(in_bytes(args[0])),
+    "sha1": lambda call, args: hashlib.new(call.function, in_bytes(args[0])).hexdigest(),
+    "md5": lambda call, args: hashlib.new(call.function, in_bytes(args[0])).hexdigest(),
+    "sha256": lambda call, args: hashlib.new(call.function, in_bytes(args[0])).hexdigest(),
     "regexp_count": lambda _, args: len(re.findall(args[1], args[0])),
     "strftime": strftime,
     "strptime": strptime,

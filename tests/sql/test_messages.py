@@ -46,8 +46,11 @@ select t.a from t asof join u on t.b >= u.c and t.a <> u.a → 1:29 → by equal
 select t.a from t asof join u on t.b >= 1 → 1:29 → by equalities and one of
 select t.a from t asof right join u on t.b >= u.c → 1:35 → an as-of join is `asof join` or `asof left join`
 select l.a from t l asof join t r on l.s >= r.s → → an as-of join compares numbers, dates and times, not string
-select list_transform([a], lambda x, i: x + i) as x from t → 1:8 → takes a lambda of one parameter, got 2
-select list_reduce([a], lambda x, y: x + y) as x from t → 1:8 → no function is named `list_reduce`
+select list_transform([a], lambda x, i, j: x + i) as x from t → 1:8 → takes a lambda of one or two parameters, got 3
+select list_reduce([a], lambda x: x) as x from t → 1:8 → takes a lambda of two or three parameters, got 1
+select list_reduce([a]) as x from t → 1:8 → list_reduce takes a list and a lambda of two parameters
+select list_reduce([a], lambda x, y: 'a') as x from t → 1:38 → list_reduce needs arguments of one type, got int64 and string
+select list_zip(a, [1]) as x from t → 1:17 → list_zip takes lists
 select generate_series(d, d, interval '1' day) as x from u → 1:8 → generate_series takes one to three integers
 select json(s)['0'] as x from t → 1:8 → `['0']` of JSON is read differently elsewhere
 select json(s)[a] as x from t → → json_extract: the path is a constant text, or a position
@@ -93,7 +96,6 @@ select 7.5 // 2 as x from t → 1:8 → `//` takes integers, got decimal(2, 1)
 select unnest([a]) as x, unnest([b]) as y from t → 1:26 → `unnest` is allowed once in a list
 select sum(a) as x, unnest([1]) as y from t → 1:21 → `unnest` is allowed once in a list, and not beside groups
 select (a, b) = (1, 2, 3) as x from t → 1:18 → a row of 3 values is compared with one of 2
-select (a, b) as x from t → → a row of several values is allowed only beside `in`
 select (with m(x, y) as (select u.c from u where u.a = t.a) select max(x) from m) as n from t → → `m` has 1 columns, and 2 names
 select s::varchar[1] as x from t → 1:11 → no type is named `varchar[1]`
 select null as x from t → → column `x` has no type
@@ -126,7 +128,7 @@ select [x + 1 for x, i in [a]] as l from t → → a lambda is not allowed here
 select list_transform([a], lambda x: sum(x)) as l from t → 1:42 → `x` is the parameter of a lambda, which no aggregate, window or subquery reads
 select list_transform([a], lambda x: (select max(x) from u)) as l from t → → which no aggregate, window or subquery reads
 select list_filter([a], lambda x: x + 1) as l from t → 1:8 → list_filter expects a condition, got int64
-select list_filter([a], lambda x, i: x > i) as l from t → 1:8 → list_filter takes a lambda of one parameter, got 2
+select list_filter([a], lambda x, i, j: x > i) as l from t → 1:8 → list_filter takes a lambda of one or two parameters, got 3
 select list_filter(a, lambda x: x > 1) as l from t → 1:20 → list_filter expects a list, got int64
 select list_transform([a], lambda x: abs(abs(abs(abs(abs(abs(abs(abs(abs(x)))))))))) as l from t → → nested more than 8 deep
 select abs(lambda x: x) as l from t → 1:12 → a lambda is not allowed here
@@ -192,7 +194,8 @@ def test_a_hint_says_what_to_write():
         "select to_char(c, 'YYYY') from u": "write strftime(",
         "select to_date(s, 'YYYY') from t": "write cast(strptime(",
         "select approx_quantile(a, 0.5) from t": "results here are exact",
-        "select list_reduce(l, 1) from t": "put the elements into rows",
+        "select list_reduce(l, 1) from t": "list_reduce(x, lambda a, e: a + e)",
+        "select aggregate(l, 1) from t": "write list_reduce(x, lambda a, e: a + e, first)",
         "select `a` from t": 'names go in double quotes: "name"',
         "select row_number() over (order by a) as r from t where r = 1": "write `qualify` in place of `where`",
         "select count(*) as n from t where n > 1": "write `having` in place of `where`",

@@ -88,11 +88,15 @@ class RowExpressions(ExpressionReader):
             parts = self.take(value, "expressions")[0] if isinstance(value, exp.Tuple) else [value]
             if query is not None:
                 return self.block.among([self.read(part) for part in parts], query)
-            if isinstance(value, exp.Tuple):
+            if isinstance(value, exp.Tuple) and all(isinstance(each, exp.Tuple) for each in listed):
                 return any_of([self.same_row(node, parts, each) for each in listed])
         if type(node) in BINARY and (word := quantifier(node.args.get("expression"))):
             return self.quantified(node, word)
-        if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.this, exp.Tuple):
+        if (
+            isinstance(node, exp.EQ | exp.NEQ)
+            and isinstance(node.this, exp.Tuple)
+            and isinstance(node.expression, exp.Tuple)
+        ):
             row, other = self.take(node, "this", "expression")
             found = self.same_row(node, self.take(row, "expressions")[0], other)
             return self.negated(node, found, isinstance(node, exp.NEQ))
@@ -151,12 +155,14 @@ class RowExpressions(ExpressionReader):
         return self.negated(node, found, every)
 
     def same_row(self, node: exp.Expr, parts: Sequence[exp.Expr], other: exp.Expr) -> Expression:
-        """Return the condition that the values of two rows are equal, one by one."""
+        """Return the condition that the values of two rows are equal, one by one, null with null."""
         others = self.take(other, "expressions")[0] if isinstance(other, exp.Tuple) else [other]
         if len(others) != len(parts):
             self.fail(other, f"a row of {len(others)} values is compared with one of {len(parts)}")
         pairs = zip(parts, others, strict=True)
-        return all_of([self.resolve(node, "=", [self.read(one), self.read(two)]) for one, two in pairs])
+        return all_of(
+            [self.resolve(node, "is not distinct from", [self.read(one), self.read(two)]) for one, two in pairs]
+        )
 
     def of_query_around(self, node: exp.Expr) -> Expression | None:
         """Return the value of an aggregate that belongs to an outer query, on trial a null of its type; None for any other node."""
@@ -240,12 +246,6 @@ class RowExpressions(ExpressionReader):
             self.fail(node, "a window function is not allowed here", hint)
         if isinstance(node, exp.Filter):
             self.fail(node, "`filter (where ...)` is allowed only behind an aggregate")
-        if isinstance(node, exp.Tuple):
-            self.fail(
-                node,
-                "a row of several values is allowed only beside `in`, `=` and `<>`",
-                "compare its values one by one",
-            )
         super().unknown_form(node)
 
 
