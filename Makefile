@@ -78,6 +78,7 @@ tools: $(READY)
 	@$(find_mariadb)
 	@$(call find_dbt,$(VENV))
 	@$(call find_azurite,$(VENV))
+	@$(call find_ducklake,$(VENV))
 	@# Else each of the processes compiles all kernels.
 	@$(BIN)/python -m ddcli.engine.jit.cargo
 
@@ -215,6 +216,15 @@ define find_dbt
 test -x $(1)/dbt/bin/dbt || { $(BIN)/python -m venv --clear $(1)/dbt && { \
     $(BIN)/uv pip install --quiet --python $(1)/dbt/bin/python $(DBT) 2>/dev/null \
     || $(1)/dbt/bin/pip install --quiet --disable-pip-version-check $(DBT); }; } || true
+endef
+
+DUCKLAKE := duckdb==1.5.5 $(foreach name,ducklake sqlite-scanner postgres-scanner,duckdb-extension-$(name)==1.5.5)
+
+# Have a DuckDB with DuckLake in an environment of its own, as the extension is of one version of DuckDB; without one its tests are skipped, with the reason.
+define find_ducklake
+test -x $(1)/ducklake/bin/python || { $(BIN)/python -m venv --clear $(1)/ducklake && { \
+    $(BIN)/uv pip install --quiet --python $(1)/ducklake/bin/python $(DUCKLAKE) 2>/dev/null \
+    || $(1)/ducklake/bin/pip install --quiet --disable-pip-version-check $(DUCKLAKE); }; } || true
 endef
 
 # Have a server of Azure's store; without one its tests are skipped, with the reason.

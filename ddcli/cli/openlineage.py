@@ -226,6 +226,8 @@ def dataset_of_input(spec: Spec, name: str, base: Path) -> Dataset:
         if not query.startswith(EVERY):
             return _database(base, given.path.value, "")
         return _database(base, given.path.value, query.removeprefix(EVERY).replace('"', ""))
+    if given.table == "ducklake" and given.query is not None:
+        return _database(base, given.path.value, given.query.value)
     if given.table in ("iceberg", SPARK):
         return given.table, given.path.value
     if given.arrangement is not None:
@@ -239,7 +241,7 @@ def dataset_of_output(bound: BoundPipeline, name: str, base: Path) -> Dataset:
     output = bound.spec.outputs[name]
     if output.target is None:
         return _file(base, output.place.value)
-    if output.target.kind == DATABASE:
+    if output.target.kind in (DATABASE, "ducklake"):
         return _database(base, output.target.place.value, output.target.called)
     if output.target.kind in ("iceberg", SPARK):
         return output.target.kind, output.target.place.value

@@ -69,6 +69,8 @@ class Pipeline:
                 continue
             if target.kind == "iceberg":
                 found[name] = (target.place.value, catalog_of(target.catalog))
+            elif target.kind == "ducklake":
+                found[name] = (target.kind, self._database(target.place.value), _unqualified(target.called))
             elif target.kind == DATABASE:
                 found[name] = (self._database(target.place.value), _unqualified(target.called))
             elif target.kind == SPARK:
@@ -83,6 +85,8 @@ class Pipeline:
             return given.path.value, catalog_of(given.catalog)
         if given.table == SPARK:
             return given.table, given.path.value
+        if given.table == "ducklake" and given.query:
+            return given.table, self._database(given.path.value), _unqualified(given.query.value)
         if given.table == "database":
             query = given.query.value.removeprefix("select * from ") if given.query else ""
             return self._database(given.path.value), _unqualified(query.replace('"', ""))

@@ -94,6 +94,11 @@ def _check(hosts: Iterable[str], own: Iterable[str], source: str, variable: str)
             )
 
 
+def catalogue_file(uri: str, base: Path) -> Path:
+    """Return the file of a catalogue of DuckLake; of one on a server a name in the directory where relative paths begin."""
+    return real(locate(base, database_file(uri) or "catalogue"))
+
+
 def is_followed(spec: Spec, base: Path, state: Path, manifest: Manifest) -> bool:
     """Return whether the tables of all outputs seem to be up to their logs, and as their last commits left them."""
     for name, output in spec.outputs.items():

@@ -126,15 +126,17 @@ def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     errors = []
     named: dict[tuple[str, str], str] = {}
     for name, one in spec.outputs.items():
-        if one.target and one.target.kind == DATABASE:
+        if one.target and one.target.kind in (DATABASE, "ducklake"):
             first = named.setdefault((one.target.place.value, one.target.called), name)
             if first != name:
-                problem = f"outputs.{name}.to: the output '{first}' is in the table '{one.target.called}', too"
+                problem = (
+                    f"outputs.{name}.{one.target.kind}: the output '{first}' is in the table '{one.target.called}', too"
+                )
                 errors.append(SpecError(problem, span=one.target.place.span, hint="give each a table of its own"))
     targets = {
         name: one.target
         for name, one in spec.outputs.items()
-        if one.target and one.target.catalog is None and one.target.kind not in (DATABASE, SPARK)
+        if one.target and one.target.catalog is None and one.target.kind not in (DATABASE, SPARK, "ducklake")
     }
     places = {name: locate(base, target.place.value) for name, target in targets.items()}
     taken = {

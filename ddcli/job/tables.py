@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError, StateError, Text, suggestion
 from ddcli.expressions.types import Type, parse_type
-from ddcli.job.output_tables import check_catalog, check_server
+from ddcli.job.output_tables import catalogue_file, check_catalog, check_server
 from ddcli.spec.model import SPARK, TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
 from ddcli.store.extras import check_package
 from ddcli.store.files.access import read_bytes, real
@@ -128,7 +128,8 @@ def open_table(given: InputSpec, base: Path, connections: Connections | None = N
             from ddcli.store.mirrors.ducklake import DuckLakeSource
 
             assert given.query is not None, "a file names the table"
-            return DuckLakeSource(origin.value, real(locate(base, database_file(origin.value))), given.query.value)
+            check_server(origin.value)
+            return DuckLakeSource(origin.value, catalogue_file(origin.value, base), given.query.value)
         if given.table == SPARK:
             return _in_spark(given, connections.session if connections else None)
         from ddcli.store.mirrors.delta import DeltaSource

@@ -18,16 +18,18 @@ KINDS = {
     "delta": SHARED | {"int8", "int16"},
     "iceberg": SHARED,
     "duckdb": SHARED | {"int8", "int16", "uint8", "uint16", "uint32", "uint64"},
+    "ducklake": SHARED | {"int8", "int16", "uint8", "uint16", "uint32", "uint64"},
     "sqlite": SHARED | {"int8", "int16", "uint8", "uint16", "uint32"},
     "postgres": SHARED | {"int16"},
     "spark": SHARED | {"int8", "int16"},
 }
 """Kinds of types that a table holds as they are, beside lists of them and timestamps in microseconds, without a zone or in UTC."""
-STRUCTS = frozenset({"delta", "iceberg", "duckdb", "spark"})
+STRUCTS = frozenset({"delta", "iceberg", "ducklake", "duckdb", "spark"})
 """Tables that hold structs of such types."""
 NAMES = {
     "delta": "Delta Lake",
     "iceberg": "Iceberg",
+    "ducklake": "DuckLake",
     "duckdb": "DuckDB",
     "sqlite": "SQLite",
     "postgres": "Postgres",

@@ -21,7 +21,7 @@ from ddcli.errors import DdError, StateError
 from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.expressions.zones import in_utc
-from ddcli.job.output_tables import check_catalog, check_server, is_followed, place_in, place_of, stated
+from ddcli.job.output_tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.logical import HISTORY
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.gate import INVISIBLE, Files
@@ -290,6 +290,12 @@ def _opened(
         iceberg = IcebergTarget(spec.place.value, catalog, properties, key, contents=spec.table)
         iceberg.loader = loader
         yield iceberg
+    elif spec.kind == "ducklake":
+        from ddcli.store.targets.ducklake import DuckLakeTarget
+
+        check_server(spec.place.value)
+        file = catalogue_file(spec.place.value, request.base)
+        yield DuckLakeTarget(spec.place.value, file, spec.called, key, files, contents=spec.table)
     elif spec.kind == SPARK:
         from ddcli.store.targets.spark_table import SparkTable
 

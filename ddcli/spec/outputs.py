@@ -10,7 +10,7 @@ from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMNS, REFERENCE
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Record
-from ddcli.spec.tables import DATABASE_URI, IN_CATALOG, PLACE, SPARK_TABLE
+from ddcli.spec.tables import DATABASE_URI, IN_CATALOG, IN_DUCKLAKE, PLACE, SPARK_TABLE
 from ddcli.spec.values import Choice, PathWords, Words
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ PARQUET_FILE = PathWords("a Parquet file", r"(?s).+\.parquet", "a table in Parqu
 TARGETS: dict[str, Shape[Any]] = {
     "delta": PLACE,
     "iceberg": IN_CATALOG,
+    "ducklake": IN_DUCKLAKE,
     "parquet": PARQUET_FILE,
     model.DATABASE: DATABASE_URI,
     model.SPARK: SPARK_TABLE,
@@ -38,6 +39,7 @@ TARGETS: dict[str, Shape[Any]] = {
 ABOUT = {
     "delta": "directory of a table of Delta Lake that is written, relative to this file, or in an object store",
     "iceberg": "the table of Iceberg that is written, in a catalog",
+    "ducklake": "the table of DuckLake that is written",
     "parquet": "the Parquet file that is written, relative to this file, or in an object store; with `as: table`",
     model.DATABASE: "the database that the table is in: sqlite:///shop.db, duckdb:///shop.duckdb, postgresql://user@host/shop; with `as: table`",
     model.SPARK: "the table that Spark writes: catalog.schema.table; with `as: table`",
@@ -56,7 +58,7 @@ KEYS = {
     ),
     "as": Key(
         Choice("form", ("log", "table", "history")),
-        about="what the table of `delta`, `iceberg`, `parquet` or `to` has: the log of updates (default), the contents as of now, or the interval in which each record held",
+        about="what the table of `delta`, `iceberg`, `ducklake`, `parquet` or `to` has: the log of updates (default), the contents as of now, or the interval in which each record held",
         argument="form",
     ),
     **{kind: Key(shape, about=ABOUT[kind]) for kind, shape in TARGETS.items()},
@@ -90,6 +92,8 @@ def _output(place: NodePlace, arguments: dict[str, Any]) -> model.OutputSpec:
 
 
 def _target(kind: str, where: Any, form: str) -> model.TargetSpec:
+    if kind == "ducklake":
+        return model.TargetSpec(kind, where["path"], table=form != "log", called=where["query"].value)
     if isinstance(where, dict):
         return model.TargetSpec(kind, where["path"], where["catalog"], table=form != "log")
     return model.TargetSpec(kind, where, table=form != "log")
@@ -125,7 +129,10 @@ class _Mapping(Shape[model.OutputSpec]):
             raise notes.refuse(place.path, problem, place.word.span, "write `keep`, too, or leave `claims` out")
         if "form" in arguments and not kinds:
             raise notes.refuse(
-                place.path, "`as: log` is for tables of Delta Lake and Iceberg", place.word.span, "leave it out"
+                place.path,
+                "`as: log` is for tables of Delta Lake, Iceberg and DuckLake",
+                place.word.span,
+                "leave it out",
             )
         if kinds == ["parquet"] and form == "log":
             hint = "add `as: table`; a log is a directory of Parquet files: `path: marts/orders/`"

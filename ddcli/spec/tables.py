@@ -163,10 +163,12 @@ IN_DUCKLAKE: Record[dict[str, Any]] = Record(
     {
         "catalog": Key(
             DatabaseWords(
-                "a catalogue", r"(sqlite|duckdb):///.+", "write `duckdb:///lake.ducklake` or `sqlite:///lake.sqlite`"
+                "a catalogue",
+                r"((sqlite|duckdb):///|postgresql://).+",
+                "write `duckdb:///lake.ducklake`, `sqlite:///lake.sqlite` or `postgresql://user@host/lake`",
             ),
             required=True,
-            about="the database with the catalogue, in a file, relative to this one: duckdb:///lake.ducklake, sqlite:///lake.sqlite",
+            about="the database with the catalogue: duckdb:///lake.ducklake, sqlite:///lake.sqlite (files, relative to this one), postgresql://user@host/lake",
             argument="path",
         ),
         "table": Key(Words("a name"), required=True, about="the table's name: main.orders", argument="query"),

@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import sqlite3
+import tarfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -18,9 +20,9 @@ from tests.draws import chance
 from tests.harness import contents, write_log
 from tests.tables.histories import properties_of
 
-KINDS = ("delta", "iceberg", "parquet")
+KINDS = ("delta", "iceberg", "ducklake", "parquet")
 """What a table can be. A further one: its place in `PLACES`, what its own reader reads in `read`, and its commits in `commits`."""
-PLACES = {"delta": "lake/t", "iceberg": "lake/t", "parquet": "lake/t.parquet"}
+PLACES = {"delta": "lake/t", "iceberg": "lake/t", "ducklake": "lake/data/main/t", "parquet": "lake/t.parquet"}
 COLUMNS = {"city": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 PIPELINE = """\
 dd: 1
@@ -29,6 +31,25 @@ inputs: {{sales: in/}}
 outputs:
   t: {{from: sales, as: {form}, {kind}: {place}}}
 """
+
+
+def make_lake(folder: Path) -> None:
+    """Make an empty lake: the tables of a catalogue that DuckDB made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "lake.sqlite").exists():
+        return
+    with tarfile.open(Path(__file__).with_name("ducklake.tar.xz")) as found:
+        (folder / "lake.sqlite").write_bytes(found.extractfile("./sqlite.lake.1").read())
+    with closing(sqlite3.connect(folder / "lake.sqlite")) as catalogue, catalogue:
+        kept = ("ducklake_metadata", "ducklake_schema", "ducklake_snapshot", "ducklake_snapshot_changes")
+        for (name,) in catalogue.execute("select name from sqlite_master where type = 'table'").fetchall():
+            if "_inlined_" in name and name != "ducklake_inlined_data_tables":
+                catalogue.execute(f"drop table {name}")
+            elif name not in kept:
+                catalogue.execute(f"delete from {name}")
+        catalogue.execute("delete from ducklake_snapshot where snapshot_id > 0")
+        catalogue.execute("delete from ducklake_snapshot_changes where snapshot_id > 0")
+        catalogue.execute("update ducklake_metadata set value = 'data/' where key = 'data_path'")
 
 
 class Follower:
@@ -44,6 +65,9 @@ class Follower:
             self.path.mkdir(parents=True, exist_ok=True)
             listed = ", ".join(f"{key}: '{value}'" for key, value in self.properties.items())
             place = f"{{catalog: {{{listed}}}, table: shop.t}}"
+        if kind == "ducklake":
+            make_lake(folder / "lake")
+            place = "{catalog: 'sqlite:///lake/lake.sqlite', table: main.t}"
         text = PIPELINE.format(form=form, kind=kind, place=place)
         (folder / "shop.yaml").write_text(text)
 
@@ -56,6 +80,11 @@ class Follower:
     def iceberg(self):
         """The table, as its own package has it."""
         return load_catalog("default", **self.properties).load_table("shop.t")
+
+    def catalogue(self, statement: str) -> list[tuple]:
+        """Return what the catalogue of the lake answers."""
+        with closing(sqlite3.connect(self.folder / "lake/lake.sqlite")) as opened, opened:
+            return opened.execute(statement).fetchall()
 
     def save(self) -> Path:
         """Keep what the folder has now, for `restore`: catalogs hold absolute paths, so it can't be copied to another place."""
@@ -70,7 +99,9 @@ class Follower:
 
     def remove(self) -> None:
         """Remove the table."""
-        if self.kind == "iceberg":
+        if self.kind == "ducklake":
+            self.catalogue("update ducklake_table set end_snapshot = 1 << 60")
+        elif self.kind == "iceberg":
             load_catalog("default", **self.properties).drop_table("shop.t")
         elif self.kind == "delta":
             shutil.rmtree(self.path)
@@ -104,6 +135,10 @@ class Follower:
             frame = pl.DataFrame(DeltaTable(str(self.path)).to_pyarrow_table())
         elif self.kind == "iceberg":
             frame = pl.DataFrame(self.iceberg.scan().to_arrow())
+        elif self.kind == "ducklake":
+            found = "select f.path from ducklake_data_file f join ducklake_table t using (table_id) where f.end_snapshot is null and t.end_snapshot is null"
+            files = [pl.read_parquet(self.path / name) for (name,) in self.catalogue(found)]
+            frame = pl.concat(files) if files else pl.DataFrame()
         else:
             frame = pl.read_parquet(self.path.parent / "*.parquet")
         return Counter(frame.iter_rows())
@@ -113,6 +148,8 @@ class Follower:
         if self.kind == "iceberg":
             summaries = [one.summary.additional_properties for one in self.iceberg.metadata.snapshots]
             return [int(value) for summary in summaries for name, value in summary.items() if name.startswith("dd/")]
+        if self.kind == "ducklake":
+            return [int(number) for (number,) in self.catalogue("select value from ducklake_tag where key like 'dd/%'")]
         assert self.kind == "delta", "a Parquet file says the last one"
         lines = [line for path in sorted(self.path.glob("_delta_log/*.json")) for line in path.read_text().splitlines()]
         return [found["txn"]["version"] for line in lines if "txn" in (found := json.loads(line))]
@@ -121,6 +158,9 @@ class Follower:
         """Return the files of the table that none of its versions has."""
         if self.kind == "parquet":
             return [path.name for path in self.path.parent.iterdir() if path != self.path]
+        if self.kind == "ducklake":
+            named = {name for (name,) in self.catalogue("select path from ducklake_data_file")}
+            return [path.name for path in self.path.glob("*") if path.name not in named]
         if self.kind == "iceberg":
             named = {entry["file_path"] for entry in self.iceberg.inspect.all_files().to_pylist()}
             return [

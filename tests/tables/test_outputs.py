@@ -20,6 +20,7 @@ from ddcli.store.log import lineage
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import read_runs
 from ddcli.store.targets.delta import DeltaTarget
+from ddcli.store.targets.ducklake import DuckLakeTarget
 from ddcli.store.targets.iceberg import IcebergTarget
 from tests.draws import chance, many, some
 from tests.harness import write_log
@@ -27,8 +28,18 @@ from tests.spark.support import Here, started
 from tests.store.support import Dead, Faulty
 from tests.tables.followers import COLUMNS, KINDS, Follower, race, small_files
 
-FORMS = [("delta", "table"), ("iceberg", "table"), ("parquet", "table"), ("iceberg", "log"), ("delta", "log")]
+FORMS = [
+    ("delta", "table"),
+    ("iceberg", "table"),
+    ("parquet", "table"),
+    ("iceberg", "log"),
+    ("delta", "log"),
+    ("ducklake", "table"),
+    ("ducklake", "log"),
+]
 """In an order in which each third has both tables and logs, and packages of both kinds."""
+
+TARGETS = {"delta": DeltaTarget, "iceberg": IcebergTarget, "ducklake": DuckLakeTarget}
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +106,7 @@ def test_files_of_tasks_whose_driver_was_killed_are_removed(tmp_path, monkeypatc
     """By the next run, of either engine, though the driver didn't know the names of all: a task may have been done twice, and none been announced."""
     each = Follower(tmp_path / "shop", kind, "table")
     monkeypatch.setattr(table_load, "HEAVY", 1)
-    target = {"delta": DeltaTarget, "iceberg": IcebergTarget}[kind]
+    target = TARGETS[kind]
     step = {"while they write": "load", "before the commit": "commit", "after the commit": "commit"}[when]
     of = TableLoader if step == "load" else target
     meant = getattr(of, step)
@@ -162,7 +173,7 @@ def test_death_around_what_the_package_does(follower, monkeypatch, step, after):
     """Its own operations don't pass through ours."""
     if follower.kind == "parquet":
         return
-    kind = {"delta": DeltaTarget, "iceberg": IcebergTarget}[follower.kind]
+    kind = TARGETS[follower.kind]
     meant = getattr(kind, step)
 
     def dying(*arguments):
@@ -270,7 +281,7 @@ def test_a_log_that_is_written_anew(follower, option):
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_others_are_refused(tmp_path, kind):
     each = Follower(tmp_path / kind, kind)
-    each.path.parent.mkdir(exist_ok=True)
+    each.path.parent.mkdir(parents=True, exist_ok=True)
     rows = pl.DataFrame({"city": ["x"], "amount": [1]})
     if kind == "iceberg":
         catalog = load_catalog("default", **each.properties)
@@ -278,6 +289,10 @@ def test_rows_of_others_are_refused(tmp_path, kind):
         catalog.create_table("shop.t", rows.to_arrow().schema).append(rows.to_arrow())
     elif kind == "delta":
         write_deltalake(str(each.path), rows)
+    elif kind == "ducklake":  # another state
+        each.supply(chance("others before"))
+        each.run()
+        shutil.rmtree(each.folder / ".dd")
     else:
         rows.write_parquet(each.path)
     before = each.read()

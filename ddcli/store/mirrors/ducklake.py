@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import frozen
-from ddcli.errors import InputError
+from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type, parse_type
@@ -26,7 +26,9 @@ from ddcli.store.extras import check_package
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.mirrors.cancellation import DIFF
+from ddcli.store.mirrors.connections import connected
 from ddcli.store.mirrors.mirror import UnknownChange
+from ddcli.store.mirrors.postgres_reader import place_of
 from ddcli.store.mirrors.query_reader import errors_at_file
 from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.store.tables.table_folder import below, check_plain
@@ -51,12 +53,17 @@ KINDS = {
 """The types of DuckLake that are read, with ours; decimals, too."""
 TABLES = {
     "duckdb": "select 1 from information_schema.tables where table_name = ?",
+    "postgresql": "select 1 from information_schema.tables where table_name = ?",
     "sqlite": "select 1 from sqlite_master where type = 'table' and name = ?",
 }
 """The queries for whether a catalogue has a table."""
 TEXT = Type("string", nullable=True)
+PLAIN = frozenset({"blob", "varchar", "json"})
+"""The types whose values a catalogue holds as they are; in Postgres all of these are bytes."""
 SNAPSHOT, POSITION = "_ducklake_internal_snapshot_id", "pos"
 NEVER = 1 << 62
+WAITS = 60
+"""Seconds for which a commit waits for another one to a catalogue in SQLite."""
 
 
 @frozen
@@ -79,20 +86,9 @@ class DuckLakeSource(TableSource):
     """A table of DuckLake as it is now, by its name, `main.orders`, in the catalogue at `uri`; `file` is the catalogue's, if it is one of SQLite or DuckDB."""
 
     def __init__(self, uri: str, file: Path, table: str) -> None:
-        self.place = uri
-        with _opened(uri, file) as ask:
-            facts = dict(ask("select key, value from ducklake_metadata where scope is null"))
-            if facts.get("version") != VERSION:
-                hint = "DuckDB brings it up: `attach 'ducklake:...' (automatic_migration true)`"
-                raise InputError(
-                    f"the catalogue has version {facts.get('version')} of DuckLake, and {VERSION} is read",
-                    place=uri,
-                    hint=hint,
-                )
-            if facts.get("encrypted") == "true":
-                raise InputError(
-                    "the files of this DuckLake are encrypted, and such are not read", place=uri, hint="copy the table"
-                )
+        self.place, self._base = place_of(uri) if uri.startswith("postgres") else uri, file.parent
+        with open_catalogue(uri, file) as ask:
+            facts = checked_facts(ask, self.place)
             schema, _, name = table.rpartition(".")
             found = ask(
                 "select t.table_id, t.table_uuid, t.begin_snapshot, s.path, s.path_is_relative, t.path, t.path_is_relative "
@@ -102,13 +98,14 @@ class DuckLakeSource(TableSource):
             )  # fmt: skip
             if not found:
                 raise InputError(
-                    f"the catalogue has no table '{table}'", place=uri, hint="name it with its schema: `main.orders`"
+                    f"the catalogue has no table '{table}'",
+                    place=self.place,
+                    hint="name it with its schema: `main.orders`",
                 )
             (self._table, identity, begin, *paths) = found[0]
             self.identity = str(identity)
-            self._base = file.parent
             self._folder = str(locate(self._base, str(facts["data_path"])))
-            self._paths = [(str(paths[0]), bool(paths[1])), (str(paths[2]), bool(paths[3]))]
+            self._below = within(self._folder, paths)
             moments = ask(
                 "select s.snapshot_id, s.snapshot_time, c.changes_made from ducklake_snapshot s left join ducklake_snapshot_changes c on c.snapshot_id = s.snapshot_id"
             )
@@ -144,7 +141,9 @@ class DuckLakeSource(TableSource):
         columns = [row for row in self._history if row[5] is None and row[7] is None]
         kinds = {name: kind for _, name, text, *_ in columns if (kind := _kind(text)) is not None}
         super().__init__(
-            uri, {name: kind.to_polars() for name, kind in kinds.items()}, {row[1]: bool(row[3]) for row in columns}
+            self.place,
+            {name: kind.to_polars() for name, kind in kinds.items()},
+            {row[1]: bool(row[3]) for row in columns},
         )
         self.numbers = {row[1]: row[0] for row in columns}
         self._defaults = {row[1]: row[6] for row in columns if row[6] is not None}
@@ -163,22 +162,18 @@ class DuckLakeSource(TableSource):
                     place=self.place,
                     hint=hint,
                 )
-            location = str(path) if not relative else self._within(str(path))
+            location = f"{self._below}/{path}" if relative else str(path)
             found.append(_Part(number, begin, NEVER if end is None else end, location, of, merged is not None))
         return found
 
-    def _within(self, path: str) -> str:
-        folder = self._folder
-        for part, relative in self._paths:
-            folder = f"{folder.rstrip('/')}/{part}" if relative else part
-        return f"{folder.rstrip('/')}/{path}"
-
     def _inlined_rows(self, ask: Ask, table: str, version: int) -> Iterator[Inlined]:
         """Yield the rows in a table of the catalogue, which has the columns of a version of the table's schema."""
-        query = "select min(begin_snapshot) from ducklake_schema_versions where table_id = ? and schema_version = ?"
-        ((at,),) = ask(query, self._table, version)
+        stated = "select min(begin_snapshot) from ducklake_schema_versions where table_id = ? and schema_version = ?"
+        first = "select min(snapshot_id) from ducklake_snapshot where schema_version >= ?"
+        # Of a version that only began to hold rows in the catalogue nothing is stated: the table has the columns that it had.
+        ((at,),) = ask(f"select coalesce(({stated}), ({first}))", self._table, version, version)
         known = [row for row in self._history if row[7] is None and row[4] <= at < (row[5] or NEVER) and _kind(row[2])]
-        texts = [delimited(row[1]) if row[2] == "blob" else f"cast({delimited(row[1])} as varchar)" for row in known]
+        texts = [delimited(row[1]) if row[2] in PLAIN else f"cast({delimited(row[1])} as varchar)" for row in known]
         listed = ", ".join(["begin_snapshot", "end_snapshot", *texts])
         for begin, end, *values in ask(f"select {listed} from {delimited(table)}"):  # noqa: S608 - names of the catalogue
             yield begin, NEVER if end is None else end, dict(zip((row[0] for row in known), values, strict=True))
@@ -288,6 +283,8 @@ class DuckLakeSource(TableSource):
     def _parsed(self, name: str, values: Sequence[Any]) -> pl.Series:
         """Return values that the catalogue has as text in a column's type. Raises InputError for one that is none of it."""
         kind = self.columns[name]
+        if kind.kind == "string":
+            values = [value.decode() if isinstance(value, bytes) else value for value in values]
         if kind.kind in ("string", "binary"):
             return pl.Series(name, values, kind.to_polars())
         texts = pl.Series(name, values, pl.String)
@@ -319,22 +316,63 @@ class DuckLakeSource(TableSource):
 
 
 @contextmanager
-def _opened(uri: str, file: Path) -> Iterator[Ask]:
-    """Open a catalogue to read it; its errors become errors of the input."""
+def open_catalogue(uri: str, file: Path, *, write: bool = False) -> Iterator[Ask]:
+    """Open a catalogue to read it as of one moment, or to change it by one transaction; its errors become errors of the input."""
+    if uri.startswith("postgres"):
+        check_package("psycopg")
+        from psycopg import Error
+
+        try:
+            with connected(uri) as server:
+                server.read_only = not write
+                with server.transaction():
+                    if write:  # a later one waits, and sees what this one has done
+                        server.execute("lock table ducklake_snapshot in exclusive mode")
+                    yield lambda query, *values: _fetched(server.execute(query.replace("?", "%s"), values))
+        except (Error, OSError) as error:
+            raise InputError(f"the catalogue can't be read: {first_line(error)}", place=place_of(uri)) from None
+        return
     if uri.startswith("duckdb"):
         check_package("duckdb")
         import duckdb
 
         failures: tuple[type[Exception], ...] = (duckdb.Error, OSError)
-        opened: Any = partial(duckdb.connect, str(file), read_only=True, config={"enable_external_access": False})
+        config: Any = {"enable_external_access": False}
+        opened: Any = partial(duckdb.connect, str(file), read_only=not write, config=config)
+        begin = "begin transaction"
     else:
-        failures, opened = (
-            (sqlite3.Error, OSError),
-            partial(sqlite3.connect, f"file:{quote(str(file))}?mode=ro", uri=True),
-        )
+        failures, mode = (sqlite3.Error, OSError), "rw" if write else "ro"
+        named = f"file:{quote(str(file))}?mode={mode}"
+        opened = partial(sqlite3.connect, named, uri=True, isolation_level=None, timeout=WAITS)
+        begin = "begin immediate" if write else "begin transaction"
     with errors_at_file(file, *failures), closing(opened()) as connection:
-        connection.execute("begin transaction")  # all is read as of one moment
+        connection.execute(begin)
         yield lambda query, *values: connection.execute(query, values).fetchall()
+        connection.execute("commit")
+
+
+def _fetched(cursor: Any) -> list[tuple[Any, ...]]:
+    return cursor.fetchall() if cursor.description else []
+
+
+def checked_facts(ask: Ask, place: str) -> dict[str, Any]:
+    """Return what a catalogue states of itself. Raises InputError for another version, and for encrypted files."""
+    facts: dict[str, Any] = dict(ask("select key, value from ducklake_metadata where scope is null"))
+    if facts.get("version") != VERSION:
+        hint = "DuckDB brings it up: `attach 'ducklake:...' (automatic_migration true)`"
+        problem = f"the catalogue has version {facts.get('version')} of DuckLake, and {VERSION} is read"
+        raise InputError(problem, place=place, hint=hint)
+    if facts.get("encrypted") == "true":
+        hint = "copy the table to a lake without `encrypted`"
+        raise InputError("the files of this DuckLake are encrypted, and such are not read", place=place, hint=hint)
+    return facts
+
+
+def within(folder: str, paths: Sequence[Any]) -> str:
+    """Return the folder of a table: `paths` are that of its schema and whether it is relative, then the table's own."""
+    for part, relative in zip(paths[::2], paths[1::2], strict=True):
+        folder = f"{folder.rstrip('/')}/{part}" if relative else str(part)
+    return folder.rstrip("/")
 
 
 def _kind(text: str) -> Type | None:

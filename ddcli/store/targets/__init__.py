@@ -5,6 +5,7 @@
 * database_table: contents in a table of a database
 * delta: tables of Delta Lake
 * duckdb_database: databases of DuckDB
+* ducklake: tables of DuckLake
 * file_table: tables of Parquet files that a commit adds and removes
 * history: the intervals in which the records of an output held
 * iceberg: tables of Iceberg

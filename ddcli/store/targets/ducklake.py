@@ -1,0 +1,371 @@
+"""Tables of DuckLake that follow outputs: a commit is one snapshot, made by one transaction of the catalogue.
+
+The catalogue is written by its tables (DuckLake's specification 1.0), so DuckDB's extension is not needed. The number of our last commit is a tag of the table. A commit
+finds the files that the table had when it was opened, or does nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import uuid
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.errors import EngineError, InputError, LockedError, StateError
+from ddcli.named_tuple import NamedTuple
+from ddcli.store.files.access import is_directory, read_bytes
+from ddcli.store.files.objects import locate
+from ddcli.store.mirrors.ducklake import KINDS, checked_facts, open_catalogue, within
+from ddcli.store.mirrors.postgres_reader import place_of
+from ddcli.store.targets.file_table import FileTable, arrow_schema
+from ddcli.store.targets.mark import CommitKey, strange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.store.files.gate import Files
+    from ddcli.store.mirrors.ducklake import Ask
+    from ddcli.store.targets.change import Change
+    from ddcli.store.targets.file_table import Write
+    from ddcli.store.targets.mark import CommitRecord, TableFile
+
+NAMES = {ours: theirs for theirs, ours in KINDS.items() if theirs not in ("json", "timestamp_us")}
+"""The types of DuckLake by ours."""
+Names = tuple[str, ...]
+"""The names from a column down to a field or an element."""
+
+
+class _Column(NamedTuple):
+    """A column, a field or an element, as the catalogue has it."""
+
+    type: str
+    nullable: bool
+
+
+class _Found(NamedTuple):
+    """A table as it is now: its number in the catalogue, its folder, its columns with their numbers, and its files with theirs."""
+
+    table: int
+    folder: str
+    columns: dict[Names, _Column]
+    numbers: dict[Names, int]
+    files: dict[str, int]
+    altered: bool
+    """True: others have deleted rows in files, or have rows in the catalogue itself."""
+    number: int | None
+
+
+class DuckLakeTarget(FileTable):
+    """A table of DuckLake by its name, `main.orders`, in the catalogue at `uri`; `file` is the catalogue's, or one beside which relative paths begin."""
+
+    def __init__(self, uri: str, file: Path, table: str, key: CommitKey, files: Files, *, contents: bool) -> None:
+        super().__init__(place_of(uri) if uri.startswith("postgres") else uri, key, contents=contents)
+        self._uri, self._file, self._files = uri, file, files
+        schema, _, self._table = table.rpartition(".")
+        self._schema = schema or "main"
+        self._columns: Schema = {}
+        self._numbers: dict[Names, int] = {}
+        self._written: dict[str, tuple[int, int, list[tuple[Names, Any]]]] = {}
+        with self._catalogue() as ask:
+            facts = checked_facts(ask, self.place)
+            self._data = str(locate(file.parent, str(facts["data_path"])))
+            self._found = self._look(ask)
+
+    @contextmanager
+    def _catalogue(self, *, write: bool = False) -> Iterator[Ask]:
+        try:
+            with open_catalogue(self._uri, self._file, write=write) as ask:
+                yield ask
+        except InputError as error:
+            hint = (
+                error.hint
+                or f"DuckDB makes one: `attach 'ducklake:{self.place.replace(':///', ':')}' (data_path 'lake/')`"
+            )
+            raise EngineError(error.problem, place=self.place, hint=hint) from None
+
+    def _look(self, ask: Ask) -> _Found:
+        """Return the table as it is; where there is none, with the number -1."""
+        found = ask(
+            "select t.table_id, s.path, s.path_is_relative, t.path, t.path_is_relative from ducklake_table t join ducklake_schema s on s.schema_id = t.schema_id "
+            "where t.end_snapshot is null and s.end_snapshot is null and t.table_name = ? and s.schema_name = ?",
+            self._table, self._schema,
+        )  # fmt: skip
+        if not found:
+            return self._missing(ask)
+        table, *paths = found[0]
+        rows = ask(
+            "select column_id, column_name, column_type, nulls_allowed, parent_column from ducklake_column where table_id = ? and end_snapshot is null order by column_order",
+            table,
+        )
+        names = {row[0]: (row[1], row[4]) for row in rows}
+
+        def path(number: int | None) -> Names:
+            return () if number is None else (*path(names[number][1]), names[number][0])
+
+        now = "where table_id = ? and end_snapshot is null"
+        deleted = ask(f"select count(*) from ducklake_delete_file {now}", table)[0][0]  # noqa: S608 - as it is above
+        inlined = ask("select table_name from ducklake_inlined_data_tables where table_id = ?", table)
+        for (name,) in inlined:
+            deleted += ask(f"select count(*) from {name} where end_snapshot is null")[0][0]  # noqa: S608 - DuckLake's own name
+        number = ask(
+            "select value from ducklake_tag where object_id = ? and end_snapshot is null and key = ?",
+            table,
+            str(self.key),
+        )
+        return _Found(
+            table,
+            within(self._data, paths),
+            {path(row[0]): _Column(row[2], bool(row[3])) for row in rows},
+            {path(row[0]): row[0] for row in rows},
+            dict(ask(f"select path, data_file_id from ducklake_data_file {now}", table)),  # noqa: S608
+            bool(deleted),
+            int(number[0][0]) if number else None,
+        )
+
+    def _missing(self, ask: Ask) -> _Found:
+        paths = ask(
+            "select path, path_is_relative from ducklake_schema where end_snapshot is null and schema_name = ?",
+            self._schema,
+        )
+        if not paths:
+            hint = f"make it in DuckDB: `create schema {self._schema}`"
+            raise StateError(f"the catalogue has no schema '{self._schema}'", place=self.place, hint=hint)
+        plain = re.fullmatch(r"\w+", self._table)
+        folder = self._table if plain else hashlib.sha256(self._table.encode()).hexdigest()[:32]
+        return _Found(-1, within(self._data, [*paths[0], f"{folder}/", True]), {}, {}, {}, altered=False, number=None)
+
+    def publish(
+        self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
+    ) -> None:
+        self.make(change.columns, change.former)  # the files need the numbers of the columns; it changes nothing
+        super().publish(number, change, known, announce)
+
+    def number(self) -> int | None:
+        return self._found.number
+
+    def left(self) -> dict[str, Any]:
+        return {}
+
+    def names(self) -> set[str]:
+        if self._found.altered:
+            raise strange(self.place, f"another program has changed rows of the table '{self._table}'")
+        return {*self._found.files}
+
+    def make(self, columns: Schema, former: Schema | None) -> None:
+        self._columns, wanted = columns, _described(columns)
+        expected = (wanted, _described(former)) if former is not None else (wanted,)
+        if self._found.table >= 0 and self._found.columns not in expected:
+            raise StateError(
+                "the table has other columns than the output",
+                place=self.place,
+                hint="drop the table: the next run writes it anew, with the columns of the output",
+            )
+        self._numbers = dict(self._found.numbers)
+        for path in wanted:
+            self._numbers.setdefault(path, max(self._numbers.values(), default=0) + 1)
+
+    def read(self, name: str) -> pl.DataFrame:
+        return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
+
+    def writer(self) -> Write:
+        self._files.make_directory(self._directory)
+        fields = [_numbered(field, (field.name,), self._numbers) for field in arrow_schema(self._columns)]
+        return partial(_write, self._directory, self._files, fields)
+
+    def adopt(self, name: str, facts: Any) -> None:
+        self._written[name] = facts
+
+    def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
+        found = self._found
+        self._files.sync_directory(self._directory)
+        with self._catalogue(write=True) as ask:
+            now = self._look(ask)
+            if (now.table, now.files, now.altered) != (found.table, found.files, found.altered):
+                raise LockedError(
+                    "another program has committed to the table first",
+                    place=self.place,
+                    hint="run again to see the cause",
+                )
+            ((snapshot, schemas, catalogue, files),) = ask(
+                "select snapshot_id, schema_version, next_catalog_id, next_file_id from ducklake_snapshot order by snapshot_id desc limit 1"
+            )
+            snapshot += 1
+            table, changes = found.table, []
+            if table < 0:
+                table, catalogue = catalogue, catalogue + 1
+                self._create(ask, snapshot, table)
+                schema, name = (each.replace('"', '""') for each in (self._schema, self._table))
+                changes.append(f'created_table:"{schema}"."{name}"')
+            if wanted := {
+                path: each for path, each in _described(self._columns).items() if found.columns.get(path) != each
+            }:
+                schemas += 1
+                ask(
+                    "insert into ducklake_schema_versions (begin_snapshot, schema_version, table_id) values (?, ?, ?)",
+                    snapshot,
+                    schemas,
+                    table,
+                )
+                self._alter(ask, snapshot, table, wanted)
+                changes += [f"altered_table:{table}"] if found.table >= 0 else []
+            end = "update ducklake_data_file set end_snapshot = ? where data_file_id = ?"
+            for name in gone:
+                ask(end, snapshot, found.files[name])
+            self._add(ask, snapshot, table, files, new)
+            changes += [f"inserted_into_table:{table}"] if new else []
+            changes += [f"deleted_from_table:{table}"] if gone else []
+            ask(
+                "update ducklake_tag set end_snapshot = ? where object_id = ? and key = ? and end_snapshot is null",
+                snapshot,
+                table,
+                str(self.key),
+            )
+            ask("insert into ducklake_tag values (?, ?, null, ?, ?)", table, snapshot, str(self.key), str(number))
+            at = datetime.now(UTC).isoformat(" ").replace("+00:00", "+00")
+            ask(
+                "insert into ducklake_snapshot values (?, ?, ?, ?, ?)",
+                snapshot,
+                at,
+                schemas,
+                catalogue,
+                files + len(new),
+            )
+            ask(
+                "insert into ducklake_snapshot_changes values (?, ?, 'dd', null, null)",
+                snapshot,
+                ",".join(changes) or f"altered_table:{table}",
+            )
+            self._found = self._look(ask)
+        self._written = {}
+
+    def _create(self, ask: Ask, snapshot: int, table: int) -> None:
+        folder = f"{self._found.folder.rpartition('/')[2]}/"
+        ask(
+            "insert into ducklake_table select ?, ?, ?, null, schema_id, ?, ?, true from ducklake_schema where end_snapshot is null and schema_name = ?",
+            table, str(uuid.uuid4()), snapshot, self._table, folder, self._schema,
+        )  # fmt: skip
+        ask("insert into ducklake_table_stats values (?, 0, 0, 0)", table)
+
+    def _alter(self, ask: Ask, snapshot: int, table: int, wanted: dict[Names, _Column]) -> None:
+        """Insert or replace columns of the table; a wider type keeps a column's number."""
+        for path, column in wanted.items():
+            number = self._numbers[path]
+            ask(
+                "update ducklake_column set end_snapshot = ? where table_id = ? and column_id = ? and end_snapshot is null",
+                snapshot,
+                table,
+                number,
+            )
+            kind = "" if column.type in ("list", "struct") else "literal"
+            ask(
+                "insert into ducklake_column values (?, ?, null, ?, ?, ?, ?, null, 'NULL', ?, ?, ?, 'duckdb')",
+                number, snapshot, table, number, path[-1], column.type, column.nullable, self._numbers.get(path[:-1]), kind,
+            )  # fmt: skip
+
+    def _add(self, ask: Ask, snapshot: int, table: int, number: int, new: Sequence[TableFile]) -> None:
+        """Add files with the ranges of their values: DuckDB passes files over that have no wanted one."""
+        ((row,),) = ask("select next_row_id from ducklake_table_stats where table_id = ?", table)
+        for at, piece in enumerate(new, number):
+            size, footer, ranges = self._written[piece.name]
+            ask(
+                "insert into ducklake_data_file values (?, ?, ?, null, null, ?, true, 'parquet', ?, ?, ?, ?, null, null, null, null)",
+                at, table, snapshot, piece.name, piece.rows, size, footer, row,
+            )  # fmt: skip
+            row += piece.rows
+            for path, facts in ranges:
+                ask(
+                    "insert into ducklake_file_column_stats values (?, ?, ?, 0, ?, ?, ?, ?, null, null)",
+                    at,
+                    table,
+                    self._numbers[path],
+                    *facts,
+                )
+        total = "(select coalesce(sum({}), 0) from ducklake_data_file where table_id = ? and end_snapshot is null)"
+        ask(
+            f"update ducklake_table_stats set next_row_id = ?, record_count = {total.format('record_count')}, file_size_bytes = {total.format('file_size_bytes')} where table_id = ?",  # noqa: S608
+            row, table, table, table,
+        )  # fmt: skip
+
+    def sweep(self, number: int, names: Collection[str]) -> None:
+        if not is_directory(self._directory):
+            return
+        ours = f"{self.prefix}{number:016x}-"
+        self._files.remove_all(
+            [path for path in self._directory.iterdir() if path.name.startswith(ours) and path.name not in names]
+        )
+
+    @property
+    def _directory(self) -> Path:
+        return locate(self._file.parent, self._found.folder)
+
+
+def _described(columns: Schema) -> dict[Names, _Column]:
+    """Return the rows of the catalogue for columns, each before its fields or its elements."""
+    found: dict[Names, _Column] = {}
+
+    def describe(path: Names, kind: Type) -> None:
+        name = kind.kind if kind.kind in ("list", "struct") else NAMES.get(str(kind.required()))
+        found[path] = _Column(name or str(kind.required()).replace(" ", ""), kind.nullable or len(path) > 1)
+        if kind.inner is not None:
+            describe((*path, "element"), kind.inner)
+        for field, each in kind.fields:
+            describe((*path, field), each)
+
+    for name, kind in columns.items():
+        describe((name,), kind)
+    return found
+
+
+def _numbered(field: pa.Field, path: Names, numbers: dict[Names, int]) -> pa.Field:
+    """Return a field with the numbers of the catalogue's columns: DuckDB finds columns in a file by these."""
+    import pyarrow as pa
+
+    kind = field.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = pa.list_(_numbered(kind.value_field, (*path, "element"), numbers))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(each, (*path, each.name), numbers) for each in kind])
+    return pa.field(field.name, kind, field.nullable, {"PARQUET:field_id": str(numbers[path])})
+
+
+def _write(directory: Path, files: Files, fields: list[pa.Field], name: str, rows: pl.DataFrame) -> Any:
+    """Write a file of rows; return its size, that of its footer, and the ranges of its columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = io.BytesIO()
+    table = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.schema(fields))
+    pq.write_table(table, data, compression="zstd")
+    whole = data.getvalue()
+    files.write(directory / name, whole)
+    files.sync(directory / name)
+    ranges = [each for field in fields for each in _ranges(field, (field.name,), rows)]
+    return len(whole), int.from_bytes(whole[-8:-4], "little"), ranges
+
+
+def _ranges(field: pa.Field, path: Names, rows: pl.DataFrame) -> Iterator[tuple[Names, Any]]:
+    """Yield for each column without parts the number of values, of nulls, the least and the greatest value as text: null where nothing is known."""
+    children = [field.type.field(at) for at in range(field.type.num_fields)]
+    for child in children:
+        yield from _ranges(child, (*path, child.name), rows)
+    if not children and len(path) > 1:
+        yield path, (None, None, None, None)
+    elif not children:
+        column = rows[field.name]
+        ordered = column.dtype.is_integer() or column.dtype in (pl.Decimal, pl.Date)
+        ends = [column.min(), column.max()] if ordered else [None, None]
+        texts = [
+            None if value is None else f"{value:f}" if column.dtype == pl.Decimal else str(value) for value in ends
+        ]
+        nulls = column.null_count()
+        yield path, (rows.height - nulls, nulls, *texts)
