@@ -19,10 +19,13 @@ import pyarrow.parquet as pq
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions.steps import ExplodeStep
+from ddcli.job.request import read_request
 from ddcli.plan import joins, logical
 from ddcli.plan.build import build
 from ddcli.plan.pipeline_file import parse_spec
+from ddcli.sinks.fingerprint import log_number, number_in
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
+from ddcli.store.state.manifest import read_newest
 from tests.judge.case import write_file
 from tests.judge.frontiers import BEGINNING, Frontier, grid, is_closed
 from tests.reference.expressions import Fails
@@ -132,7 +135,19 @@ class _Judged:
 
     def run_all(self) -> bool:
         """Do the runs; return False if one was refused, as it had to be."""
-        return all(map(self._run, range(len(self.case.runs))))
+        done = all(map(self._run, range(len(self.case.runs))))
+        self._check_fingerprints()
+        return done
+
+    def _check_fingerprints(self) -> None:
+        """Compare the fingerprints that the commits have kept with the logs, however the runs were done."""
+        request = read_request(self.path)
+        manifest = read_newest(request.state)
+        for name, entry in manifest.outputs.items() if manifest else ():
+            known = number_in(manifest.secret_bytes, entry.contents)
+            assert known == log_number(manifest.secret_bytes, request.outputs[name], entry), (
+                f"the fingerprint of {name}"
+            )
 
     def _run(self, number: int) -> bool:
         this = self.case.runs[number]
