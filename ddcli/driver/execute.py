@@ -18,7 +18,7 @@ from ddcli.job.corrections import reopenings
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
 from ddcli.job.idle_check import idle_summary, is_changed
-from ddcli.job.inputs import with_replaced_files
+from ddcli.job.inputs import TAGS, tags_of_exports, with_replaced_files
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Placement
@@ -223,7 +223,10 @@ def _note_tags(request: Request, manifest: Manifest, state: State, graph: Physic
     """Commit the tags of outputs' columns where their logs have others: after an edit of the file that changes no row."""
     found = {name: read_owned(path)[1] for name, path in request.outputs.items()}
     stale = {name: each for name, each in found.items() if each and each.tags != graph.tags.get(name, {})}
-    if stale:
+    exported = tags_of_exports(graph)
+    if stale or manifest.cache.get(TAGS, {}) != exported.get(TAGS, {}):
+        cache = {name: each for name, each in manifest.cache.items() if name != TAGS}
+        manifest = replace(manifest, cache=cache | exported)
         with state.begin() as transaction:
             for name, owner in stale.items():
                 facts = reopenings(manifest), owner.horizon, owner.order, owner.log, graph.tags.get(name)

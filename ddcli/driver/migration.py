@@ -46,7 +46,7 @@ from ddcli.engine.times import LEAST, Frontier, join
 from ddcli.job.clock import last_time, run_time
 from ddcli.job.corrections import OWN_TIMES, reopenings
 from ddcli.job.frontier import find_seen, refuse_beyond_imports
-from ddcli.job.inputs import find_inputs, refuse_changed
+from ddcli.job.inputs import TAGS, find_inputs, refuse_changed, tags_of_exports
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.outputs import OutputWriter
@@ -251,8 +251,9 @@ class _Migration(DataflowRun):
             outputs=entries,
             exports=rebuild.changes.plan.graph.exports,
             secret=rebuild.secret.hex(),
-            cache=rebuild.manifest.cache
+            cache={name: each for name, each in rebuild.manifest.cache.items() if name != TAGS}
             | {"plan": self.planning.outline()}
+            | tags_of_exports(rebuild.changes.plan.graph)
             | self._due(given.traces)
             | ({"reopenings": writer.reopenings} if rebuild.reopens else {})
             | {"seen": None if seen is None else list(seen), OWN_TIMES: forgetting is not None}

@@ -22,6 +22,7 @@ from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.job.clock import time_text
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.job.corrections import OWN_TIMES, notes_on_past, reopenings
+from ddcli.job.inputs import tags_of_exports
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import rows_together
@@ -328,6 +329,7 @@ class SingleRun(DataflowRun):
                 "time": {name: str(kind) for name, kind in self.time.items()},
                 "seen": self.seen and list(self.seen),
                 "plan": self._outline(),
+                **tags_of_exports(self.graph),
                 **notes_on_past(self.manifest),
                 **({OWN_TIMES: False} if self.replacements or any(each.late for each in self._taken.values()) else {}),
                 **self._horizons(),

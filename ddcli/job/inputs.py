@@ -11,9 +11,9 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, StateError
 from ddcli.job.consumed_files import apart, refuse_shared_files
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.log.progress import PROGRESS, read_owned
+from ddcli.store.log.progress import PROGRESS, read_owned, tags_from
 from ddcli.store.state.holds import reader_name
-from ddcli.store.state.manifest import RESTORE, manifest_path
+from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
 from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.file_identity import PUT_BACK
 from ddcli.store.tables.input_path import named_by, partition_of
@@ -24,8 +24,9 @@ from ddcli.store.time_text import SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-    from typing import Literal
+    from typing import Any, Literal
 
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.privacy import Tags
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.log.progress import Owner
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from ddcli.store.tables.inventory import MayRename
 
 from ddcli.job.request import Request, _of_writer
+
+TAGS = "tags"
+"""The name of exported columns' tags in the cache of a manifest."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,10 @@ def with_tags_of_logs(spec: Spec, base: Path, *, local: bool = False) -> Spec:
         path = locate(base, given.path.value)
         if local and isinstance(path, ObjectPath):
             continue
-        found[name] = _tags_of(given, read_owned(path)[1])
+        if given.arrangement is None:
+            found[name] = _tags_of(given, read_owned(path)[1])
+        elif (exporter := read_newest(path)) is not None:
+            found[name] = _tags_of_export(exporter, given.arrangement.value)
     return with_tags(spec, found)
 
 
@@ -107,6 +114,23 @@ def with_tags(spec: Spec, found: Mapping[str, Tags]) -> Spec:
 def _tags_of(given: InputSpec, owner: Owner | None) -> Tags:
     """Return the tags that the state which writes a log has for its columns, if an input reads it as updates."""
     return owner.tags if owner is not None and given.format == "updates" and not given.table else {}
+
+
+def tags_of_exports(graph: PhysicalGraph) -> dict[str, Any]:
+    """Return what a manifest's cache has of the tags of exported arrangements' columns; nothing where these have none."""
+    if not graph.tags:
+        return {}
+    from ddcli.plan.logical import EXPORT
+
+    own = {name: graph.tags.get(EXPORT + name) for name in graph.exports}
+    found = {name: {column: list(each) for column, each in tags.items()} for name, tags in own.items() if tags}
+    return {TAGS: found} if found else {}
+
+
+def _tags_of_export(exporter: Manifest, name: str) -> Tags:
+    """Return the tags that a state has for the columns of an arrangement that it exports."""
+    found = exporter.cache.get(TAGS)
+    return tags_from(found.get(name)) if isinstance(found, dict) else {}
 
 
 def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = False) -> dict[str, InputFiles]:
@@ -125,7 +149,8 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             shared = request.decided.shared.get(name) or find_shared(directory, given.arrangement.value, reader)
             if len(shared.manifest.cache["time"]) != len(given.time):
                 raise _other_times("imported arrangement", len(shared.manifest.cache["time"]), given, directory)
-            found[name] = InputFiles(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
+            tags = _tags_of_export(shared.manifest, given.arrangement.value)
+            found[name] = InputFiles(Frontier(shared.manifest.upper), Listing(directory, ()), shared, tags=tags)
             continue
         progress, owner = read_owned(directory)
         if progress and len(progress[0]) != len(given.time):

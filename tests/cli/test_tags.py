@@ -185,3 +185,42 @@ def test_no_message_quotes_a_hidden_value(shop, given, kind, collection, check, 
         said = result.out + result.err
         assert (SECRET in said) == ("--show" in words), said
         assert problem in said or "--show" in words, said
+
+
+def test_an_imported_arrangement_brings_the_tags_of_its_columns(shop):
+    columns = "columns: {id: int64, email: EMAIL, city: string}"
+    exporter = f"""\
+dd: 1
+name: exporter
+inputs: {{people: {{path: in/people/, {columns}}}}}
+collections:
+  kept: {{from: people, apply: [{{map: {{id: id, contact: upper(email)}}}}]}}
+  shared: {{from: kept, apply: [{{arrange: {{by: [id], export: by_id}}}}]}}
+outputs: {{kept: out/kept/}}
+"""
+    importer = """\
+dd: 1
+name: importer
+inputs: {given: {import: {state: .dd/exporter/, arrangement: by_id}}}
+outputs: {given: out/given/}
+"""
+    shop.write("in/people/1.csv", "id,email,city,time,diff\n1,SECRET,Rome,1,1\n".replace("SECRET", SECRET))
+    for step, (tagged, hidden) in enumerate(
+        [("string", False), ("{type: string, tags: [pii]}", True), ("string", False)]
+    ):
+        shop.write("e.yaml", exporter.replace("EMAIL", tagged))
+        shop.write("i.yaml", importer)
+        assert shop("run", "e.yaml").code == 0
+        shop.write(f"in/people/{step + 2}.csv", f"id,email,city,time,diff\n{step + 2},{SECRET},Rome,{step + 2},1\n")
+        if step:
+            assert shop("run", "e.yaml").code == 0
+        for words in (
+            ["run", "i.yaml"],
+            ["log", "out/given"],
+            ["why", "i.yaml", "given", "id=1"],
+            ["sql", "--from", "i.yaml", "select * from given"],
+        ):
+            result = shop(*words)
+            assert result.code == 0, result.err
+            said = result.out + result.err
+            assert (SECRET.upper() in said) == (not hidden and words[0] != "run"), (words, said)
