@@ -107,21 +107,29 @@ def is_followed(spec: Spec, base: Path, state: Path, manifest: Manifest) -> bool
         marks = read_marks(directory_of(state, name))
         if marks.done is None or marks.next is not None:
             return False
-        if place_in(manifest.outputs[name], output.target) != (marks.done.log, marks.done.upto):
+        if place_in(manifest.outputs[name], output.target, base) != (marks.done.log, marks.done.upto):
             return False
         if not _is_as_left(output.target, base, marks.done):
             return False
     return True
 
 
-def place_in(log: OutputEntry, target: TargetSpec) -> tuple[str, int]:
-    """Return the end of a log: its identity, and the commit that wrote to it last. The identity is another one for each form of a history."""
+def place_in(log: OutputEntry, target: TargetSpec, base: Path) -> tuple[str, int]:
+    """Return the end of a log: its identity, and the commit that wrote to it last. The identity is another one for each form of a history, and each file that it begins from."""
     keys = [*keys_of(log.files)][-1:]
     identity = log.log
     if target.history:
-        form = repr((log.log, *([text.value for text in columns] for columns in (target.history, target.track))))
+        parts = [log.log, *([text.value for text in columns] for columns in (target.history, target.track))]
+        if target.begin is not None:
+            parts.append(_beginning(real(locate(base, target.begin.value))))
+        form = repr(tuple(parts))
         identity = hashlib.sha256(form.encode()).hexdigest()[:16]
     return identity, max((file.commit for file in pick(log.files, keys)), default=0)
+
+
+def _beginning(path: Path) -> list[Any]:
+    """Return how a file is told from a later one: with none, the history can't be written."""
+    return [str(path), size_and_time(path) if is_there(path) else {}]
 
 
 def place_of(target: TargetSpec, base: Path) -> Path:

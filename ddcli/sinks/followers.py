@@ -24,7 +24,9 @@ from ddcli.expressions.zones import in_utc
 from ddcli.job.output_tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.logical import HISTORY
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
+from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, Files
+from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.change import DIFF
@@ -101,10 +103,10 @@ def compare_table(request: Request, manifest: Manifest, name: str) -> TableDiffe
     if spec is None or not spec.table:
         return None
     done = read_marks(directory_of(request.state, name)).done
-    if done is None or (done.log, done.upto) != place_in(log, spec):
+    if done is None or (done.log, done.upto) != place_in(log, spec, request.base):
         raise StateError("the table lacks the last commit: the next run completes it", place=spec.place.value)
     path = output_paths(request.state, manifest)[name]
-    change = _change(request.state, name, path, spec, log, manifest, list(log.files), 0, whole=True)
+    change = _change(request, name, path, spec, log, manifest, list(log.files), 0, whole=True)
     with _opened(spec, request, CommitKey(manifest.identity, name), Files(), None) as target:
         rows, others = target.difference(change)
     frame = decode(rows, change.layout, change.pool).with_columns(pl.Series(DIFF, rows[:, -1]))
@@ -135,7 +137,7 @@ def _follow(
         marks = _settled(marks, held, target, directory, state.files)
         known = marks.done if marks.done is not None and held == marks.done.number else None
         target.check(known)
-        identity, upto = place_in(log, spec)
+        identity, upto = place_in(log, spec, request.base)
         if known is not None and (known.log, known.upto) == (identity, upto):
             write_marks(directory, state.files, FollowerCommits(replace(known, left=target.left())))
             return False
@@ -148,12 +150,12 @@ def _follow(
             known, newer = None, (list(log.files), 0)
         files, rows = newer
         if known is not None and loader is not None and spec.table and 4 * _rows(files) >= _rows(log.files):
-            coming_change = _change(request.state, name, path, spec, log, manifest, files, rows, whole=False)
+            coming_change = _change(request, name, path, spec, log, manifest, files, rows, whole=False)
             if loader.wants(coming_change):  # then tasks write the table anew
                 known, files, rows = None, list(log.files), 0
-        change = _change(request.state, name, path, spec, log, manifest, files, rows, whole=known is None)
+        change = _change(request, name, path, spec, log, manifest, files, rows, whole=known is None)
         if grown is not None:
-            before = _change(request.state, name, path, spec, replace(log, schema=grown), manifest, (), 0, whole=False)
+            before = _change(request, name, path, spec, replace(log, schema=grown), manifest, (), 0, whole=False)
             change = replace(change, former=before.columns)
         number = number_after(max(held or 0, marks.done.number if marks.done else 0))
         coming = CommitRecord(number, identity, upto, columns=log.schema)
@@ -181,7 +183,7 @@ def _with_certain_key(spec: TargetSpec, log: OutputEntry) -> TargetSpec:
 
 
 def _change(
-    state: Path,
+    request: Request,
     name: str,
     path: Path,
     spec: TargetSpec,
@@ -206,8 +208,9 @@ def _change(
         columns = history_columns(schema, moved(manifest.cache["time"]))
         key, track = ([text.value for text in texts] for texts in (spec.history, spec.track))
         given = name, path, files, columns, time, secret, whole, True, known, shown
-        lookup = None if whole else _past(state, name, manifest, key)
-        return HistoryChange(*given, log_files=list(log.files), key=key, track=track, lookup=lookup)
+        lookup = None if whole else _past(request.state, name, manifest, key)
+        begin = None if spec.begin is None else real(locate(request.base, spec.begin.value))
+        return HistoryChange(*given, log_files=list(log.files), key=key, track=track, lookup=lookup, begin=begin)
     from ddcli.store.targets.change import Change
 
     return Change(name, path, files, schema, time, secret, whole, spec.table, known, shown)

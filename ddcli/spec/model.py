@@ -349,6 +349,8 @@ class TargetSpec:
     """The key of the output; it has at most one record at a time: the table has the intervals in which each record held."""
     track: tuple[Text, ...] = ()
     """The columns whose changes begin an interval; none: all."""
+    begin: Text | None = None
+    """The Parquet file with the rows of a history from before the log."""
 
     @property
     def product(self) -> str:

@@ -27,6 +27,7 @@ KEEP = Words(
     "write a number of times, or `90 days` (weeks, hours, minutes, seconds)",
 )
 PARQUET_FILE = PathWords("a Parquet file", r"(?s).+\.parquet", "a table in Parquet is one file: `marts/totals.parquet`")
+BEGINNING = PathWords("a Parquet file", r"(?s).+\.parquet", "write the table to one: `snapshots/customers.parquet`")
 TARGETS: dict[str, Shape[Any]] = {
     "delta": PLACE,
     "iceberg": IN_CATALOG,
@@ -70,6 +71,10 @@ KEYS = {
         about="columns that identify a row of the table in the database or of Spark, or a record of the history",
     ),
     "track": Key(COLUMNS, about="with `as: history`: the columns whose changes begin a new row; default: all"),
+    "begin": Key(
+        BEGINNING,
+        about="with `as: history`: the Parquet file with its rows from before the first run, as dbt's snapshots have them",
+    ),
 }
 HISTORY_FILE = "history.parquet"
 """The file of a history whose output names only a directory."""
@@ -81,13 +86,13 @@ EXAMPLE = "{path: marts/orders/}"
 def _output(place: NodePlace, arguments: dict[str, Any]) -> model.OutputSpec:
     form = arguments.pop("form", "log")
     called, key = arguments.pop("called", place.word).value, arguments.pop("key", ())
-    track = arguments.pop("track", ())
+    track, begin = arguments.pop("track", ()), arguments.pop("begin", None)
     found = [_target(kind, arguments.pop(kind), form) for kind in TARGETS if kind in arguments]
     found = [replace(each, called=called, key=key) if each.kind == model.DATABASE else each for each in found]
     found = [replace(each, key=key) if each.kind == model.SPARK else each for each in found]
     if form == "history":
         rows = (*key, Text(VALID_FROM, place.word.span))
-        found = [replace(each, history=key, track=track, key=rows if each.key else ()) for each in found]
+        found = [replace(each, history=key, track=track, begin=begin, key=rows if each.key else ()) for each in found]
     return model.OutputSpec(place.word, **({"source": place.word} | arguments), target=found[0] if found else None)
 
 
@@ -117,8 +122,9 @@ class _Mapping(Shape[model.OutputSpec]):
         if form == "history" and "keep" in arguments:
             problem = "`keep` sums up the updates of which a history is made"
             raise notes.refuse(place.path, problem, place.word.span, "leave one of the two out")
-        if form != "history" and "track" in arguments:
-            raise notes.refuse(place.path, "`track` is for histories", place.word.span, "add `as: history`")
+        for name in ("track", "begin") if form != "history" else ():
+            if name in arguments:
+                raise notes.refuse(place.path, f"`{name}` is for histories", place.word.span, "add `as: history`")
         if form == "history" and not kinds and (path := arguments.pop("path", None)) is not None:
             arguments["parquet"], kinds = replace(path, value=f"{path.value.rstrip('/')}/{HISTORY_FILE}"), ["parquet"]
         if form in ("table", "history") and not kinds:

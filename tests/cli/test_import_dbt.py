@@ -448,14 +448,23 @@ def snapshot(project, **config):
         ({}, [(1, "n"), (1, "n"), (1, "s"), (2, "s")]),
         ({"strategy": "check", "check_cols": "all"}, [(1, "n"), (1, "n"), (1, "s"), (2, "s")]),
         ({"strategy": "check", "check_cols": ["region"]}, [(1, "n"), (1, "s"), (2, "s")]),
+        (
+            {"strategy": "check", "check_cols": ["region"], "meta": {"dd": {"begin": "before.parquet"}}},
+            [(1, "n"), (1, "s"), (1, "w"), (2, "s"), (9, "e")],
+        ),
     ],
 )
 def test_a_snapshot_that_no_model_reads_is_a_history(project, config, track):
-    """One row for each state of a record that dbt's strategy distinguishes, if a run follows each change."""
+    """One row for each state of a record that dbt's strategy distinguishes, if a run follows each change; behind those that dbt has kept, if they are named."""
     done = snapshot(project, **config)
-    assert "the snapshot `places` is a history from the first run on" in done.out + done.err
+    begin = {"begin": "before.parquet"} if "meta" in config else {}
+    assert f"the snapshot `places` is a history{':' if begin else ' from the first run on'}" in done.out + done.err
+    days = [dt.datetime(2023, month, 1) for month in (1, 2)]  # noqa: DTZ001 - as dbt has it
+    kept = [(1, "w", days[0], *days), (1, "n", days[1], days[1], None), (9, "e", days[0], days[0], None)]
+    columns = ["id", "region", "updated_at", "dbt_valid_from", "dbt_valid_to"]
+    pl.DataFrame(kept, columns, orient="row").write_parquet(project.folder / "before.parquet")
     text = (project.folder / "dbt/dd.yaml").read_text()
-    wanted = {"as": "history", "key": ["id"], "parquet": "out/places.parquet"}
+    wanted = {"as": "history", "key": ["id"], "parquet": "out/places.parquet"} | begin
     columns = {"timestamp": ["updated_at"], "check": config.get("check_cols")}[config.get("strategy", "timestamp")]
     assert yaml.safe_load(text)["outputs"]["places"] == wanted | ({"track": columns} if columns != "all" else {})
     sql = "select id, region, updated_at from customers"
@@ -483,6 +492,8 @@ def test_a_snapshot_that_no_model_reads_is_a_history(project, config, track):
         assert project("run", "h.yaml").code == 0
     rows = pl.read_parquet(project.folder / "out/places.parquet")
     assert sorted(rows.select("id", "region").rows()) == track
+    if begin:  # of the same region before and after the first run
+        assert rows.filter(region="n")["valid_from"].to_list() == days[1:]
     assert rows.filter("is_current").select("id", "region").sort("id").rows() == [(1, "s"), (2, "s")]
 
 

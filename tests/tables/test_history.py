@@ -29,22 +29,28 @@ PLACES = {
 }
 PIPELINE = """\
 inputs: {{a: {{path: in/, columns: {{id: {id}, name: string?, city: string}}}}}}
-outputs: {{h: {{from: a, as: history, key: [id], {track}{place}}}}}
+outputs: {{h: {{from: a, as: history, key: [id], {track}{begin}{place}}}}}
 """
 SCHEMA = {"id": pl.Int64, "name": pl.String, "city": pl.String, "time": pl.Int64, "diff": pl.Int64}
 
 
-def built(updates, track):
-    """Return the intervals of a log's updates by looking at each time, key by key."""
+def built(updates, track, begin=()):
+    """Return the intervals of a log's updates by looking at each time, key by key; up to the first time those of the rows of `begin` hold."""
     rows = set()
-    times = sorted({row[3] for row in updates})
-    for key in {row[0] for row in updates}:
+    first = min((row[3] for row in updates), default=None)
+    ends = {end for row in begin for end in row[3:] if end is not None and (first is None or end < first)}
+    times = sorted({row[3] for row in updates} | ends)
+    for key in {row[0] for row in [*updates, *begin]}:
         open_ = None
         for time in times:
             held = {}
             for *record, at, diff in updates:
                 if at <= time and record[0] == key:
                     held[tuple(record)] = held.get(tuple(record), 0) + diff
+            for *record, since, until in begin:
+                before = first is None or time < first
+                if before and record[0] == key and since <= time and (until is None or time < until):
+                    held[tuple(record)] = 1
             (now,) = [record for record, count in held.items() if count] or [None]
             if open_ is not None and now is not None and all(open_[0][at] == now[at] for at in track):
                 open_ = (now, open_[1])
@@ -89,6 +95,20 @@ def held(folder, kind):
     return set(rows)
 
 
+def earlier_rows(draw, keys):
+    """Return rows of a history from before a log, some of which last into it: one of a key at a time."""
+    rows = []
+    for key in keys:
+        since = draw.randint(-9, -6)
+        while since < 3:
+            until = draw.choice([None, since + draw.randint(1, 4)])
+            rows.append((key, draw.choice([None, "x"]), draw.choice(["Rome", "Oslo"]), since, until))
+            if until is None:
+                break
+            since = until + draw.randint(0, 2)
+    return rows
+
+
 def steps(draw, keys=range(4)):
     """Yield the updates of some runs: each moves keys from record to record, at later and later times."""
     now, time = {}, 0
@@ -119,7 +139,13 @@ def test_random_logs(tmp_path, kind, monkeypatch):
         folder = tmp_path / str(seed)
         folder.mkdir()
         id_, keys = draw.choice([("int64", range(4)), ("int64?", (0, 1, None))])
-        (folder / "p.yaml").write_text(PIPELINE.format(id=id_, track=written, place=placed(kind, folder)))
+        begin = earlier_rows(draw, [*keys, 7]) if draw.random() < 0.5 else []
+        prefix = draw.choice(["", "dbt_"])
+        kinds = {name: kind for name, kind in SCHEMA.items() if name not in ("time", "diff")}
+        kinds |= {f"{prefix}{name}": pl.Int64 for name in ("valid_from", "valid_to")}
+        pl.DataFrame(begin, kinds, orient="row").write_parquet(folder / "before.parquet")
+        text = {"track": written, "begin": "begin: before.parquet, " if begin else ""}
+        (folder / "p.yaml").write_text(PIPELINE.format(id=id_, place=placed(kind, folder), **text))
         updates, taken = [], {}
         for number, found in enumerate(steps(draw, keys)):
             updates += found
@@ -127,7 +153,7 @@ def test_random_logs(tmp_path, kind, monkeypatch):
             write_log(folder / f"in/{number}.parquet", found, SCHEMA)
             if draw.random() < 0.5 or not die(folder, folder / "p.yaml", None, draw.randrange(60)):
                 run(folder / "p.yaml")
-            assert held(folder, kind) == built(updates, track or (0, 1, 2)), (seed, number)
+            assert held(folder, kind) == built(updates, track or (0, 1, 2), begin), (seed, number)
         if draw.random() < 0.5:  # the past is corrected: of the last run's updates others are read
             since = min(row[3] for row in taken.pop(4))
             run(folder / "p.yaml", reopen=str(since))
@@ -136,7 +162,7 @@ def test_random_logs(tmp_path, kind, monkeypatch):
             write_log(folder / "in/5.parquet", taken[5], SCHEMA)
             run(folder / "p.yaml", refresh=frozenset())
             updates = [row for rows in taken.values() for row in rows]
-            assert held(folder, kind) == built(updates, track or (0, 1, 2)), seed
+            assert held(folder, kind) == built(updates, track or (0, 1, 2), begin), seed
         shutil.rmtree(folder)
     assert looked_up  # in the state, not in all of the log
 
@@ -159,17 +185,42 @@ def test_under_the_clock_of_arrivals(shop):
 
 
 def test_two_records_of_a_key(tmp_path):
-    (tmp_path / "p.yaml").write_text(PIPELINE.format(id="int64", track="", place=PLACES["parquet"]))
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(id="int64", track="", begin="", place=PLACES["parquet"]))
     write_log(tmp_path / "in/0.parquet", [(1, "x", "Rome", 0, 1), (1, "y", "Rome", 3, 1)], SCHEMA)
     with pytest.raises(EngineError, match=r"two records of one key at 3, and a history has one: id = 1"):
         run(tmp_path / "p.yaml")
 
 
 def test_a_retraction_of_what_is_not_there(tmp_path):
-    (tmp_path / "p.yaml").write_text(PIPELINE.format(id="int64", track="", place=PLACES["parquet"]))
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(id="int64", track="", begin="", place=PLACES["parquet"]))
     write_log(tmp_path / "in/0.parquet", [(1, "x", "Rome", 0, 1), (1, "x", "Rome", 2, -2)], SCHEMA)
     with pytest.raises(EngineError, match=r"a record with a negative multiplicity at 2, and a history .*: id = 1"):
         run(tmp_path / "p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (None, "the history begins from this file, which can't be read"),
+        ({"id": pl.Int64, "name": pl.String, "valid_from": pl.Int64, "valid_to": pl.Int64}, "no column 'city'"),
+        ({**SCHEMA, "dbt_valid_from": pl.Int64}, "no column 'dbt_valid_to'"),
+        ({**SCHEMA, "valid_from": pl.Date, "valid_to": pl.Date}, "'valid_from' is Date in the file, and int64 in"),
+    ],
+)
+def test_a_file_that_no_history_begins_from(tmp_path, columns, problem):
+    """The table is written by the first run after the file is right."""
+    text = PIPELINE.format(id="int64", track="", begin="begin: b.parquet, ", place=PLACES["parquet"])
+    (tmp_path / "p.yaml").write_text(text)
+    write_log(tmp_path / "in/0.parquet", [(1, "x", "Rome", 0, 1)], SCHEMA)
+    if columns is not None:
+        pl.DataFrame(schema=columns).write_parquet(tmp_path / "b.parquet")
+    with pytest.raises(EngineError, match=problem):
+        run(tmp_path / "p.yaml")
+    kinds = {"id": pl.Int64, "name": pl.String, "city": pl.String, "valid_from": pl.Int64, "valid_to": pl.Int64}
+    rows = [(1, "x", "Rome", -5, None), (2, "y", "Oslo", -5, -3)]
+    pl.DataFrame([*rows], kinds, orient="row").write_parquet(tmp_path / "b.parquet")
+    run(tmp_path / "p.yaml")
+    assert held(tmp_path, "parquet") == {(*row, row[-1] is None) for row in rows}
 
 
 WRONG = {
@@ -178,6 +229,7 @@ WRONG = {
     "{from: a, as: table, path: out/}": "the table has no place",
     "{from: a, as: history, key: [id], keep: 3, parquet: h.parquet}": "`keep` sums up the updates",
     "{from: a, as: table, track: [id], parquet: h.parquet}": "`track` is for histories",
+    "{from: a, as: table, begin: b.parquet, parquet: h.parquet}": "`begin` is for histories",
     "{from: a, as: table, key: [id], parquet: h.parquet}": "`key` is for tables in databases",
 }
 

@@ -148,11 +148,11 @@ class _DbtTakeover(ProjectImporter):
         return input_of(node, self.folder, self.target.absolute().parent)
 
     def is_history(self, node: ProjectNode) -> bool:
-        """Return whether a snapshot becomes a history: no model reads it, and no `meta` names the table that dbt keeps."""
+        """Return whether a snapshot becomes a history: no model reads it, and no `meta` names the table that dbt keeps, but as its beginning."""
         read = any(node.id in each.reads for each in self.project.nodes.values())
-        return (
-            node.kind == "snapshot" and node.code is not None and not read and not isinstance(node.meta.get(OWN), dict)
-        )
+        own = node.meta.get(OWN)
+        kept = isinstance(own, dict) and "begin" not in own
+        return node.kind == "snapshot" and node.code is not None and not read and not kept
 
     def take(self, node: ProjectNode, relations: dict[tuple[str, ...], str]) -> None:
         """Take a model or a test over as a query, or leave it out with the reason."""
@@ -171,9 +171,14 @@ class _DbtTakeover(ProjectImporter):
             return
         if history is not None:
             self.queries[node.id] = ImportedQuery(node.id, self.names[node.id], query, written=True, history=history)
+            about = f"{node.file}: the snapshot `{node.name}` is a history"
+            if "begin" in history:
+                self.found.notes.append(f"{about}: dbt's rows, and from the first run on those by the times of runs")
+                return
             self.found.notes.append(
-                f"{node.file}: the snapshot `{node.name}` is a history from the first run on, by the times of runs, and a record that is gone has an end; "
-                f"to keep dbt's table, set its path in the snapshot's `meta: {{{OWN}: {{path: ...}}}}`"
+                f"{about} from the first run on, by the times of runs, and a record that is gone has an end; "
+                f"to begin with dbt's rows, write its table to a Parquet file and set `meta: {{{OWN}: {{begin: snapshots/{node.name}.parquet}}}}`; "
+                f"to keep dbt's table as an input, set `meta: {{{OWN}: {{path: ...}}}}`"
             )
             return
         if node.kind == "test":
@@ -236,8 +241,8 @@ class _DbtTakeover(ProjectImporter):
         return True
 
 
-def _history(node: ProjectNode) -> dict[str, list[str]]:
-    """Return the key of a snapshot's history, and the columns whose changes begin a new row. Raises SpecError for a strategy of others."""
+def _history(node: ProjectNode) -> dict[str, Any]:
+    """Return the key of a snapshot's history, the columns whose changes begin a new row, and the file that it begins from. Raises SpecError for a strategy of others."""
     config = node.config
     keys = config.get("unique_key")
     found: dict[str, Any] = {"key": [keys] if isinstance(keys, str) else keys}
@@ -256,7 +261,8 @@ def _history(node: ProjectNode) -> dict[str, list[str]]:
         ):
             problem = f"its {'`unique_key`' if what == 'key' else 'columns of the strategy'} must be names of columns"
             raise SpecError(problem, place=node.file, hint="compute them in the snapshot's query")
-    return found
+    own = node.meta.get(OWN)
+    return found | own if isinstance(own, dict) else found
 
 
 def _otherwise(node: ProjectNode) -> str:

@@ -31,8 +31,8 @@ class ImportedQuery:
     otherwise: str = ""
     parts: tuple[str, ...] = ()
     """The collections whose sum it is, instead of a query."""
-    history: dict[str, list[str]] | None = None
-    """The `key` of a snapshot that becomes a history, and the columns that it may `track`."""
+    history: dict[str, Any] | None = None
+    """The `key` of a snapshot that becomes a history, the columns that it may `track`, and the file that it may `begin` from."""
 
 
 @dataclass(eq=False)

@@ -3,23 +3,29 @@
 It follows from the log alone. A commit changes the intervals of the keys whose records it changes, at whatever times: so a correction of the past
 rewrites the intervals concerned. These keys' updates are looked up in an arrangement that the state keeps of the output, by the key and with all times.
 Where it has no such past, as it was built later than the log, or a key has a null, they are looked up in all files of the log: of other rows only the keys are decoded.
+
+A history may begin with rows from before the log, as dbt has kept them. They are updates like others, and all end with the log's first update: a record that
+the log has then lasts on, as its end and its beginning cancel.
 """
 
 from __future__ import annotations
 
+import io
 from dataclasses import field
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import EngineError
+from ddcli.errors import EngineError, first_line
 from ddcli.expressions.types import Type
 from ddcli.store.log.writer import output_frame
 from ddcli.store.targets.change import DIFF, Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from ddcli.expressions.types import Schema
     from ddcli.store.batch.key_lookup import KeyLookup
@@ -28,6 +34,9 @@ if TYPE_CHECKING:
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
 OWN = (FROM, TO, CURRENT)
 """The columns that a history has beside its records' columns."""
+DBT, DELETED = "dbt_", "dbt_is_deleted"
+"""The prefix of dbt's own columns of a snapshot, and the one that marks its rows without a record."""
+COMMITTED = "the run is committed, and the table stays as it was"
 
 
 def history_columns(record: Schema, time: Schema) -> Schema:
@@ -76,6 +85,31 @@ def intervals(updates: pl.DataFrame, time: str, key: Sequence[str], track: Seque
     return found.select(*record, FROM, TO, pl.col(TO).is_null().alias(CURRENT))
 
 
+def read_beginning(path: Path, columns: Schema) -> pl.DataFrame:
+    """Return the rows of a history that a Parquet file has, `columns` with the ends alone of theirs. Raises EngineError for a file without them."""
+    kinds = {name: kind.to_polars() for name, kind in columns.items() if name != CURRENT}
+    try:
+        frame = pl.scan_parquet(io.BytesIO(path.read_bytes()))
+        there = frame.collect_schema()
+        own = {name: name if name in there else DBT + name for name in (FROM, TO)}
+        if lacking := [own.get(name, name) for name in kinds if own.get(name, name) not in there]:
+            problem = f"the file has no column '{lacking[0]}', and the history begins from it"
+            hint = f"it has {', '.join(there)}; {COMMITTED}"
+            raise EngineError(problem, place=str(path), hint=hint)
+        for name, kind in kinds.items():
+            if there[own.get(name, name)].is_temporal() != kind.is_temporal():
+                problem = f"'{own.get(name, name)}' is {there[own.get(name, name)]} in the file, and {columns[name]} in the history"
+                raise EngineError(problem, place=str(path), hint=COMMITTED)
+        if DELETED in there and DELETED not in kinds:
+            frame = frame.filter(pl.col(DELETED).cast(pl.String).str.to_lowercase().ne_missing("true"))
+        return frame.select(
+            pl.col(own.get(name, name)).cast(kind).alias(name) for name, kind in kinds.items()
+        ).collect()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        problem = f"the history begins from this file, which can't be read: {first_line(error)}"
+        raise EngineError(problem, place=str(path), hint=f"{COMMITTED}; put it there, or leave `begin` out") from None
+
+
 def _like(keys: pl.DataFrame) -> pl.Expr:
     """Return a condition that all rows with some keys fulfil, and few others. It leaves out columns for which equality is another one there."""
     plain = [column for column in keys if column.dtype in (pl.Int64, pl.String, pl.Date)]
@@ -94,6 +128,8 @@ class HistoryChange(Change):
     track: Sequence[str] = ()
     lookup: KeyLookup | None = None
     """The arrangement of the output by the key, with all times up to the last commit."""
+    begin: Path | None = None
+    """The file with the rows from before the log."""
     _record: Schema = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -103,21 +139,65 @@ class HistoryChange(Change):
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield the rows of the history that come, with the diff 1, and those that go, with -1."""
         if self.whole:
-            yield self._intervals(pl.concat([self.rows(file, self._record) for file in self.log_files]), 1)
+            found = [self.rows(file, self._record) for file in self.log_files]
+            yield self._intervals(pl.concat([*self._before_log(self._first([], found)), *found]), 1)
             return
         known, *newer = [self.rows(file, self._record) for file in self.files]
         newer = [known[self.known :], *newer]
         keys = pl.concat(newer).select(self.key).unique()
+        before = self.log_files[: len(self.log_files) - len(self.files)]
+        former = self._first(before, [known[: self.known]])
+        first = self._first((), newer, former)
+        if first != former:  # all rows from before the log end at another time
+            keys = pl.concat([keys, self._beginning.select(self.key)]).unique()
+        past, past_before = self._before_log(first, keys), self._before_log(former, keys)
         if self.lookup is not None and not keys.select(pl.any_horizontal(pl.all().is_null().any())).item():
             now = self._arranged(self.lookup, keys)
-            yield self._intervals(now, 1)
-            yield self._intervals(pl.concat([now, *(frame.with_columns(-pl.col(DIFF)) for frame in newer)]), -1)
+            older = [now, *(frame.with_columns(-pl.col(DIFF)) for frame in newer)]
+            yield self._intervals(pl.concat([*past, now]), 1)
+            yield self._intervals(pl.concat([*past_before, *older]), -1)
             return
-        before = self.log_files[: len(self.log_files) - len(self.files)]
         found = [known[: self.known], *(self.rows(file, self._record, _like(keys)) for file in before)]
         older = pl.concat([frame.join(keys, on=self.key, how="semi", nulls_equal=True) for frame in found])
-        yield self._intervals(pl.concat([older, *newer]), 1)
-        yield self._intervals(older, -1)
+        yield self._intervals(pl.concat([*past, older, *newer]), 1)
+        yield self._intervals(pl.concat([*past_before, older]), -1)
+
+    @cached_property
+    def _beginning(self) -> pl.DataFrame:
+        """The rows from before the log."""
+        assert self.begin is not None, "only then it is read"
+        return read_beginning(self.begin, self.schema)
+
+    def _first(self, files: Sequence[FileEntry], frames: Sequence[pl.DataFrame], known: Any = None) -> Any:
+        """Return the first time of the updates of files and frames, if it is before a `known` one; None if there is no update, or no row from before the log."""
+        if self.begin is None:
+            return None
+        (time,) = self.time
+        found = [frame[time].min() for frame in frames]
+        for file in files:
+            least = min((each for each in found if each is not None), default=None)
+            # The files after one have later times, but for those after a reopening.
+            if file.lower is None or least is None or file.lower[0][0] < pl.Series([least]).to_physical()[0]:
+                found.append(pl.scan_parquet(self.log / file.name).select(pl.col(time).min()).collect().item())
+        return min((each for each in [*found, known] if each is not None), default=None)
+
+    def _before_log(self, first: Any, keys: pl.DataFrame | None = None) -> list[pl.DataFrame]:
+        """Return the rows from before the log, of some keys or all, as updates: none begins at the log's first time or later, and all end then."""
+        if self.begin is None:
+            return []
+        (time,), frame = self.time, self._beginning
+        if keys is not None:
+            frame = frame.join(keys, on=self.key, how="semi", nulls_equal=True)
+        if first is not None:
+            until = pl.lit(first).cast(frame.schema[FROM])
+            frame = frame.filter(pl.col(FROM) < until).with_columns(pl.min_horizontal(TO, until).alias(TO))
+        sides = ((FROM, 1), (TO, -1))
+        return [
+            frame.filter(pl.col(at).is_not_null()).select(
+                *self._record, pl.col(at).alias(time), pl.lit(diff, pl.Int64).alias(DIFF)
+            )
+            for at, diff in sides
+        ]
 
     def _arranged(self, lookup: KeyLookup, keys: pl.DataFrame) -> pl.DataFrame:
         """Return all updates of some keys by the arrangement, as the log would have them."""
@@ -135,10 +215,10 @@ class HistoryChange(Change):
             if overlap.negative:
                 raise EngineError(
                     f"output '{self.output}' has a record with a negative multiplicity at {overlap.at}, and a history can't hold it: {key}",
-                    hint="the run is committed, and the table stays as it was; withdraw the file with the retraction: `dd retract PIPELINE FILE`, then `dd state reopen`",
+                    hint=f"{COMMITTED}; withdraw the file with the retraction: `dd retract PIPELINE FILE`, then `dd state reopen`",
                 ) from None
             raise EngineError(
                 f"output '{self.output}' has two records of one key at {overlap.at}, and a history has one: {key}",
-                hint="the run is committed, and the table stays as it was; name more columns in `key`, or keep one record of a key: `- top_k: {k: 1, ...}`",
+                hint=f"{COMMITTED}; name more columns in `key`, or keep one record of a key: `- top_k: {{k: 1, ...}}`",
             ) from None
         return found.with_columns(pl.lit(diff, pl.Int64).alias(DIFF))
