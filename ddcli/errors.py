@@ -375,8 +375,12 @@ class CheckErrors(DdError):
         self.errors = tuple(errors)
 
     def lines(self) -> list[str]:
-        """Return the lines of every error, one after the other."""
-        return [line for error in self.errors for line in error.lines()]
+        """Return the lines of every error, one after the other; a hint for several is behind the last of them."""
+        last = {error.hint: at for at, error in enumerate(self.errors)}
+        lines = [
+            error.lines() if last[error.hint] == at else error.lines()[:-1] for at, error in enumerate(self.errors)
+        ]
+        return [line for some in lines for line in some]
 
 
 class LockedError(DdError):

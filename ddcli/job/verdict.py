@@ -148,21 +148,20 @@ def record_text(record: Mapping[str, Any]) -> str:
 
 def refuse(spec: Spec, verdicts: Mapping[str, Verdict], done: str) -> None:
     """Raise the errors of the checks that stop a run; `done` states the consequence."""
-    errors = [_error(spec.checks[name], each, done) for name, each in verdicts.items() if each.stops]
+    stopping = [(spec.checks[name], each) for name, each in verdicts.items() if each.stops]
+    options = " ".join(f"--accept {check.name.value}" for check, _ in stopping if check.kind != "fresh")
+    errors = [_error(check, each, done, options) for check, each in stopping]
     if errors:
         raise errors[0] if len(errors) == 1 else CheckErrors(errors)
 
 
-def _error(check: CheckSpec, verdict: Verdict, done: str) -> CheckError:
+def _error(check: CheckSpec, verdict: Verdict, done: str, accepting: str) -> CheckError:
     shown = [*verdict.first]
     left = (verdict.new or 0) - len(shown)
     if shown and left > 0:
         shown.append(f"and {left:,} more")
     of = f" of '{verdict.of}'" if verdict.of else ""
-    hint = (
-        f"correct the input, and run again; or let this commit pass: "
-        f"`dd run PIPELINE --accept {check.name.value} --reason ...`"
-    )
+    hint = f"correct the input, and run again; or let this commit pass: `dd run PIPELINE {accepting} --reason ...`"
     if check.kind == "fresh":
         hint = "later rows make it fresh again; `otherwise: warn` reports it without an error"
     return CheckError(

@@ -139,8 +139,8 @@ class HistoryChange(Change):
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield the rows of the history that come, with the diff 1, and those that go, with -1."""
         if self.whole:
-            found = [self.rows(file, self._record) for file in self.log_files]
-            yield self._intervals(pl.concat([*self._before_log(self._first([], found)), *found]), 1)
+            log = [self.rows(file, self._record) for file in self.log_files]
+            yield self._intervals(pl.concat([*self._before_log(self._first([], log)), *log]), 1)
             return
         known, *newer = [self.rows(file, self._record) for file in self.files]
         newer = [known[self.known :], *newer]
@@ -153,9 +153,9 @@ class HistoryChange(Change):
         past, past_before = self._before_log(first, keys), self._before_log(former, keys)
         if self.lookup is not None and not keys.select(pl.any_horizontal(pl.all().is_null().any())).item():
             now = self._arranged(self.lookup, keys)
-            older = [now, *(frame.with_columns(-pl.col(DIFF)) for frame in newer)]
             yield self._intervals(pl.concat([*past, now]), 1)
-            yield self._intervals(pl.concat([*past_before, *older]), -1)
+            undone = [frame.with_columns(-pl.col(DIFF)) for frame in newer]
+            yield self._intervals(pl.concat([*past_before, now, *undone]), -1)
             return
         found = [known[: self.known], *(self.rows(file, self._record, _like(keys)) for file in before)]
         older = pl.concat([frame.join(keys, on=self.key, how="semi", nulls_equal=True) for frame in found])
