@@ -1,16 +1,13 @@
-"""`dd check`: the errors of pipeline files, without reading data."""
+"""`dd check`: errors of pipelines, without running them; `dd checks`: the verdicts of their checks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import PIPELINES, VAR, budget, formats
+from ddcli.cli.arguments import NOW, ONLY_PIPELINE, PIPELINES, REPORT, SHOW, STATE, VAR, budget, formats
 from ddcli.screen import json_text, near, say, say_own
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.command("check", short_help="Report the errors of pipeline files, without reading data.")
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     "The worst class of work that an operator may have, in place of the files' bound: work=groups. See `dd explain`."
 )
 @VAR
-def command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) -> None:
+def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) -> None:
     """Check pipeline files: keys and names, expressions and types, Python functions, paths, and the columns of inputs.
     Reports every error at once, each at its place.
 
@@ -83,3 +80,49 @@ def command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) ->
         total = f"{len(errors)} {plural(len(errors), 'error')} in {wrong} of {len(found)} {plural(len(found), 'file')}"
         say(total, err=True)
         raise click.exceptions.Exit(min(error.exit_code for error in errors))
+
+
+@click.command("checks", short_help="Show the verdicts of a pipeline's checks.")
+@ONLY_PIPELINE
+@STATE
+@NOW
+@click.option(
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write JUnit's XML to FILE."
+)
+@REPORT
+@SHOW
+@VAR
+def checks_command(pipeline: Path, state: str | None, now: str | None, junit: Path | None, output: str) -> None:
+    """Show the verdict of each check of PIPELINE at the last commit, without a run, and the commits that were accepted with a failing one.
+
+    The age that `fresh` bounds is that of now. The violations of a check are a collection of its name:
+    `dd sql --from PIPELINE 'select * from NAME'` reads them, `dd log` reads their past in the log that is named here, and
+    `dd why PIPELINE NAME` shows the rows that they come from.
+
+    Exits with 7 if a check fails for which a run would commit nothing.
+
+    \b
+    JSON: {pipeline, upper, checks: {NAME: {title, place, kind, of, otherwise, passed, violations, problems: [TEXT], accepted, log,
+          new, first} or null if no run has judged it}, accepted: [{check, at, by, found}]}
+
+    \b
+    Examples:
+      dd checks pipelines/airborne.yaml
+      dd checks pipelines/airborne.yaml --junit checks.xml
+    """
+    from ddcli.commands.checks import checks
+    from ddcli.errors import CheckError
+    from ddcli.store.files.objects import locate
+
+    found = checks(pipeline, None if state is None else locate(Path.cwd(), state), now)
+    if junit is not None:
+        junit.write_bytes(found.junit())
+    if output == "json":
+        say(json_text(found.to_json()))
+    else:
+        for line in found.lines():
+            say(line)
+        if not found.checks:
+            say(f"{found.pipeline}: no checks", err=True)
+    if found.failed:
+        raise click.exceptions.Exit(CheckError.exit_code)

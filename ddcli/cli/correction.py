@@ -1,4 +1,4 @@
-"""The common part of `dd retract`, `dd state reopen` and `dd forget`: their options, and the call that corrects a state; and `dd state reopen`."""
+"""Commands that correct a state: `dd retract`, `dd forget` and `dd state reopen`, their options, and the call that all make."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.cli.arguments import DRY_RUN, IF_LOCKED, NO_CODE, PIPELINE, QUIET, REPORT, STATE, VAR
+from ddcli.cli.arguments import DRY_RUN, IF_LOCKED, NO_CODE, NOW, PIPELINE, QUIET, REPORT, STATE, VAR, NameIn
 from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
@@ -97,3 +97,74 @@ def reopen(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **option
     if pipeline is None:
         raise UsageError("no pipeline is named", hint="name the pipeline file: dd state reopen PIPELINE --from T")
     correct(pipeline, rewrite=frozenset(rewrite), reopen=start, **options)
+
+
+@click.command("forget", short_help="Remove rows of inputs from state, outputs and logs.")
+@click.argument("pipeline", type=PIPELINE)
+@click.option(
+    "--where", required=True, metavar="CONDITION", help="The condition of the rows to remove, over an input's columns."
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=NameIn("inputs"),
+    metavar="NAME",
+    help="The input of the rows; repeatable. [default: the only one that has these columns]",
+)
+@corrects
+def forget_command(pipeline: Path, where: str, inputs: tuple[str, ...], **options: Any) -> None:
+    """Remove the rows of an input for which CONDITION holds from the state of PIPELINE, its outputs, and its logs of late and failed rows, as if
+    they had never existed.
+
+    No file keeps a row that was computed from them, and neither does the past of outputs and state: it becomes the past of the other
+    rows. No time is closed. The command reads the files of the inputs again, does not change them, and lists those that hold such rows. Remove the rows
+    from these files, too. If you do that afterwards, repeat the command: until then no command reads these files again.
+
+    If the command is killed, repeat it: it has changed everything or nothing, except for files that it still has to remove.
+
+    JSON: {name, seconds, dry, inputs: {NAME: {rows, undecided}}, rewritten: [{was: FILE or null, file: FILE or null, bytes_before, bytes}],
+    kept_files, kept_bytes, state_bytes_before, state_bytes, still_in: [FILE], versions_in: [OUTPUT], readers: [NAME]}.
+
+    \b
+    Examples:
+      dd forget pipelines/airborne.yaml --input flights --where "carrier = 'HA'" --dry-run
+    """
+    from ddcli.driver.forget import forget
+
+    correct(pipeline, where, inputs, by=forget, **options)
+
+
+@click.command("retract", short_help="Withdraw files that were read.")
+@click.argument("pipeline", type=PIPELINE)
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@click.option("--missing", is_flag=True, help="Withdraw all files that were read and are gone.")
+@click.option("--strict", is_flag=True, help="Withdraw nothing if no run has read one of the files.")
+@NOW
+@corrects
+def retract_command(
+    pipeline: Path, files: tuple[str, ...], *, missing: bool, strict: bool, now: str | None, **options: Any
+) -> None:
+    """Withdraw files of inputs from PIPELINE, as if it had never read them.
+
+    The outputs get the difference: under `clock: arrival` at the time of the run, which also reads new files, else at the first open time,
+    and no time is closed. A key then has the record of the other files again, and a table their rows. The command does not read the file, which may be changed or gone. It reads all
+    other files of the same inputs again, so they must exist.
+
+    If the file still exists unchanged, later runs ignore it. If a file of that name has other content, it is read in the same commit, so
+    outputs get the difference between its old and its new rows; if it can't be read, nothing has changed. Rows of the file in logs of late or failed rows are retracted, too.
+
+    A FILE that no run has read is reported and skipped if there are others.
+
+    JSON: as `dd run -o json`; `withdrawn` lists the files of each input, `replaced` those that were read again.
+
+    \b
+    Examples:
+      dd retract pipelines/airborne.yaml fixtures/flights/flights/from-minute-000000.parquet --dry-run
+    """
+    from ddcli.store.files.objects import locate
+
+    if not (files or missing):
+        raise click.UsageError("Name files to withdraw, or state --missing.")
+    withdraw = [locate(Path.cwd(), text) for text in files]
+    correct(pipeline, now=now, withdraw=withdraw, withdraw_missing=missing, strict=strict, **options)

@@ -19,7 +19,15 @@ COMMANDS = (
     "bisect", "branch", "check", "checks", "completion", "convert", "diff", "doctor", "explain", "feed", "forget", "functions", "import", "init", "inputs",
     "lineage", "log", "plan", "query", "reset", "retract", "run", "schema", "sql", "state", "test", "verify", "wait", "why",
 )  # fmt: skip
-"""The commands, each in a module of its name; that of `import` ends with an underscore, as it is a keyword."""
+"""The commands, each as `command` in a module of its name; that of `import` ends with an underscore, as it is a keyword."""
+SHARED = {
+    **dict.fromkeys(("completion", "functions", "schema"), "reference"),
+    **dict.fromkeys(("check", "checks"), "check"),
+    **dict.fromkeys(("inputs", "wait"), "inputs"),
+    **dict.fromkeys(("lineage", "plan"), "plan"),
+    **dict.fromkeys(("forget", "retract"), "correction"),
+}
+"""Modules of several commands: each is there as `NAME_command`."""
 BUG = 70
 INTERRUPTED = 130
 NO_READER = 141
@@ -51,7 +59,10 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"ddcli.cli.{cmd_name}" + "_" * (cmd_name == "import")).command
+        module = SHARED.get(cmd_name, cmd_name + "_" * (cmd_name == "import"))
+        command: click.Command = getattr(
+            importlib.import_module(f"ddcli.cli.{module}"), f"{cmd_name}_command" if cmd_name in SHARED else "command"
+        )
         return command
 
     def resolve_command(

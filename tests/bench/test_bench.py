@@ -32,6 +32,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("bench")
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*some(WHOLE)])
 def test_a_case_of_whole_processes_agrees_with_the_peers(name, folder, monkeypatch):
@@ -46,6 +47,7 @@ def test_a_case_of_whole_processes_agrees_with_the_peers(name, folder, monkeypat
         assert figure.case in render([figure], "text")
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_queries_of_tpch_agree_with_duckdb(folder):
     names = ["q06", "q13", "q18"]

@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.cli.functions import IN_FROM
+from ddcli.cli.reference import IN_FROM
 from ddcli.expressions.catalogue import search
 from ddcli.query.statement import answer_of_files
 from tests.draws import many

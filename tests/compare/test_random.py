@@ -154,6 +154,7 @@ def test_tables(seed, room):
         assert side.rows == len(rows)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", range(many(8)))
 def test_logs_as_of_a_time(seed, room, tmp_path):
     rng = random.Random(seed)

@@ -45,6 +45,7 @@ def write(path, frame):
 KINDS = ["a.parquet", "a.csv", "a.csv.gz", "a.ndjson", "a.jsonl", "a.arrow"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("one", KINDS)
 @pytest.mark.parametrize("other", [*some(KINDS)])
 def test_kinds_of_files_mix(folder, one, other):
@@ -68,6 +69,7 @@ def test_text_takes_the_types_of_the_other_side(folder):
     assert found.notes == ("A is text: types of B",)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("together", [sides.TOGETHER, 2])
 def test_text_alone_has_the_narrowest_types_in_which_all_its_values_can_be_read(folder, monkeypatch, together):
     monkeypatch.setattr(sides, "TOGETHER", together)

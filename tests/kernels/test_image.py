@@ -114,6 +114,7 @@ cache.write(Path(sys.argv[1]), compile.linked(compile.compile_module(shards.__na
 """
 
 
+@pytest.mark.in_turn
 def test_code_that_can_not_be_linked_is_loaded_by_llvm(tmp_path, monkeypatch):
     path = os.pathsep.join(entry for entry in sys.path if entry)
     command = [sys.executable, "-c", "import sys; from pathlib import Path" + OBJECTS, tmp_path / "shards"]

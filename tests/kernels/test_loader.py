@@ -52,6 +52,7 @@ def test_compiled_once_then_loaded(fresh):
     assert len(lines) == 1
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_a_damaged_file_is_compiled_again(fresh):
     """Truncated, empty, changed: it is as good as none."""
@@ -69,6 +70,7 @@ def test_a_damaged_file_is_compiled_again(fresh):
     assert len(lines) == 2
 
 
+@pytest.mark.in_turn
 def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(fresh, monkeypatch, tmp_path):
     """Private to the user, for code is run from it; without one either there is a message."""
     folder, lines = fresh
@@ -89,6 +91,7 @@ def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(fresh, monke
         shard()
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_what_else_may_be_called_follows_in_the_background(fresh, monkeypatch):
     """It is announced with the rest."""

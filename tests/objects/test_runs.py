@@ -47,6 +47,7 @@ def make(tmp_path, bucket, parts=PARTS):
     return Remote(Shop.make(tmp_path / "remote"), bucket, frozenset(parts))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "parts", [*some(parts for size in (1, 2, 3) for parts in combinations(PARTS, size))], ids="+".join
 )
@@ -54,6 +55,7 @@ def test_runs_in_an_object_store_write_what_those_in_files_write(tmp_path, bucke
     same_runs(tmp_path, bucket, parts)
 
 
+@pytest.mark.in_turn
 @CLOUDS
 def test_runs_in_the_stores_of_google_and_azure(tmp_path, bucket):
     same_runs(tmp_path, bucket, PARTS)
@@ -206,6 +208,7 @@ def test_tasks_send_rows_of_every_shape_through_the_bucket(tmp_path, bucket, row
     assert sorted(found.rows(), key=str) == sorted(wanted.rows(), key=str)
 
 
+@pytest.mark.in_turn
 def test_tasks_on_other_machines_get_the_address_and_credentials_of_the_store(tmp_path, bucket):
     there = make(tmp_path, bucket)
     there.supply(0)
@@ -343,6 +346,7 @@ def deaths(tmp_path, bucket, monkeypatch, every):
     assert every > 1 or (committed == {1, 2} and at > 12)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("whole", [*some([pytest.param(1 << 30, id="a file"), pytest.param(1, id="a folder")])])
 def test_death_of_a_run_of_tasks(tmp_path, bucket, monkeypatch, whole):
     """Who goes by the log's progress sees the commit or not; who lists a log by a glob, too, where the commit is one object."""

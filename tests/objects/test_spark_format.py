@@ -34,6 +34,7 @@ def test_a_log_is_written_streamed_and_read(bucket, tmp_path):
     assert added(read(bucket / "out")[0]) == meant + Counter({(7, None): 1})
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("after", [*some([False, True])])
 def test_a_commit_that_dies_is_there_once_when_it_is_repeated(bucket, monkeypatch, after):
     counter = Faulty()

@@ -15,6 +15,7 @@ from ddcli.store.files.objects import ObjectPath
 from tests.tables.histories import checkpoint_with_sidecar
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("bucket", "where"), [("s3", "table"), ("s3", "state"), ("gs", "table"), ("az", "table")], indirect=["bucket"]
 )
