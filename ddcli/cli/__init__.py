@@ -4,7 +4,6 @@
 * bisect: `dd bisect`
 * branch: `dd branch`
 * check: `dd check` and `dd checks`
-* columns: columns and types in options
 * convert: `dd convert`
 * coreutils: the entry point of the scripts, and the hand-over to the system's `dd`
 * correction: `dd retract`, `dd forget` and `dd state reopen`

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import VAR, formats
-from ddcli.cli.columns import CSV_OPTION, columns_option, parse_columns, parse_csv
+from ddcli.cli.arguments import CSV_OPTION, VAR, columns_option, formats, parse_columns, parse_csv
 from ddcli.screen import json_text, near, say
 from ddcli.spec.model import FORMATS
 

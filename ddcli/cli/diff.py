@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, SHOW, VAR, MemorySize, added_files, formats
-from ddcli.cli.columns import CSV_OPTION, log_options, parse_csv
+from ddcli.cli.arguments import CSV_OPTION, NO_CODE, SHOW, VAR, MemorySize, added_files, formats, log_options, parse_csv
 from ddcli.cli.startup.process import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 from ddcli.screen import say

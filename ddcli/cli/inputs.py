@@ -91,7 +91,7 @@ def wait_command(log: str, complete: str | None, newer_than: str | None, timeout
       dd wait out/airborne/ --complete 600 --timeout 0
       dd wait out/sales/ --newer-than 2h --timeout 600   # for the next job
     """
-    from ddcli.commands.wait import wait
+    from ddcli.commands.inputs import wait
 
     def tell(line: str) -> None:
         if not quiet:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, REPORT, ROWS, SHOW, VAR, Renamed
-from ddcli.cli.columns import columns_option, log_options, parse_columns
+from ddcli.cli.arguments import IF_LOCKED, REPORT, ROWS, SHOW, VAR, Renamed, columns_option, log_options, parse_columns
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import BRANCH, NO_CODE, PIPELINE, ROWS, SHOW, STATE, VAR
-from ddcli.cli.columns import CSV_OPTION, parse_csv
+from ddcli.cli.arguments import BRANCH, CSV_OPTION, NO_CODE, PIPELINE, ROWS, SHOW, STATE, VAR, parse_csv
 from ddcli.screen import say
 from ddcli.spec.file import file_at
 

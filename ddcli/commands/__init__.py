@@ -14,5 +14,4 @@
 * operators: a pipeline file with operators in place of SQL
 * pipelines: several pipelines, in the order in which they read from each other
 * plan: the changes that a run would make
-* wait: the wait for the times of a log
 """

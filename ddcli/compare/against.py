@@ -28,7 +28,7 @@ from ddcli.job.request import read_request
 from ddcli.job.verdict import KEPT
 from ddcli.plan.edited_columns import before_edits, reach_of_edits
 from ddcli.screen import near
-from ddcli.sinks.violations import DIFF, ReceivedUpdates
+from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.store.files.access import is_there
 from ddcli.store.log.scan import scan_entries
 from ddcli.store.state.manifest import read_newest

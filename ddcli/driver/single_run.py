@@ -28,8 +28,7 @@ from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import rows_together
 from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.side_logs import put_aside
-from ddcli.sinks.violations import seen
+from ddcli.sinks.side_logs import put_aside, seen
 from ddcli.sources.arrangement_input import imported
 from ddcli.sources.slices import InputSlice
 from ddcli.store.files.objects import locate

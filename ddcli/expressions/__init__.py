@@ -30,7 +30,6 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut
 * nested_values: the syntax of lists and structs
 * operators: typing of operators and conditionals
-* order: the keys that rows are ordered by
 * row_order: rows in the order in which they are shown
 * parse: text to a checked, typed tree; replacements for functions of other databases
 * python: Python functions that a pipeline names
@@ -38,7 +37,6 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * python_values: Python values as columns of a type
 * reductions: expressions over aggregate calls
 * revisions: calls that an earlier version computed otherwise
-* scope: the names that an expression may use
 * signatures: functions of the table, and their signatures as text
 * stage: linear steps fused into one
 * statement: text to a syntax tree; the tables of a statement

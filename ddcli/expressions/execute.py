@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from ddcli.expressions.checks import Check, Range
-    from ddcli.expressions.scope import TableCall
     from ddcli.expressions.steps import State
+    from ddcli.expressions.tree import TableCall
     from ddcli.expressions.types import Schema
 
 FEW, LARGE = 1_000, 20_000

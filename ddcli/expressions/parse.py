@@ -19,11 +19,20 @@ from ddcli.expressions.dialect import LAMBDAS
 from ddcli.expressions.forms import BINARY, FormReader
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.nested_values import converted, fields_of, nested, of_lambda, struct_of
-from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.statement import keyword_hint, read
 from ddcli.expressions.syntax_tree import too_deep
-from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, deep_calls, depths
+from ddcli.expressions.tree import (
+    MAX_DEPTH,
+    Call,
+    Column,
+    ColumnScope,
+    Expression,
+    Literal,
+    TableCall,
+    deep_calls,
+    depths,
+)
 from ddcli.expressions.zones import current_zone, localized
 
 if TYPE_CHECKING:

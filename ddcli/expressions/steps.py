@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-    from ddcli.expressions.scope import TableCall
-    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.tree import Expression, TableCall
     from ddcli.expressions.types import Type
 
     Names = Iterable[str]

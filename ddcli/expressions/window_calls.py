@@ -16,9 +16,8 @@ from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.coerce import FLOAT64, INT64, Mismatch, adapts, convert, integer_range, unify
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
-from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.statement import read
-from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.expressions.tree import Column, ColumnScope, Expression, Literal
 from ddcli.expressions.windows import RUNNING, WHOLE, WINDOW_FUNCTIONS, Frame, FrameBound, WindowCall, WindowFunction
 from ddcli.named_tuple import NamedTuple
 

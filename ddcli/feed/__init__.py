@@ -2,6 +2,5 @@
 
 * database_target: the target in a table of a database
 * delivery: the feed of an output: its consumers, their acknowledgements, and deliveries to targets
-* target: the protocol of targets: exactly one delivery of each change, with its position; the changes of an output from one position to another
 * targets: the target of a name
 """

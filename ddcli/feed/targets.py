@@ -8,8 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, EngineError, StateError, UsageError, masked
-from ddcli.feed.database_target import DatabaseFeed
-from ddcli.feed.target import Subscription, check_subscription, numbered, overtaken
+from ddcli.feed.database_target import DatabaseFeed, Subscription, check_subscription, numbered, overtaken
 from ddcli.job.paths import takes
 from ddcli.screen import near
 from ddcli.store.files.access import is_there, naming, real
@@ -25,7 +24,7 @@ from ddcli.store.tables.input_path import ONLY_NAMED, SUFFIXES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.feed.target import Delivery, FeedTarget
+    from ddcli.feed.database_target import Delivery, FeedTarget
     from ddcli.store.targets.postgres_database import PostgresDatabase
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import Span, Text
-from ddcli.expressions.scope import ColumnScope
-from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Column, ColumnScope, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, POOLED, Schema, Type
 from ddcli.plan.shape import is_not_null
 

@@ -36,7 +36,7 @@ from ddcli.provenance.question import Question
 from ddcli.screen import shell
 from ddcli.sinks.fingerprint import log_number, number_in
 from ddcli.sinks.followers import compare_table
-from ddcli.sinks.violations import DIFF, ReceivedUpdates
+from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.log.scan import not_after, physically, scan_entries
 from ddcli.store.state.outputs import same_outputs

@@ -27,7 +27,7 @@ from ddcli.plan.changes import describe
 from ddcli.plan.loops import level
 from ddcli.plan.physical_graph import latest_horizon, physical_graph
 from ddcli.plan.physical_joins import EquiJoin
-from ddcli.store.batch.key_lookup import KeyLookup
+from ddcli.store.batch.stored_batch import KeyLookup
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
     from ddcli.plan.node import Node
     from ddcli.query.ways import Ways
-    from ddcli.store.batch.key_lookup import StoredBatches
+    from ddcli.store.batch.stored_batch import StoredBatches
     from ddcli.store.state.manifest import Manifest
 
 

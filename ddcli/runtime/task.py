@@ -31,8 +31,7 @@ from ddcli.engine.workers import Allowed, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.privacy import hide
 from ddcli.sinks.pieces import PieceWriter
-from ddcli.sinks.side_logs import ErrorLog
-from ddcli.sinks.violations import seen
+from ddcli.sinks.side_logs import ErrorLog, seen
 from ddcli.store.files.access import is_directory, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import SCHEMES, ObjectPath, adopt_settings

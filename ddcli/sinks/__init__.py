@@ -7,5 +7,4 @@
 * pieces: the updates of outputs that tasks make, in files of their own or in results
 * replacement: files of logs and archives with other rows than before
 * side_logs: late and refused rows, in logs of their own
-* violations: updates that a run shows or judges: of an `inspect`, and of checks
 """

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.request import Request
     from ddcli.spec.model import TargetSpec
-    from ddcli.store.batch.key_lookup import KeyLookup
+    from ddcli.store.batch.stored_batch import KeyLookup
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
@@ -218,7 +218,7 @@ def _change(
 
 def _past(state: Path, name: str, manifest: Manifest, key: Sequence[str]) -> KeyLookup | None:
     """Return the arrangement of an output by the key of its history; None where the state has none with all times since the log's beginning."""
-    from ddcli.store.batch.key_lookup import KeyLookup
+    from ddcli.store.batch.stored_batch import KeyLookup
 
     identity = manifest.exports.get(HISTORY + name)
     entry = manifest.arrangements.get(identity) if identity is not None else None

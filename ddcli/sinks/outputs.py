@@ -23,7 +23,7 @@ from ddcli.job.summary import OutputSummary
 from ddcli.sinks.fingerprint import Fingerprint, continues, log_number, number_in, stated
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped
 from ddcli.sinks.replacement import LogFile, replaced, rows_between, spans, summed_up
-from ddcli.sinks.violations import MOST, NotedUpdates, noted
+from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath

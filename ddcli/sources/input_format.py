@@ -10,7 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.privacy import previewed
-from ddcli.spec.clock import arrival_hint
+from ddcli.spec.document import arrival_hint
 from ddcli.store.formats.base import Append, Format, Updates
 from ddcli.store.time_text import format_time
 

@@ -16,7 +16,7 @@ from ddcli.errors import InputError, StateError, UsageError
 from ddcli.spark.parts import ChangeInterval, LogPart, parts_of_changes, parts_of_contents, rows_of
 from ddcli.spark.predicates import keeping
 from ddcli.store.log.progress import read_owned
-from ddcli.store.mirrors.spark_types import to_arrow
+from ddcli.store.mirrors.spark_table import to_arrow
 from ddcli.store.time_text import format_time, json_time, parse_time
 
 if TYPE_CHECKING:

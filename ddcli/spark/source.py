@@ -12,7 +12,7 @@ from ddcli.spark.commits import WriterBatch
 from ddcli.spark.options import LogOptions, check_options, located
 from ddcli.spark.readers import FilteringLogBatchReader, LogBatchReader, LogStreamReader
 from ddcli.spark.sinks import LogStreamWriter, LogTarget, LogWriter
-from ddcli.store.mirrors.spark_types import spark_schema, spark_type
+from ddcli.store.mirrors.spark_table import spark_schema, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

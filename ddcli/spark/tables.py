@@ -13,7 +13,7 @@ from ddcli.sources.change_log import DIFF, TIME, ChangeLog
 from ddcli.spark.commits import BEGINNING, WriterBatch, add, refuse_partial
 from ddcli.spark.options import located
 from ddcli.store.log.progress import read_owned
-from ddcli.store.mirrors.spark_types import our_type
+from ddcli.store.mirrors.spark_table import our_type
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:

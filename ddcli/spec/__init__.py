@@ -4,7 +4,6 @@
 * bounds: the figures of a budget
 * budget: the most that a run and its operators may take
 * checks: checks, and the collections of violations that they become
-* clock: the clock of a pipeline, which decides the time of rows
 * column_shapes: names, columns, expressions and orders
 * csv_options: the key `csv` of an input
 * document: the whole file

@@ -9,9 +9,9 @@ import polars as pl
 from ddcli.errors import Span, Text
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.reductions import parse_reduction
-from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import ColumnScope
 from ddcli.expressions.types import Schema, Type, parse_type
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from ddcli.expressions import execute
 from ddcli.expressions.checks import bounds, is_safe
 from ddcli.expressions.execute import evaluation
 from ddcli.expressions.parse import parse_scalar
-from ddcli.expressions.scope import ColumnScope
-from ddcli.expressions.tree import Call
+from ddcli.expressions.tree import Call, ColumnScope
 from tests.draws import chance, many
 from tests.expressions.support import schema, text
 

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from ddcli.errors import EngineError, LockedError, StateError, UsageError
+from ddcli.feed.database_target import Delivery, Subscription
 from ddcli.feed.delivery import OutputFeed
-from ddcli.feed.target import Delivery, Subscription
 from ddcli.feed.targets import open_target
 from ddcli.render.rows import as_text
 from ddcli.store.state.consumers import read_consumers

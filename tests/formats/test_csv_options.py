@@ -17,7 +17,7 @@ from itertools import product
 import polars as pl
 import pytest
 
-from ddcli.cli.columns import parse_csv
+from ddcli.cli.arguments import parse_csv
 from ddcli.commands.convert import convert_files
 from ddcli.compare.columns import Settings
 from ddcli.compare.diff import compare_named

@@ -24,9 +24,9 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.parse import parse_scalar
-from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep
+from ddcli.expressions.tree import ColumnScope
 from ddcli.expressions.types import Type
 from ddcli.plan import physical
 from tests.draws import many

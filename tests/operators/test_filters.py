@@ -20,9 +20,8 @@ from ddcli.engine.operators.linear import Select
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.parse import parse_scalar
-from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, ColumnScope
 from ddcli.plan import physical
 from tests.draws import chance, many
 from tests.expressions.support import schema, text

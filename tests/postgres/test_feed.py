@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 
 from ddcli.errors import LockedError, StateError, UsageError
-from ddcli.feed.database_target import DatabaseFeed
+from ddcli.feed.database_target import DatabaseFeed, Delivery
 from ddcli.feed.delivery import OutputFeed
-from ddcli.feed.target import Delivery
 from ddcli.feed.targets import open_target
 from ddcli.store.state.consumers import read_consumers
 from tests import draws

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
 from ddcli.spark.source import FilteringLogSource, LogSource
-from ddcli.store.mirrors.spark_types import our_type
+from ddcli.store.mirrors.spark_table import our_type
 from tests.reference.values import canonical
 
 

@@ -279,7 +279,7 @@ KINDS = {
 def test_a_value_comes_back_as_it_was_written(tmp_path, kind):
     import pyarrow as pa
 
-    from ddcli.store.mirrors.spark_types import arrow_type, our_type
+    from ddcli.store.mirrors.spark_table import arrow_type, our_type
 
     schema = types.StructType([types.StructField("v", kind)])
     to = target(tmp_path / "in", schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddcli.store.batch.redistribution import gathered
+from ddcli.store.batch.compaction import gathered
 from ddcli.store.state.entries import FileEntry
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.arithmetic import as_date
-from ddcli.expressions.scope import ColumnScope
-from ddcli.expressions.tree import Cast
+from ddcli.expressions.tree import Cast, ColumnScope
 from ddcli.plan import logical, loops
 from ddcli.plan.operators.functions import PYTHON, defined
 from ddcli.plan.operators.row import argument, integer, operator, require

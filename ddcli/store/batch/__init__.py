@@ -3,14 +3,12 @@
 * compaction: the choice of batches to merge, and the merges; the writer of a file, by its columns' types
 * correction: updates added to batches of times that an arrangement has already
 * file: the bytes: Parquet with an index, every byte checked before it is read
-* key_lookup: the updates of some keys in an arrangement
 * writers: the writers of a file: of any columns by pyarrow, of integers by kernels
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory
 * page_index: the places of pages, and the key with which each begins
 * paged_rows: rows of files, whole or of certain keys
-* redistribution: batches dealt to another number of shards
 * row_group_file: a file of one row group, written without a library of Parquet
 * stored_batch: a batch in a file, as traces read it; small files of integers, read whole without their index
 """

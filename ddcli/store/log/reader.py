@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.formats.upsert import SnapshotsFormat
-    from ddcli.store.log.condition import RowCondition
+    from ddcli.store.log.rows import RowCondition
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
 
@@ -242,7 +242,7 @@ class LogReader(LogFiles):
 
     def without_rows(self, path: Path, numbers: Collection[int]) -> bytes:
         """Return the content of a file without rows that `where` has found."""
-        from ddcli.store.tables.erasure import without_rows
+        from ddcli.store.tables.text_kind import without_rows
 
         return without_rows(path, self._tables.kind(path), numbers, self.log.dialect)
 

@@ -12,11 +12,9 @@
 * mirror: the files of a mirror, and the version that it has reached
 * mysql_reader: the rows of a query of MySQL
 * postgres_reader: the rows of a query of Postgres
-* postgres_types: the types of the columns of a query of Postgres
 * query_reader: the base of the readers of queries
 * row_pairs: rows of two frames that are equal
 * source: the base of all tables of other programs
 * spark_table: the difference between the rows of a table of Spark now and before
-* spark_types: the types of a log's columns in Spark, and in the Arrow that Spark reads
 * sqlite_reader: the rows of a query of SQLite
 """

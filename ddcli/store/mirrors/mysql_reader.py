@@ -16,7 +16,7 @@ from ddcli.errors import InputError, first_line
 from ddcli.expressions.tree import in_backticks as quoted
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.connections import SILENT, WAIT, longest_silence
-from ddcli.store.mirrors.postgres_types import read_text
+from ddcli.store.mirrors.postgres_reader import read_text
 from ddcli.store.mirrors.query_reader import MOST, ServerReader, Start, from_start
 
 if TYPE_CHECKING:

@@ -1,4 +1,9 @@
-"""The rows of a query of Postgres."""
+"""The rows of a query of Postgres.
+
+The types of the columns of a query of Postgres as they are read, so that each value is the one that the database has.
+
+Integers, floats and booleans come as values of Python, all others as text, which polars reads; a value that it can't read is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +16,155 @@ from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors import connections
 from ddcli.store.mirrors.connections import SILENT, is_silence
-from ddcli.store.mirrors.postgres_types import reading, series
 from ddcli.store.mirrors.query_reader import MOST, ServerReader, Start, from_start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from psycopg import Connection, Error
+    from psycopg import Connection, Cursor, Error
 
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import Schema, Type
+
+
+VALUES: dict[str, pl.DataType] = {
+    "bool": pl.Boolean(),
+    "int2": pl.Int16(),
+    "int4": pl.Int32(),
+    "int8": pl.Int64(),
+    "oid": pl.UInt32(),
+    "float4": pl.Float32(),
+    "float8": pl.Float64(),
+}
+"""Types whose values are read as numbers and booleans."""
+TIMES: dict[str, pl.DataType] = {
+    "date": pl.Date(),
+    "time": pl.Time(),
+    "timestamp": pl.Datetime("us"),
+    "timestamptz": pl.Datetime("us", "UTC"),
+}
+TEXTS = {
+    *("text", "varchar", "bpchar", "name", "citext", "uuid", "json", "jsonb", "xml"),
+    *("inet", "cidr", "macaddr", "macaddr8"),
+}
+"""Types whose values are read as the database's text for them; so are enums."""
+DIGITS = 38
+TYPES_OF = """
+select t.oid, format_type(t.oid, null), coalesce(e.oid, 0), coalesce(e.typname, t.typname), coalesce(e.typtype, t.typtype)::text,
+    coalesce(e.typnamespace, t.typnamespace) = 'pg_catalog'::regnamespace
+from pg_type t left join pg_type e on e.oid = t.typelem and e.typarray = t.oid where t.oid = any(%s)
+"""
+
+
+def reading(
+    cursor: Cursor[Any], declared: Schema, named: set[str] | None, place: str
+) -> Iterator[tuple[str, pl.DataType]]:
+    """Yield the columns of an executed query that can be read. Another column is refused if it is `named`, or if no names are given."""
+    columns = cursor.description or []
+    result = cursor.pgresult
+    assert result is not None, "it is executed"
+    if twice := {each.name for each in columns if sum(other.name == each.name for other in columns) > 1}:
+        raise InputError(f"the query has two columns '{min(twice)}'", place=place, hint="name each once, with `as`")
+    rows = cursor.connection.execute(TYPES_OF, [[each.type_code for each in columns]])
+    known = {oid: found for oid, *found in rows}
+    for at, each in enumerate(columns):
+        shown, inner, name, kind, ours = known[each.type_code]
+        dtype = _dtype(name if ours or name == "citext" else "", kind)
+        if name == "numeric" and ours:
+            wanted = declared.get(each.name)
+            dtype = _decimal(result.fmod(at), wanted.inner if wanted and inner else wanted)
+        if dtype is not None:
+            _load(cursor.connection, each.type_code, inner, dtype)
+            yield each.name, pl.List(dtype) if inner else dtype
+        elif named is None or each.name in named:
+            column, several = delimited(each.name), "[]" if inner else ""
+            if name == "numeric" and ours:
+                example = "list[decimal(18, 2)?]?" if inner else "decimal(18, 2)?"
+                problem, hint = "has no number of digits", f'declare it under `columns`: {{{each.name}: "{example}"}}'
+            else:
+                problem, hint = "is a type that is not read", f"cast it in a `query`: `cast({column} as text{several})`"
+            raise InputError(f"the column '{each.name}' is {shown}, which {problem}", place=place, hint=hint)
+
+
+def series(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Series:
+    """Return the values of a column in its type. Raises InputError for one that is none of it."""
+    if kind.kind != "list":
+        return _scalars(name, kind, values, place)
+    assert kind.inner is not None
+    lists = [each for each in values if each is not None]
+    if any(isinstance(value, list) for each in lists for value in each):
+        raise _wrong(name, kind, "an array of several dimensions", place)
+    flat = _scalars(name, kind.inner, [value for each in lists for value in each], place)
+    parts, at = [], 0
+    for each in values:
+        parts.append(None if each is None else flat.slice(at, len(each)))
+        at += len(each or ())
+    return pl.Series(name, parts, kind.to_polars())
+
+
+def _scalars(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Series:
+    dtype = kind.to_polars()
+    if dtype in (pl.String(), *VALUES.values()) and not (values and any(isinstance(each, str) for each in values)):
+        return pl.Series(name, values, dtype)
+    texts = pl.Series(name, values, pl.String)
+    if dtype == pl.String():
+        return texts
+    found = texts.to_frame().select(read_text(pl.col(name), dtype)).to_series()
+    failed = found.is_null() & texts.is_not_null()
+    if failed.any():
+        raise _wrong(name, kind, f"'{texts.filter(failed)[0]}'", place)
+    return found
+
+
+def read_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return texts of the database's in a type; null where they are none of it."""
+    if dtype == pl.Binary():
+        return text.str.slice(2).str.decode("hex", strict=False)
+    if dtype == pl.Date():
+        return text.str.to_date("%Y-%m-%d", strict=False)
+    if dtype == pl.Time():
+        return text.str.to_time("%H:%M:%S%.f", strict=False)
+    if isinstance(dtype, pl.Datetime):
+        plain = text.str.strip_suffix("+00") if dtype.time_zone else text
+        return plain.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False).dt.replace_time_zone(
+            dtype.time_zone
+        )
+    # A decimal, or an integer that a column of decimals is declared as: a cast would round values with more digits.
+    scale = dtype.scale if isinstance(dtype, pl.Decimal) else 0
+    exact = text.str.extract(r"\.(\d*?)0*$").str.len_bytes().fill_null(0) <= scale
+    return pl.when(exact).then(text.cast(pl.Decimal(DIGITS, scale), strict=False)).cast(dtype, strict=False)
+
+
+def _wrong(name: str, kind: Type, what: str, place: str) -> InputError:
+    hint = f"cast it in a `query`, such as `cast({delimited(name)} as text)`, or leave such rows out"
+    return InputError(f"the column '{name}' has {what}, which is no {kind.required()}", place=place, hint=hint)
+
+
+def _dtype(name: str, kind: str) -> pl.DataType | None:
+    if kind == "e" or name in TEXTS:
+        return pl.String()
+    return VALUES.get(name) or TIMES.get(name) or (pl.Binary() if name == "bytea" else None)
+
+
+def _decimal(modifier: int, wanted: Type | None) -> pl.DataType | None:
+    """Return the type of a column of numbers: by its modifier, which has the digits, else as it is declared."""
+    precision, scale = (modifier - 4) >> 16, ((modifier - 4 & 0x7FF) ^ 0x400) - 0x400
+    if modifier >= 4 and precision <= DIGITS and 0 <= scale <= precision:
+        return pl.Decimal(precision, scale)
+    fits = wanted is not None and (wanted.kind == "decimal" or wanted.is_integer)
+    return wanted.to_polars() if wanted is not None and fits else None
+
+
+def _load(connection: Connection[Any], oid: int, inner: int, dtype: pl.DataType) -> None:
+    """Have a connection read values of a type as text, or as numbers."""
+    from psycopg.types import TypeInfo
+    from psycopg.types.string import TextLoader
+
+    if dtype not in VALUES.values():
+        connection.adapters.register_loader(inner or oid, TextLoader)
+    if inner and connection.adapters.types.get(inner) is None:  # an enum or a type of an extension
+        TypeInfo("", inner, oid).register(connection)
+
 
 STAMP = "select pg_postmaster_start_time()::text || ' ' || txid_current_snapshot()::text"
 """The query of the server's start, and of the transactions that a query sees: if both are the same, nothing has been written."""

@@ -213,7 +213,7 @@ def reshard_state(
     Nothing is computed again, merged, or moved to another time; with the same number nothing is written. Takes memory for half
     a million rows and one file. Readers in other pipelines continue where they were: the files that one is reading stay.
     """
-    from ddcli.store.batch.redistribution import gathered, repartition
+    from ddcli.store.batch.compaction import gathered, repartition
 
     with _opened(directory, written, if_locked) as (state, manifest):
         arrangements = {}
@@ -243,7 +243,7 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
     Files hold values, so nothing is computed again: rows are sorted anew, and dealt to the shards where they now belong. Takes memory
     for one file's rows. Readers in other pipelines continue where they were, as with `reshard_state`.
     """
-    from ddcli.store.batch.redistribution import gathered, rehashed
+    from ddcli.store.batch.compaction import gathered, rehashed
 
     manifest = state.manifest
     assert manifest is not None, "a state has a secret from its first commit on"

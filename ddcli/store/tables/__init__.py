@@ -1,6 +1,5 @@
 """Tables in files: the files of an input, their kinds, and their rows.
 
-* altered_values: values of Parquet and Arrow IPC that polars would alter
 * arrow_footer: types in Arrow IPC files that polars doesn't read
 * avro: the rows of Avro files, by a schema that polars can read
 * column_types: the look of text files: types of columns, options of CSV
@@ -8,9 +7,7 @@
 * connect_values: values in the encodings of Kafka Connect and Debezium
 * csv_records: the records of CSV, with their lines
 * csv_kind: CSV as a kind of files
-* encodings: the encodings of text files
 * endings: the kind of a file by its name
-* erasure: files without some of their rows
 * file_identity: the identity of a file that was taken in
 * files: the rows of tables; an error names file and row
 * first_rows: the first rows of a file, as texts

@@ -13,7 +13,7 @@ import polars as pl
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.moment_format import iso
 from ddcli.store.parquet import footers
-from ddcli.store.tables.compression import DAMAGED
+from ddcli.store.tables.compression import DAMAGED, UTF_8
 from ddcli.store.tables.csv_records import (
     QUOTES,
     Damage,
@@ -26,7 +26,6 @@ from ddcli.store.tables.csv_records import (
     refuse_encoding,
     refuse_long_names,
 )
-from ddcli.store.tables.encodings import UTF_8
 from ddcli.store.tables.json_kind import _is_read_by_polars
 from ddcli.store.tables.kinds import lazy_frame
 from ddcli.store.tables.text_kind import TextKind

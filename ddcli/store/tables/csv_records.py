@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import UNNAMED
 from ddcli.named_tuple import NamedTuple
-from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
-from ddcli.store.tables.encodings import SAVED, UTF_8, WIDER, wrong_encoding
+from ddcli.store.tables.compression import DAMAGED, SAVED, UTF_8, WIDER, NotWholeError, unpacked, wrong_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.kernels.text_syntax import EXACT_DIGITS, MOST_DIGITS, SHORT_EXPONENT, hash_of
-from ddcli.store.tables.compression import NotWholeError, bare, unpacked
+from ddcli.store.tables.compression import UTF_8, NotWholeError, bare, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, not_text, opened
-from ddcli.store.tables.encodings import UTF_8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,7 +1,11 @@
-"""The base of kinds of text. Each value is read as by `cast(text as type)`, so text has one meaning everywhere."""
+"""The base of kinds of text. Each value is read as by `cast(text as type)`, so text has one meaning everywhere.
+
+The content of a file without some of its rows: all other rows stay as they were written, in text to the byte.
+"""
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from functools import partial
 from itertools import islice
@@ -9,23 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import first_line
+from ddcli.errors import InputError, first_line
 from ddcli.expressions.json_text import Members, NoJsonError, as_text, is_array, read_json
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
+from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import TEXT
-from ddcli.store.tables.csv_records import Damage, not_text, opened
-from ddcli.store.tables.encodings import UTF_8
+from ddcli.store.tables.compression import UTF_8, WIDE, packed, unpacked
+from ddcli.store.tables.csv_records import Damage, not_text, opened, records
 from ddcli.store.tables.text_syntax import Syntax
 from ddcli.store.tables.wider_types import more_digits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.types import Schema, Type
-    from ddcli.store.tables.kinds import Footer
+    from ddcli.store.tables.kinds import Footer, Kind
 
+
+if TYPE_CHECKING:
     ValueCast = Callable[[pl.Series, Type], pl.Series]
 
 
@@ -212,3 +220,37 @@ class TextKind:
     def _lines(self, path: Path) -> Iterator[int]:
         """Yield the line in which each row ends."""
         raise NotImplementedError
+
+
+def without_rows(path: Path, kind: Kind, rows: Collection[int], dialect: Dialect) -> bytes:
+    """Return the content of a file without the rows of these numbers. Raises InputError for a kind from which no rows can be left out."""
+    if kind.name in (footers.PARQUET, footers.IPC):
+        left = (
+            kind.scan([path]).with_row_index("\0row").filter(~pl.col("\0row").is_in(list(rows))).drop("\0row").collect()
+        )
+        data = io.BytesIO()
+        if kind.name == footers.PARQUET:
+            left.write_parquet(data)
+        else:
+            left.write_ipc(data, compression="zstd")
+        return data.getvalue()
+    lines = {line for line in kind.lines(path, sorted(rows)) if line is not None}
+    with unpacked(path) as file:
+        text = file.read()
+    parts = text.split(b"\n")
+    written = [*(part + b"\n" for part in parts[:-1]), *parts[-1:]]
+    if kind.name == footers.CSV and dialect.encoding not in WIDE:
+        ends = {record.last: record.first for record in records(path, dialect)}
+        lines = {line for last in lines for line in range(ends[last], last + 1)}
+    elif kind.name != footers.NDJSON or _first(text) != b"{":
+        raise InputError(
+            "rows can't be left out of a file of this kind",
+            place=str(path),
+            hint="remove the rows from the file, and repeat the command",
+        )
+    return packed(b"".join(part for line, part in enumerate(written, start=1) if line not in lines), path.name)
+
+
+def _first(text: bytes) -> bytes:
+    """Return the first byte that is no space: in a file of JSON objects a brace."""
+    return text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]

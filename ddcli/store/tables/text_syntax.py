@@ -26,9 +26,8 @@ from ddcli.engine.kernels.text_syntax import (
     doubtful_lines,
 )
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
-from ddcli.store.tables.compression import NotWholeError, packing_of, unpacked
+from ddcli.store.tables.compression import LATIN, NotWholeError, is_utf_8, packing_of, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, records
-from ddcli.store.tables.encodings import LATIN, is_utf_8
 from ddcli.store.tables.json_values import ExactColumns, has_mark, is_values, numbered_lines
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.batch.key_lookup import KeyLookup
+    from ddcli.store.batch.stored_batch import KeyLookup
     from ddcli.store.state.entries import FileEntry
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"

@@ -25,7 +25,7 @@ from ddcli.expressions.types import Type
 from ddcli.privacy import previewed
 from ddcli.store.files.objects import adopt_settings, locate, settings_in_use
 from ddcli.store.log.writer import in_columns
-from ddcli.store.mirrors.spark_types import spark_schema, to_arrow
+from ddcli.store.mirrors.spark_table import spark_schema, to_arrow
 from ddcli.store.state.verify import read_checked
 from ddcli.store.targets.change import DIFF
 from ddcli.store.targets.mark import strange
