@@ -1,11 +1,19 @@
-"""The notebook of the documentation, run by a kernel: each result shows itself as a picture, a table or trees."""
+"""The notebook of the documentation, run by a kernel: each result shows itself as a picture, a table or trees.
 
+The examples in the library's documentation are so.
+"""
+
+import doctest
+import importlib
+import pkgutil
 import subprocess
 import sys
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
+from ddcli import api
 from tests.harness import ROOT, copy_root
 
 
@@ -27,3 +35,12 @@ def test_the_notebook_runs_and_its_results_show_themselves(tmp_path):
 def test_outside_of_a_notebook_nothing_of_ipython_is_imported(tmp_path):
     text = "import sys, ddcli; assert not [name for name in sys.modules if name.startswith(('IPython', 'ddcli.'))]"
     subprocess.run([sys.executable, "-c", text], check=True, timeout=60, cwd=tmp_path)
+
+
+MODULES = [module.name for module in pkgutil.iter_modules(api.__path__)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module(name):
+    module = importlib.import_module(f"ddcli.api.{name}")
+    assert doctest.testmod(module).failed == 0

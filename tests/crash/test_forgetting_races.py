@@ -1,11 +1,18 @@
-"""`dd forget` among runs of its pipeline and of one that imports from it, all killed at any moment: in the end no byte has the rows, and nothing else is lost."""
+"""`dd forget` among runs of its pipeline and of one that imports from it, all killed at any moment: in the end no byte has the rows, and nothing else is lost.
 
+Rows that are forgotten, when the process dies at any file operation, also twice in a row.
+"""
+
+import shutil
 from collections import Counter
+from itertools import count
 
 import polars as pl
 
-from tests.draws import chance, many
-from tests.harness import contents, write_log
+from ddcli.driver.forget import forget
+from tests.draws import chance, many, some
+from tests.harness import contents, read_log, write_log
+from tests.store.support import Dead, Faulty
 
 ROUNDS = max(3, many(10))
 EXPORTER = """\
@@ -125,3 +132,38 @@ def test_a_forgetting_among_others(tmp_path, nursery):
             assert end["code"] == 0, (end, seen)
             usual = (usual + end["seconds"]) / 2
         exporter.check()
+
+
+STEP = 3
+"""Every so many operations the process dies: one by one takes half a minute."""
+
+
+def without(shop):
+    return forget(shop.folder / "shop.yaml", "person = 1", ["sales", "people"])
+
+
+def test_death_at_every_operation(every_stage, tmp_path, through):
+    before = every_stage["merge"].shop.copy(tmp_path / "before")
+    whole = before.copy(tmp_path / "whole")
+    assert without(whole).rewritten
+    after = whole.settled()
+    assert 1 not in read_log(whole.folder / "out/known")["person"].to_list()
+    outcomes = set()
+    for at in some(count(step=STEP)):
+        shop = before.copy(tmp_path / "shop")
+        files = Faulty(at)
+        try:
+            through(shop, files, without)
+        except Dead:
+            outcomes.add(shop.number - before.number)
+            if shop.number == before.number:
+                try:
+                    through(shop, Faulty(at // 2), without)
+                except Dead:
+                    if shop.number == before.number:
+                        without(shop)
+        assert shop.settled() == after, f"dead before operation {at}: {files.log[-1]}"
+        shutil.rmtree(shop.folder)
+        if not files.dead:
+            break
+    assert outcomes == {0, 1}

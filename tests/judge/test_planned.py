@@ -1,4 +1,7 @@
-"""Planned and unplanned dataflows side by side: the same answers at every time."""
+"""Planned and unplanned dataflows side by side: the same answers at every time.
+
+What the plan says of state, against what the engine asks for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.circuit.graph import assemble
+from ddcli.engine.pool import Pool
+from ddcli.engine.scope import Scope
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.trace.spine import Trace
 from ddcli.job.kept_plan import KeptPlan
+from ddcli.plan.changes import WAITING
 from ddcli.plan.generations import Generation, known_generations, plan
 from ddcli.plan.optimizer import join_order, sharing
 from ddcli.store.state.manifest import read_newest
@@ -20,11 +29,13 @@ from ddcli.store.state.upkeep import compact_state
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.filters import filtered_cases, kept_cases, partitioned_cases, shared_cases
-from tests.judge.harness import Meaning, judge
+from tests.judge.harness import Meaning, graph_of, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_graph
 from tests.judge.sizes import cut
 from tests.judge.test_changes import edited, judge_changes
+from tests.judge.test_random import SEARCH
+from tests.secret import SECRET
 
 
 @settings(max_examples=many(30))
@@ -271,3 +282,25 @@ def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypat
     assert "changed" not in str(shop("run", "p.yaml"))
     lines = shop("log", "out/c", "--as-of", "latest").out.splitlines()
     assert [line.split() for line in lines[1:]] == [["1", "7", "2", "5", "5", "1"]]
+
+
+class Asked:
+    """Gives empty traces, and remembers whose."""
+
+    def __init__(self):
+        self.identities = set()
+
+    def trace(self, identity, key, value, nt, shard=0, by=None):
+        self.identities.add(identity)
+        return Trace(key.width, value.width, nt, since=Frontier([(LEAST,) * nt]))
+
+
+@SEARCH
+@given(st.tuples(st.integers(1, 3), st.booleans()).flatmap(lambda kind: cases(nt=kind[0], looping=kind[1])))
+def test_the_plan_knows_which_nodes_keep_state(case):
+    """A node that it forgot would lose its state with the next change of the file."""
+    graph, nt = plan(graph_of(case)).graph, len(case.times)
+    asked = Asked()
+    assemble(graph, Scope(nt), asked, Pool(SECRET), lambda label, updates: None, case.time_types)
+    told = {node.fingerprint for node in graph.nodes if node.keeps_state(nt)}
+    assert told == {identity.removesuffix(WAITING) for identity in asked.identities}

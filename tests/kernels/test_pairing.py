@@ -1,4 +1,9 @@
-"""Pairs of equal numbers against counts."""
+"""Pairs of equal numbers against counts.
+
+The benchmark runs, at a size that takes no time.
+"""
+
+from __future__ import annotations
 
 from collections import Counter
 
@@ -10,6 +15,7 @@ from hypothesis import strategies as st
 
 from ddcli.store.mirrors import row_pairs
 from ddcli.store.mirrors.row_pairs import different, pairs
+from tests.bench import kernels as bench
 
 NUMBERS = st.lists(st.one_of(st.integers(-3, 3), st.sampled_from([8, 16, -(2**63), 2**63 - 1])), max_size=40)
 TEXTS = st.sampled_from(
@@ -53,3 +59,10 @@ def test_pairs_stay_equal_where_their_texts_are(given, cut, draw):
     apart = {at for at, (one, other) in enumerate(given) if one != other}
     assert sorted(left["at"]) == sorted(right["at"]) == sorted(apart)
     assert {*left.rows()} == {row for row in sides[0] if row[0] in apart}
+
+
+def test_every_case_is_measured():
+    """Five cases, each with a time."""
+    table = bench.measure(2000, 5)
+    assert len(table) == 5
+    assert all(wall > 0 for _, wall, _ in table)

@@ -1,4 +1,7 @@
-"""Logs and states in an object store are looked into, and converted, as those in files are."""
+"""Logs and states in an object store are looked into, and converted, as those in files are.
+
+`dd feed` from an output and a state in an object store.
+"""
 
 import threading
 from collections import Counter
@@ -10,7 +13,8 @@ from ddcli.commands.convert import convert_input
 from ddcli.compare.against import compare_against
 from ddcli.compare.columns import Settings
 from ddcli.driver.watch import WatchLoop
-from ddcli.errors import UsageError
+from ddcli.errors import LockedError, UsageError
+from ddcli.feed.delivery import OutputFeed
 from ddcli.query import Lookup
 from ddcli.store.files.objects import ObjectPath
 from tests.crash.shop import Shop
@@ -114,3 +118,25 @@ def test_the_effect_of_an_edit_is_read_from_a_state_in_a_bucket(tmp_path, there,
     assert found.outputs["spent"].changed.height
     assert found.outputs["known"].same
     assert {str(path): path.read_bytes() for path, _ in there.bucket.below()} == kept
+
+
+def test_a_consumer_is_fed_from_an_object_store(tmp_path, bucket):
+    """Its position lies beside the state; of two who acknowledge the same, one does."""
+    there = Remote(Shop.make(tmp_path / "remote"), bucket, frozenset(("in", "out", "state")))
+    held = Counter()
+    for step in range(3):
+        there.supply(step)
+        there.run()
+        feed = OutputFeed.open(str(there.place("out/known")), tmp_path)
+        found = feed.deliver("mail")
+        assert feed.deliver("mail").token == found.token
+        held.update({row[:-1]: row[-1] for row in found.changes.iter_rows()})
+        assert feed.acknowledge("mail", found.since, found.position).acknowledged == step + 1
+    with pytest.raises(LockedError, match="another process"):
+        feed.acknowledge("mail", 0, 1)
+    meant = Counter()
+    for record, diff in there.rows()["known"].items():
+        meant[record[:-1]] += diff
+    assert +held == +meant
+    ((consumer, files),) = feed.consumers()
+    assert (consumer.acknowledged, files) == (3, 0)

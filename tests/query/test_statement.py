@@ -1,4 +1,7 @@
-"""`dd sql`: of random pipelines each collection is what the reference says, read from the state, the inputs, or both."""
+"""`dd sql`: of random pipelines each collection is what the reference says, read from the state, the inputs, or both.
+
+A lookup that is asked several times in one process.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_type
 from ddcli.plan.build import build_collections
 from ddcli.plan.pipeline_file import parse_spec
+from ddcli.query import Lookup
 from ddcli.query.statement import LATEST, answer
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
@@ -135,3 +139,31 @@ def test_queries_as_of_latest_count_files_that_no_run_has_taken(files, kept, arr
                     wanted = dict(model.output(meant[f"q{at}"].node))
                     same(dict(Counter(canonical(row) for row in rows.rows())), wanted, f"{text} as of {when}")
             run(path)
+
+
+PIPELINE = """
+dd: 1
+name: shop
+history: all
+inputs:
+  sales: {path: in/}
+collections:
+  best:
+    from: sales
+    apply:
+      - reduce: {by: [item], price: max(price)}
+outputs: {best: out/}
+"""
+
+
+def test_what_was_asked_for_before_changes_no_answer(tmp_path):
+    """A small batch stays in memory as it was read: the times in it are those of the state, whatever was asked."""
+    path = tmp_path / "shop.yaml"
+    path.write_text(PIPELINE)
+    (tmp_path / "in").mkdir()
+    sales = {"item": [1, 1, 1], "price": [3, 5, 7], "time": [0, 1, 2], "diff": [1, 1, 1]}
+    pl.DataFrame(sales).write_parquet(tmp_path / "in" / "sales.parquet")
+    run(path)
+    lookup = Lookup.open(path, "best")
+    asked = [lookup.rows({"item": 1}, as_of=as_of)["price"].to_list() for as_of in (0, None, 0, 1)]
+    assert asked == [[3], [7], [3], [5]]

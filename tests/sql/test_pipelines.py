@@ -1,4 +1,7 @@
-"""Pipelines of several statements, run after each change of the tables, are what DuckDB makes of each: with edits between the runs, in any sizes."""
+"""Pipelines of several statements, run after each change of the tables, are what DuckDB makes of each: with edits between the runs, in any sizes.
+
+Nexmark's queries, kept up to date while events come, go and change, are what DuckDB makes of the tables after each batch.
+"""
 
 import contextlib
 import random
@@ -16,11 +19,14 @@ from tests.draws import chance, many
 from tests.harness import called
 from tests.judge.sizes import cut, few
 from tests.reference.values import plain as unfrozen
+from tests.sql import nexmark
 from tests.sql.asof import AsofStatements
+from tests.sql.changes import ChangingTables
 from tests.sql.generate import Statements, for_duckdb
 from tests.sql.judge import bound, connect, fill, may_be_several, records, states
 from tests.sql.terms import TABLES
 from tests.sql.test_judge import STATEMENTS
+from tests.sql.warehouse import Warehouse, alike, sorted_rows
 from tests.sql.windows import WindowStatements
 
 DRAWN = [Statements, Statements, Statements, WindowStatements, AsofStatements]
@@ -246,3 +252,33 @@ def test_no_name_of_the_plan_reaches_a_person(shop):
                     leaked = [name for name in INTERNAL.findall(said) if name not in texts]
                     assert not leaked, f"{command}: {leaked}\n{texts}\n{said}"
             pipeline.edit()
+
+
+def test_nexmarks_queries_are_what_duckdb_makes_of_them(tmp_path):
+    draw = chance("nexmark")
+    tables = ChangingTables(nexmark.tables(draw, 1500), draw)
+    warehouse = Warehouse(tmp_path / "nexmark", tables, nexmark.QUERIES)
+    warehouse.judge(batches=2, part=0.02)
+    assert not warehouse.wrong
+    assert warehouse.compared == 3 * len(nexmark.QUERIES)
+    assert warehouse.filled == nexmark.QUERIES.keys()
+    assert len(nexmark.QUERIES) + len(nexmark.LEFT_OUT) == 23
+
+
+@pytest.mark.parametrize(("other", "same"), [((1, 2.0000001), True), ((1, 2.1), False), ((2, 2.0), False)])
+def test_rows_that_differ_are_found(other, same):
+    ours, theirs = (sorted_rows([row], [False, True]) for row in ((1, 2.0), other))
+    assert alike(ours[0], theirs[0]) is same
+
+
+def test_changing_tables_hold_what_their_log_adds_up_to():
+    draw = chance("changes")
+    tables = ChangingTables(nexmark.tables(draw, 1000), draw)
+    logs = [tables.load(), *(tables.change(0.1) for _ in range(3))]
+    for name, now in tables.now.items():
+        counts = {}
+        for log in logs:
+            for *row, _, diff in log[name].rows() if name in log else ():
+                counts[tuple(row)] = counts.get(tuple(row), 0) + diff
+        assert sorted(row for row, count in counts.items() for _ in range(count)) == sorted(now.rows())
+    assert {-1, 1} == {diff for log in logs for frame in log.values() for diff in frame["diff"]}

@@ -1,4 +1,7 @@
-"""Each name and each constant of a statement matters: with another in its place the tree is another one, or the statement is refused."""
+"""Each name and each constant of a statement matters: with another in its place the tree is another one, or the statement is refused.
+
+A subquery of each kind in each clause: the statement is what DuckDB makes of it.
+"""
 
 import random
 
@@ -8,8 +11,10 @@ from ddcli.errors import DdError
 from ddcli.expressions.dialect import SqlDialect
 from ddcli.expressions.statement import query_text, read_statement
 from ddcli.expressions.syntax_tree import WORDS
-from tests.draws import chance, many
+from tests.draws import chance, many, some
+from tests.sql.clauses import CLAUSES, lines, statement
 from tests.sql.generate import Statements
+from tests.sql.judge import Judged, connect, judge
 from tests.sql.test_judge import STATEMENTS
 from tests.sql.windows import WindowStatements
 
@@ -69,3 +74,17 @@ def test_a_word_that_the_parser_drops_is_refused(text, word):
     assert found.value.problem == f"`{word}` is not supported here"
     assert found.value.span is not None
     assert found.value.span.column == text.index(f" {word} ") + 2
+
+
+@pytest.fixture(scope="module")
+def base():
+    return connect()
+
+
+@pytest.mark.parametrize("clause", [*some(lines(CLAUSES))])
+def test_a_clause_with_any_subquery_is_what_duckdb_makes_of_it(clause, base):
+    draw = chance("clauses", clause)
+    for _ in range(many(1)):
+        judged = Judged()
+        assert judge(statement(draw, clause), draw.randrange(1 << 32), base, judged) is None
+        assert all("aggregates only columns of the query around" in problem for problem in judged.refused)

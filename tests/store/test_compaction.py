@@ -1,4 +1,9 @@
-"""Compaction: the policy by simulation; what it merges says the same as before; and state stays in proportion to what is live."""
+"""Compaction: the policy by simulation; what it merges says the same as before; and state stays in proportion to what is live.
+
+The order that the runs of several shards are put in.
+"""
+
+from __future__ import annotations
 
 import random
 from collections import Counter
@@ -19,13 +24,13 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import compaction, file
-from ddcli.store.batch.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, compact_wholly
+from ddcli.store.batch.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, compact_wholly, gathered
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
-from ddcli.store.state.entries import ArrangementEntry
+from ddcli.store.state.entries import ArrangementEntry, FileEntry
 from ddcli.store.state.manifest import Manifest
 from tests.draws import many
 from tests.secret import SECRET
@@ -334,3 +339,39 @@ def test_state_stays_in_proportion_to_what_is_live_over_a_thousand_runs_of_churn
         for key, value, _, diff in pl.read_parquet(directory / entry.name).rows():
             found[key, value] += diff
     assert {record for record, diff in found.items() if diff} == set(live.items())
+
+
+def entry(name, run, lower, upper):
+    return FileEntry(name, 1, 1, "", ((lower,),), ((upper,),), ((lower,),), "", run)
+
+
+def runs(files):
+    """Return what each run's files are called, the oldest run first."""
+    found = {}
+    for each in files:
+        found.setdefault(each.run, []).append(each.name)
+    return [sorted(names) for _, names in sorted(found.items())]
+
+
+def test_the_runs_of_one_shard_stay_as_they_are():
+    # Of run 1, files that ended at 9 went into run 0: what is left of it ends earlier, and is younger all the same.
+    one = [entry("a", 0, 0, 9), entry("b", 0, 0, 5), entry("c", 1, 5, 7), entry("d", 4, 9, 12)]
+    assert runs(gathered({3: one})) == [["a", "b"], ["c"], ["d"]]
+
+
+def test_those_of_several_are_in_order_of_time():
+    """A reader that has taken what is before 5 has wholly taken the first four, and nothing of the others."""
+    one = [entry("a", 0, 0, 5), entry("b", 1, 5, 9)]
+    other = [entry("c", 0, 0, 3), entry("d", 1, 3, 5), entry("e", 2, 5, 9), entry("f", 2, 5, 9)]
+    found = gathered({0: one, 1: other})
+    assert runs(found) == [["c"], ["a"], ["d"], ["b"], ["e", "f"]]
+    assert [file.upper for file in found] == sorted(file.upper for file in found)
+
+
+def test_a_closed_frontier_is_the_last():
+    last = FileEntry("z", 1, 1, "", ((3,),), (), ((3,),), "", 1)
+    assert runs(gathered({0: [entry("a", 0, 0, 3), last], 1: [entry("b", 5, 0, 3)]})) == [["a"], ["b"], ["z"]]
+
+
+def test_no_files_are_no_runs():
+    assert gathered({}) == ()
