@@ -8,7 +8,7 @@ import pytest
 
 from ddcli.driver import requested_changes
 from ddcli.store.log.reader import LogReader
-from ddcli.store.state.manifest import WHOLE, manifest_path, read_newest
+from ddcli.store.state.manifest import manifest_path, read_newest
 from tests.harness import ORDER_COLUMNS, contents, files
 from tests.store.test_manifest import rewrite
 
@@ -524,36 +524,6 @@ def test_a_file_that_is_planned_otherwise_by_a_newer_version_needs_no_apply(orde
     assert not found["needs_apply"]
     ran(orders)
     assert contents(orders.folder / "out/less") == before | {("east", 3): 1}
-
-
-def test_a_state_of_the_format_before_is_planned_anew_by_a_run_with_nothing_new(orders, monkeypatch):
-    """Else every command that needs the plan of the state would send its user to a run that finds nothing to do."""
-    window = "[{window: {by: [region], order_by: [amount], columns: {place: row_number()}}}]"
-    edit(orders, ("outputs:\n", f"  placed: {{from: orders, apply: {window}}}\noutputs:\n  placed: out/placed/\n"))
-    monkeypatch.setattr("ddcli.job.kept_plan.load", lambda *_: None)
-    with monkeypatch.context() as older:
-        older.setattr("ddcli.plan.windows.way", lambda _call: 0)
-        ran(orders)
-    state = orders.folder / ".dd/orders"
-    manifest = read_newest(state)
-
-    def whole(file):
-        return {name: getattr(file, name) for name in file.__slots__}
-
-    arrangements = {
-        name: entry.to_json() | {"shards": [[whole(file) for file in shard] for shard in entry.shards]}
-        for name, entry in manifest.arrangements.items()
-    }
-    rewrite(manifest_path(state, manifest.number), {"format": WHOLE, "arrangements": arrangements}, ["batches"])
-    before = contents(orders.folder / "out/placed")
-    back = ["retract", "orders.yaml", "orders/1.parquet", "--dry-run"]
-    assert orders(*back).code == 4
-    ran(orders)
-    assert contents(orders.folder / "out/placed") == before
-    assert orders(*back).code == 0
-    with_nothing_new = files(state)
-    ran(orders)
-    assert files(state) == with_nothing_new
 
 
 LOOPS = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,8 @@ from ddcli.driver.run import run
 from ddcli.job.sizes import BASE
 from ddcli.store.state.contents import batches_of
 from ddcli.store.state.directory import State
-from ddcli.store.state.manifest import FORMAT, read_newest
+from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import RUNS as RECORDS
-from ddcli.store.state.upkeep import verify
 from tests.harness import contents, files, read_log, write_log
 
 if TYPE_CHECKING:
@@ -181,20 +179,3 @@ def changed(shop: Shop) -> Shop:
     path = shop.folder / "shop.yaml"
     path.write_text(PIPELINE.replace("sum(amount)", "max(amount)"))
     return replace(shop, options={"apply": True})
-
-
-def judge_former_state(archive, written, folder):
-    """Go on with the shop in an archive, whose state a version wrote whose format was `written`: it is read as it is, and its next commit makes it one of this format."""
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
-    shop = Shop(folder)
-    (path,) = (shop.state / "manifest").iterdir()
-    assert b'"format":%d' % written in path.read_bytes()
-    assert verify(shop.state)[2] == []
-    for step in (2, 3):
-        shop.supply(step)
-        shop.run()
-        assert shop.rows() == shop.meant(step + 1)
-        (path,) = (shop.state / "manifest").iterdir()
-        assert b'"format":%d' % FORMAT in path.read_bytes()
-    assert verify(shop.state)[2] == []

@@ -19,13 +19,9 @@ from ddcli.store.state.manifest import Manifest, manifest_path, read_manifest, r
 from ddcli.store.state.names import ARRANGEMENT
 from ddcli.store.state.register import SEGMENTS, Segment
 from ddcli.store.state.upkeep import compact_state, reshard_state, verify
-from tests.crash.shop import Shop, judge_former_state
+from tests.crash.shop import Shop
 from tests.draws import many
-from tests.harness import ROOT
 from tests.store.support import Dead, Faulty, names
-
-OLD = {8: "3f2df451", 9: "40e6b737"}
-"""The shop of the crash tests after two runs of these commits, which wrote formats 8, with bundles and segments, and 9, with lists."""
 
 
 @pytest.fixture
@@ -292,12 +288,6 @@ def test_a_small_state_is_one_file(tmp_path):
     assert not [path for _, path in files.log if path.parent.name == SEGMENTS]
     commit(tmp_path / "state", [(b"first",)] * (LATELY + 1), files=files)
     assert [path for _, path in files.log if path.parent.name == SEGMENTS]
-
-
-@pytest.mark.parametrize("written", OLD)
-def test_a_state_of_an_older_format_is_read_and_goes_on(tmp_path, written):
-    """Format 8 named all batches in the manifest, 9 had no indices of tasks."""
-    judge_former_state(ROOT / f"tests/store/format{written}.tar.xz", written, tmp_path)
 
 
 def test_upkeep_of_a_state_with_lists(early, monkeypatch, tmp_path):

@@ -27,19 +27,15 @@ from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.export import export_state
-from ddcli.store.state.manifest import BEFORE, Manifest, manifest_path, read_newest
+from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
 from ddcli.store.state.upkeep import collect_garbage, compact_state, verify
 from ddcli.store.state.verify import OpenBundles, verify_state
 from tests import draws
-from tests.crash.shop import judge_former_state
 from tests.draws import many
-from tests.harness import ROOT
 from tests.secret import SECRET
 
 LAYOUT = BatchLayout(Layout({"k": parse_type("int64")}), Layout({"v": parse_type("string")}), 1)
 POOL = Pool(SECRET)
-OLD = ROOT / "tests/store/format7.tar.xz"
-"""The shop of the crash tests, with a sum of decimals, after two runs of commit 285eaf0, which wrote format 7."""
 
 
 @pytest.fixture(autouse=True)
@@ -245,11 +241,6 @@ def test_a_copy_and_a_compaction_have_files_of_their_own(tmp_path):
     assert sorted(rows_of(tmp_path / "s")) == [
         (name, f"00000000{at}-0000.parquet") for name, at in (("a", 5), ("b", 5), ("c", 4))
     ]
-
-
-def test_a_state_of_the_format_before_goes_on(tmp_path):
-    """It is read as it is, by every command, and its next commit makes it one of this format."""
-    judge_former_state(OLD, BEFORE, tmp_path)
 
 
 def test_verify_finds_any_bit_of_a_bundle(tmp_path):

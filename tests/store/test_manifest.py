@@ -10,7 +10,7 @@ from ddcli.store.files.gate import Files, checksum
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 from ddcli.store.state import manifest
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputEntry, InputFile, OutputEntry
-from ddcli.store.state.manifest import BEFORE, FORMAT, Manifest, manifest_path, read_manifest, read_newest
+from ddcli.store.state.manifest import FORMAT, Manifest, manifest_path, read_manifest, read_newest
 from tests.crash.shop import Shop
 
 FRONTIER = ((3, 0), (0, 4))
@@ -112,7 +112,7 @@ def test_a_damaged_newest_manifest_is_never_skipped(written, tmp_path):
 
 
 def test_an_older_format_asks_for_its_version(written):
-    rewrite(written, {"format": BEFORE - 1})
+    rewrite(written, {"format": FORMAT - 1})
     with pytest.raises(StateError, match="older version") as caught:
         read_manifest(written)
     assert caught.value.place == str(written)

@@ -278,12 +278,6 @@ class ArrangementEntry:
     shards: tuple[tuple[FileEntry, ...], ...]
 
     @classmethod
-    def from_whole_json(cls, tree: dict[str, Any]) -> Self:
-        """Return the entry that a manifest holds as `tree` which names all batches itself."""
-        shards = tuple(tuple(FileEntry.from_json(file, BATCH) for file in shard) for shard in tree["shards"])
-        return cls.from_json(tree, shards)
-
-    @classmethod
     def from_json(cls, tree: dict[str, Any], shards: tuple[tuple[FileEntry, ...], ...]) -> Self:
         """Return the entry that a manifest holds as `tree`, with the batches of its shards."""
         bounds = {"since": times(tree["since"]), "upper": mandatory(times(tree["upper"]))}

@@ -62,10 +62,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=RegisterEntry)
 
 FORMAT = 10
-WHOLE = 8
-"""The format up to which a manifest names all batches itself: it is read, and the next commit writes the newer one."""
-BEFORE = 7
-"""The format whose batches need a library of Parquet for decimals of more than 18 digits: so is this one."""
 SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
@@ -207,15 +203,12 @@ class Manifest:
         plain["upper"] = mandatory(times(tree["upper"]))
         plain["publish"] = tuple(renaming(source, target) for source, target in tree["publish"])
         plain["inputs"] = each("inputs", InputEntry.from_json, read)
-        if tree["format"] > WHOLE:
-            plain["batches"] = BatchRegister.from_json(mapping_of(tree["batches"]), read, known)
-            counts = {name: count_of(entry["shards"]) for name, entry in mapping_of(tree["arrangements"]).items()}
-            shards = plain["batches"].shards(counts)
-            plain["arrangements"] = plain["batches"].arrangements = {
-                name: ArrangementEntry.from_json(entry, shards[name]) for name, entry in tree["arrangements"].items()
-            }
-        else:
-            plain["arrangements"] = each("arrangements", ArrangementEntry.from_whole_json)
+        plain["batches"] = BatchRegister.from_json(mapping_of(tree["batches"]), read, known)
+        counts = {name: count_of(entry["shards"]) for name, entry in mapping_of(tree["arrangements"]).items()}
+        shards = plain["batches"].shards(counts)
+        plain["arrangements"] = plain["batches"].arrangements = {
+            name: ArrangementEntry.from_json(entry, shards[name]) for name, entry in tree["arrangements"].items()
+        }
         plain["outputs"] = each("outputs", OutputEntry.from_json, read)
         for identity, entry in plain["arrangements"].items():
             named(ARRANGEMENT, identity)
@@ -350,9 +343,9 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
     rest = data[len(_head(b"")) :]
     if data != _head(rest) + rest or not isinstance(version, int):
         raise damaged
-    if version < BEFORE:
+    if version < FORMAT:
         raise StateError(
-            f"the state was written by an older version: its format is {version}, this version reads {BEFORE} to {FORMAT}",
+            f"the state was written by an older version: its format is {version}, this version reads {FORMAT}",
             place=str(path),
             hint="run that version, or begin anew: `dd reset PIPELINE --outputs`",
         )
@@ -372,9 +365,6 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
             ) from None
 
     try:
-        if version < FORMAT:
-            text_of(tree["engine"])
-            tree["engine"] = ""  # this version may plan differently, so that a run with nothing new must plan again
         check_number(tree["number"], path)
         lists = _known_lists(path)
         if isinstance(path, ObjectPath):  # a request each: they go side by side
@@ -383,7 +373,7 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
                 for name in _segments_of(tree) - {each.file.name for each in lists}
             ]
             one_by_one(lambda place: fetched.update({place.name: read(place.name)}), places)
-            rows = tree["batches"]["lists"] if "batches" in tree else ()
+            rows = tree["batches"]["lists"]
             indices = [
                 home_of(state, name) / SEGMENTS / name
                 for name in indices_of(fetched[row[0]] for row in rows if row[0] in fetched)
@@ -409,7 +399,7 @@ def _segments_of(tree: dict[str, Any]) -> set[str]:
     """Return the names of the segments and lists that a manifest's JSON has."""
     registers = (*mapping_of(tree["inputs"]).values(), *mapping_of(tree["outputs"]).values())
     rows = [row for each in registers for row in each["segments"]]
-    rows += tree["batches"]["lists"] if "batches" in tree else ()
+    rows += tree["batches"]["lists"]
     return {named(SEGMENT, row[0]) for row in rows}
 
 
