@@ -16,7 +16,7 @@ from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColu
 from ddcli.job.forgotten_rows import ErasureRequest, ForgettingSummary
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
-from ddcli.store.log.rows import RowCondition
+from ddcli.store.log.condition import RowCondition
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.entries import Size
 from ddcli.store.state.holds import read_holds

@@ -30,6 +30,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut
 * nested_values: the syntax of lists and structs
 * operators: typing of operators and conditionals
+* order: the keys that rows are ordered by
 * row_order: rows in the order in which they are shown
 * parse: text to a checked, typed tree; replacements for functions of other databases
 * python: Python functions that a pipeline names

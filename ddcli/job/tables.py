@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec
-    from ddcli.store.log.rows import RowCondition
+    from ddcli.store.log.condition import RowCondition
     from ddcli.store.mirrors.database import DatabaseSource
     from ddcli.store.mirrors.iceberg import IcebergSource
     from ddcli.store.mirrors.mirror import MirrorCursor

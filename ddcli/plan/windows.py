@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
-from ddcli.expressions.row_order import keys_of, stored
+from ddcli.expressions.order import keys_of, stored
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.expressions.types import POOLED
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.errors import DdError, Text
-    from ddcli.expressions.row_order import Key
+    from ddcli.expressions.order import Key
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy

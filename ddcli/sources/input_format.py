@@ -10,7 +10,6 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.privacy import previewed
-from ddcli.spec.document import arrival_hint
 from ddcli.store.formats.base import Append, Format, Updates
 from ddcli.store.time_text import format_time
 
@@ -43,7 +42,7 @@ def format_of(given: InputSpec) -> Format:
     common["rounds"] = given.rounding is not None
     common["former"] = given.former
     if given.beside:
-        common["clock_hint"] = arrival_hint(given.beside)
+        common["clock_hint"] = given.clock_hint
     common["absent"] = given.optional
     if given.table and columns is not None:
         common["absent"] = tuple(name for name, kind in columns.items() if kind.nullable)

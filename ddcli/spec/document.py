@@ -75,13 +75,13 @@ def on_event(given: InputSpec, notes: Notes) -> None:
     """Report keys of an input that don't fit the times of a column."""
     if given.table and given.named is None:
         hint = "write `time: version` (an integer) or `time: committed` (a timestamp) under it"
-        hint += arrival_hint(given.beside) if given.beside else ", or `clock: arrival` at the top of the file"
+        hint += given.clock_hint or ", or `clock: arrival` at the top of the file"
         notes.refuse(
             f"inputs.{given.name.value}", "the rows of a table have no time of their own", given.name.span, hint
         )
     if given.format == "snapshots" and given.order_by is not None:
         hint = "leave `order_by` out: the time decides which table is newer"
-        hint += arrival_hint(given.beside) if given.beside else "; or write `clock: arrival`"
+        hint += given.clock_hint or "; or write `clock: arrival`"
         notes.refuse(
             f"inputs.{given.name.value}.order_by", "tables are in the order of their time", given.order_by.span, hint
         )
@@ -91,11 +91,6 @@ def beside_import(inputs: Sequence[tuple[Text, InputSpec]]) -> list[tuple[Text, 
     """Return the inputs of a file, each with the name of an import beside it, if there is one: hints then don't propose `clock: arrival`."""
     name = next((given.name.value for _, given in inputs if given.arrangement is not None), "")
     return [(text, replace(given, beside=name)) for text, given in inputs]
-
-
-def arrival_hint(name: str) -> str:
-    """Return the end of a hint where `clock: arrival` would help if this name weren't an import."""
-    return f"; `clock: arrival` needs an output of the other pipeline, read as a log, in place of the import '{name}'"
 
 
 def _speaks_of_times(given: InputSpec) -> bool:

@@ -240,6 +240,12 @@ class InputSpec:
     beside: str = ""
 
     @property
+    def clock_hint(self) -> str:
+        """The end of a hint where `clock: arrival` would help but for the import beside the input; empty without one."""
+        needs = "; `clock: arrival` needs an output of the other pipeline, read as a log, in place of the import"
+        return f"{needs} '{self.beside}'" if self.beside else ""
+
+    @property
     def archive(self) -> Text | None:
         """The directory into which consumed files are moved."""
         return None if isinstance(self.consumed, str) else self.consumed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError, Text
-from ddcli.expressions.row_order import stored
+from ddcli.expressions.order import stored
 from ddcli.expressions.tree import Call, Column
 from ddcli.expressions.types import Type
 from ddcli.plan import groupings, logical

@@ -33,7 +33,7 @@ from ddcli.plan.windows import windowed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.expressions.row_order import Key
+    from ddcli.expressions.order import Key
     from ddcli.expressions.windows import WindowCall
     from ddcli.plan.sql.context import QueryLowering
 

@@ -1,5 +1,6 @@
 """Change logs: read by interval, written as a file for each commit.
 
+* condition: a condition over rows, as a person states it
 * joint_file: the one file of a commit, put together from parts
 * lineage: files of a log that grow, and those that stand for older ones
 * log_files: the columns in the footers of the files, checked, and the times of their rows

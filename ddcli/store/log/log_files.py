@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.store.formats.base import Format
+    from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.newest_tables import Newest
-    from ddcli.store.log.rows import RowCondition
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import Times
     from ddcli.store.tables.listing import Listing

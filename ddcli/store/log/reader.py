@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.formats.upsert import SnapshotsFormat
-    from ddcli.store.log.rows import RowCondition
+    from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
 
