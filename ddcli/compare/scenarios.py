@@ -19,7 +19,7 @@ from ddcli.driver.run import dry_run
 from ddcli.errors import SpecErrors, Text, UsageError
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
-from ddcli.sinks.violations import DIFF, ReceivedUpdates
+from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import read_text
 from ddcli.spec.reader import NodePlace, Notes, Refused
 from ddcli.spec.shapes import Key, Many, Pairs, Record
