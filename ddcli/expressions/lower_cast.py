@@ -145,7 +145,7 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
         day = text.str.extract(f"({DAY})").str.replace_all("/", "-", literal=True).str.to_date("%Y-%m-%d", strict=False)
         result = _dated(pl.when(text.str.contains(DATE)).then(day), target)
     elif target.kind == "time":
-        clock = _whole_clock(text, digits=6).str.to_time("%H:%M:%S%.f", strict=False)
+        clock = _whole_clock(text).str.to_time("%H:%M:%S%.f", strict=False)
         result = pl.when(text.str.contains(TIME)).then(clock)
     else:
         result = moment_in(text, target)
@@ -153,11 +153,11 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
     return result
 
 
-def _whole_clock(text: pl.Expr, digits: int = 9) -> pl.Expr:
-    """Return times with minutes, seconds, and at most so many digits of a second: `11:` is 11:00:00, and `11:00:00.` too."""
+def _whole_clock(text: pl.Expr) -> pl.Expr:
+    """Return times with minutes, seconds, and at most nine digits of a second: `11:` is 11:00:00, and `11:00:00.` too."""
     whole = text.str.replace(":$", ":00")
     whole = pl.when(whole.str.count_matches(":", literal=True) == 1).then(whole + ":00").otherwise(whole)
-    return whole.str.replace(rf"(\.[0-9]{{{digits}}})[0-9]+$", "$1").str.strip_suffix(".")
+    return whole.str.replace(r"(\.[0-9]{9})[0-9]+$", "$1").str.strip_suffix(".")
 
 
 def _dated(value: pl.Expr, target: Type) -> pl.Expr:

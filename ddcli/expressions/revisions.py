@@ -126,11 +126,6 @@ def _is_exact(node: Any) -> bool:
     )
 
 
-def _is_clock(node: Any) -> bool:
-    """Return whether a cast reads times from texts, which kept nine digits of a second and have six now."""
-    return isinstance(node, Cast) and node.argument.type.kind == "string" and node.type.kind == "time"
-
-
 OF_PAIRS = {"covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_sxy"}
 
 
@@ -146,6 +141,5 @@ REVISIONS = {
     "rounded as in binary": _is_to_places,
     "casts and means as in DuckDB": _is_exact,
     "pairs of every size": _is_of_pairs,
-    "times of six digits": _is_clock,
 }
 """The revisions, each with the calls whose values it changed."""

@@ -37,19 +37,20 @@ class Literally(Shape[str]):
     most: int = LONGEST
     none: str = "\n\r\0"
     hint: str | None = None
+    least: int = 1
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
         if not isinstance(node, Scalar) or (node.kind == "null" and not node.text.value):
             raise notes.mismatch(node, place, self.wants, self.hint)
         text = node.text.value
-        if not text:
+        if len(text) < self.least:
             raise notes.refuse(place.path, f"must be {self.wants}, found an empty text", node.span, self.hint)
         if len(text) > self.most or any(each in self.none for each in text) or not (self.most > 1 or text.isascii()):
             raise notes.refuse(place.path, f"{text[:LONGEST]!r} can't be {self.wants}", node.span, self.hint)
         return text
 
     def _schema(self) -> JsonSchema:
-        return {"type": ["string", "integer", "number", "boolean", "null"], "minLength": 1}
+        return {"type": ["string", "integer", "number", "boolean", "null"], "minLength": self.least}
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -83,7 +84,9 @@ ONE = 'one character of ASCII that is no letter and no digit; a tab is "\\t", in
 _ALPHANUMERIC = "".join(map(chr, range(128)))
 _ALPHANUMERIC = "".join(each for each in _ALPHANUMERIC if each.isalnum() or each in "\n\r\0")
 _NULL = Literally(
-    "a text that is null", hint="an empty field is null without it; quote what YAML takes for null: `'null'`"
+    "a text that is null",
+    hint="an empty field is null without it, two quotes by `''`; quote what YAML takes for null: `'null'`",
+    least=0,
 )
 KEYS = {
     "delimiter": Key(

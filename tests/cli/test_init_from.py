@@ -214,17 +214,39 @@ def test_random_tables_run_as_they_are_begun(tmp_path):
         }
         kinds = {name: "date" if name == "on" else chance.choice(list(makers)) for name in names}
         rows = [{name: makers[kind]() for name, kind in kinds.items()} for _ in range(chance.randrange(2, 9))]
-        folder = tmp_path / str(seed)
-        (folder / "data").mkdir(parents=True)
-        with (folder / "data/things.csv").open("w", newline="", encoding=chance.choice(["utf-8", "utf-16"])) as file:
-            writer = csv.DictWriter(file, names, delimiter=chance.choice([",", ";", "\t"]))
-            writer.writeheader()
-            writer.writerows(rows)
+        for row in rows[1:]:
+            row.update({name: "" for name in names[1:] if chance.random() < 0.1})
+        folder, cut = tmp_path / str(seed), chance.choice([len(rows), 1])
+        lacks = (
+            {name for name in names[1:] if name not in ("time", "diff") and chance.random() < 0.3}
+            if cut < len(rows)
+            else set()
+        )
+        quoting, delimiter = chance.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), chance.choice([",", ";", "\t"])
+        encoding = chance.choice(["utf-8", "utf-16"])
+        (folder / "data/things").mkdir(parents=True)
+        for part, left, at in ((rows[:cut], set(), 1), (rows[cut:], lacks, 2)):
+            if part:
+                with (folder / f"data/things/{at}.csv").open("w", newline="", encoding=encoding) as file:
+                    there = [name for name in names if name not in left]
+                    writer = csv.DictWriter(file, there, delimiter=delimiter, quoting=quoting, extrasaction="ignore")
+                    writer.writeheader()
+                    writer.writerows(part)
+        for row in rows[cut:]:
+            row.update(dict.fromkeys(lacks))
         begun(folder, folder / "data")
         begun_input = yaml.safe_load((folder / "data.yaml").read_text())["inputs"]["things"]
         if begun_input["format"] == "upsert":
             continue
-        wanted = Counter(tuple(value_of(kinds[name], row[name]) for name in names) for row in rows)
+        typed = [row[name] for row in rows for name in names if kinds[name] in ("int", "dot", "date")]
+        empty = "" if quoting == csv.QUOTE_ALL and "" not in typed else None
+        wanted = Counter(
+            tuple(
+                value_of(kinds[name], row[name]) if row[name] else None if row[name] is None else empty
+                for name in names
+            )
+            for row in rows
+        )
         assert held(folder, "things") == wanted, seed
 
 

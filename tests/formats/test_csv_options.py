@@ -68,7 +68,7 @@ def some_options(chance):
             ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "windows-1252", "shift_jis", "cp932", "euc-kr"]
         )
     if chance.random() < 0.4:
-        options["null"] = chance.sample(["NA", "-", "\\N", "0"], chance.randrange(1, 3))
+        options["null"] = chance.sample(["NA", "-", "\\N", "0", ""], chance.randrange(1, 3))
     if chance.random() < 0.5:
         options["decimal"] = ","
     if chance.random() < 0.3:
@@ -522,7 +522,6 @@ BROKEN = {
     '{delimiter: "\'", quote: "\'"}': "begins as the delimiter does",
     "{quote: ','}": "begins as the default delimiter does",
     "{encoding: utf8}": "unknown encoding 'utf8'",
-    "{null: ''}": "found an empty text",
     "{decimal: ';'}": "unknown decimal sign ';'",
     "{date_format: '%d.%m'}": "must have one year: %Y or %y",
     "{date_format: '%d.%m.%Y %H'}": "is a format of timestamps",

@@ -80,10 +80,21 @@ class FoundColumns:
                 if name in doubtful
                 else self._kind(name, there[name], is_csv=is_csv)
             )
+            if is_csv and kind != "string" and "" in texts[name] and "" not in self._nulls:
+                kind = self._with_empty(name, kind)
             missing = any(not value or value in self._nulls for value in texts[name])
             self.types[name] = kind + "?" if missing else kind
         self.types = {name: self.types[name] for name in [*(n for n in self.types if n not in texts), *texts]}
         return self
+
+    def _with_empty(self, name: str, kind: str) -> str:
+        """Return the type of a column in which some fields are two quotes alone, which are an empty text: they are null by an option, or the column is text."""
+        if self.closed:
+            self.doubts[name] = 'text, as a field is `""`, which is no value of another type: see `null`'
+            return "string"
+        self.options["null"] = sorted({*self._nulls, ""})
+        self.doubts.setdefault(name, '`""` is read as null: see `null`')
+        return kind
 
     @property
     def _nulls(self) -> list[str]:

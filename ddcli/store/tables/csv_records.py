@@ -142,6 +142,14 @@ def in_quotes(record: CsvRecord, dialect: Dialect) -> str:
     )
 
 
+def values_of(record: CsvRecord, dialect: Dialect) -> list[str | None]:
+    """Return the fields of a record, null for an empty one that is not in quotes."""
+    if all(record.fields) or dialect.quote is None or dialect.quote not in record.text:
+        return [field or None for field in record.fields]
+    raw = _raw_fields(record.text, dialect)
+    return [field or (field if written else None) for field, written in zip(record.fields, raw, strict=False)]
+
+
 def _raw_fields(text: str, dialect: Dialect) -> list[str]:
     """Return the fields of a record as they are written."""
     text = text.removesuffix("\n").removesuffix("\r")

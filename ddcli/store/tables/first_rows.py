@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.compression import bare
-from ddcli.store.tables.csv_records import names_of, records, refuse_encoding
+from ddcli.store.tables.csv_records import names_of, records, refuse_encoding, values_of
 from ddcli.store.tables.json_values import numbered_lines
 
 if TYPE_CHECKING:
@@ -46,7 +46,11 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
         refuse_encoding(path, dialect)
         read = list(islice(records(path, dialect), ROWS))
         names = names_of(path, dialect) if dialect.has_header else numbered(len(read[0].fields) if read else 0)
-        rows = [dict(zip(names, row.fields, strict=False)) for row in read[dialect.has_header :] if not row.empty]
+        rows = [
+            dict(zip(names, values_of(row, dialect), strict=False))
+            for row in read[dialect.has_header :]
+            if not row.empty
+        ]
     elif kind == NDJSON:
         return of_objects(first_objects(path))
     elif kind == EXCEL:
