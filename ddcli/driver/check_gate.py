@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import io
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,13 @@ from ddcli.job.verdict import (
     record_text,
     refuse,
 )
+from ddcli.store.state.outputs import output_paths
+from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import polars as pl
 
     from ddcli.job.request import Request
     from ddcli.job.summary import Verdict
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 NOTHING = "nothing is committed"
+DIFF = "diff"
 
 
 @dataclass
@@ -98,7 +104,23 @@ class CheckGate:
                 verdict = replace(verdict, new=new, first=texts, records=first)
         if not verdict.passed and name in self.request.decided.accepts:
             verdict = replace(verdict, accepted=self.request.decided.accepts[name])
+        if verdict.stops and verdict.violations and not verdict.first:
+            first = self._known_violations(name, net)
+            verdict = replace(verdict, first=tuple(map(record_text, first)), records=first)
         return verdict, measures
+
+    def _known_violations(self, name: str, net: pl.DataFrame | None) -> tuple[dict[str, Any], ...]:
+        """Return the first violations that the last commit had and this one has: the log's, with the run's changes."""
+        import polars as pl
+
+        assert self.before is not None, "it has them"
+        log, place = self.before.outputs[name], output_paths(self.request.state, self.before)[name]
+        updates = [pl.read_parquet(io.BytesIO(read_checked(place / file.name, file))) for file in log.files]
+        parts = [
+            frame.select(*log.schema, DIFF) for frame in [*updates, *([] if net is None or not net.height else [net])]
+        ]
+        sums = pl.concat(parts).group_by(*log.schema, maintain_order=True).agg(pl.col(DIFF).sum())
+        return tuple(sums.filter(pl.col(DIFF) > 0).head(SHOWN).drop(DIFF).iter_rows(named=True))
 
 
 def accepting(spec: Spec, names: Sequence[str], reason: str | None) -> Mapping[str, str]:

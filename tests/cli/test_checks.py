@@ -120,7 +120,9 @@ def test_an_accepted_violation(checked):
     assert result.code == 7
     assert "it is Christmas" in result.out
     checked.order("2", (3, 1, 5, ""))
-    assert "1 violation: 0 new, 1 known" in left_alone(checked)  # for one commit only
+    told = left_alone(checked)
+    assert "1 violation: 0 new, 1 known" in told  # for one commit only
+    assert "{id: 2, person: 2, amount: 20, at: 2024-01-01 01:00:00}" in told
 
 
 def test_acceptances_of_one_commit(checked):
