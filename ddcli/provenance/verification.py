@@ -41,6 +41,7 @@ from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.log.scan import not_after, physically, scan_entries
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.verify import check_bytes
+from ddcli.store.tables.files import READ_ERRORS
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -181,7 +182,13 @@ def verify(
                 hint=f"run it first: `{shell('dd', 'run', path)}`",
             )
         try:
-            found = _verified(request, manifest, None if part is None else SliceNumber(*part), select, memory)
+            try:
+                found = _verified(request, manifest, None if part is None else SliceNumber(*part), select, memory)
+            except (OSError, *READ_ERRORS):  # of a file that polars can't read: which, its checksum shows
+                for name, entry in _chosen(request, manifest, select).items():
+                    for file in entry.files:
+                        check_bytes(request.outputs[name] / file.name, file)
+                raise
         except DdError:
             if not left or newest_of(request) == manifest:
                 raise

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 from ddcli.driver.run import run
 from ddcli.errors import DdError
+from ddcli.job.request import read_request
 from ddcli.provenance.verification import Verification, verify
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.progress import PROGRESS, progress_bytes
@@ -185,7 +186,7 @@ def found_fault(path, part):
 
 def judge_faults(case, folder, counts):
     """Verify a state, whole and by slices, and then with each of some faults; count both."""
-    if (path := states(case, folder)) is None or read_newest(folder / ".dd/p") is None:
+    if (path := states(case, folder)) is None or read_newest(read_request(path).state) is None:
         return
     draw = chance(case.text)
     for part in (None, (0, 1), (draw.randrange(3), 3)):
@@ -246,3 +247,8 @@ COUNTS = Counter()
 def test_every_fault_of_random_states_is_found_and_none_in_clean_ones(case):
     with tempfile.TemporaryDirectory() as folder:
         judge_faults(case, Path(folder), COUNTS)
+
+
+def test_faults_were_tried():
+    """Else the test before has judged nothing."""
+    assert min(COUNTS[kind] for kind in ("clean", "value", "file")) > 0, COUNTS
