@@ -1,6 +1,7 @@
 """The files that other programs start `dd` from: each is right by the tool that reads it, and the steps of the action do what they say."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,21 @@ def test_the_dockerfile():
 def test_files_of_github(schema, file):
     done = called(BIN / "check-jsonschema", "--builtin-schema", schema, file)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+def test_the_timer(tmp_path):
+    """By systemd's own reader; the program that it starts is not on this machine."""
+    page = (ROOT / "docs/deploy.md").read_text()
+    units = re.findall(r"```ini\n# /etc/systemd/system/(\S+)\n(.*?)```", page, re.DOTALL)
+    for name, text in units:
+        (tmp_path / name).write_text(text.replace("/srv/shop/.venv/bin/ddcli", "/bin/true"))
+    done = called("systemd-analyze", "verify", *(tmp_path / name for name, _ in units))
+    assert ([name for name, _ in units], done.returncode, done.stderr) == (
+        ["dd-orders.service", "dd-orders.timer"],
+        0,
+        "",
+    )
 
 
 def test_what_the_image_is_built_from():
