@@ -65,6 +65,8 @@ class StepInput:
     interval: Interval
     since: Times | None
     """The frontier from which on the facts of inputs are noted: None for all of their times."""
+    until: Times | None = None
+    """The frontier up to which they are noted: None for the interval's."""
     streams: bool = False
     combines: bool = False
     bundled: bool = False
@@ -117,7 +119,7 @@ class DataflowRun(ABC):
         request, cut, traces = self.request, given.cut, given.traces
         if given.spread:
             refuse_budgets(given.graph)
-        facts = facts_of(request.spec, given.readers, given.since, given.interval.upper.elements)
+        facts = facts_of(request.spec, given.readers, given.since, given.until or given.interval.upper.elements)
         errors = ErrorLog(self.time)
         workers = Workers(cut.passes, cut.threads)
         scope = Scope(

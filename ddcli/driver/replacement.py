@@ -4,13 +4,15 @@ The run that takes in new rows takes back the rows of the copies and inserts the
 time of the run, so that their common rows cancel where they are first consolidated.
 
 That is exact where the records of an input add up: at each time the input then holds what it would hold if the files had always been as they are now, and all
-operators are functions of that. Upserts depend on the order of files (see below). Others are left to `migration`, which reads the input again: snapshots; a
-standing record of SQL on rows that ever were; rows that can't be read are in a side log. So is a state without copies.
+operators are functions of that. Rows with keys, and tables, depend on the order of files (see below). Others are left to `migration`, which reads the input
+again: a standing record of SQL on rows that ever were; rows that can't be read are in a side log. So is a state without copies.
 
-Of upserts, each key whose row differs between the two gets its newest row, as an upsert of the run. A file keeps its place in the order of arrival,
-so other files may have newer rows. The newest row of a key is in a replaced file or in another one: if the newest row among the replaced files stays
-the same, and in the same file, so does the key's record. For all other keys the rows of all files are read, because the state has only the newest
+Of rows with keys, each key whose row differs between the two gets its newest row, as a row of the run. A file keeps its place in the order of arrival, and
+a row its time and order, so other files may have newer rows. The newest row of a key is in a replaced file or in another one: if the newest row among the replaced files stays
+the same, and in the same place, so does the key's record. For all other keys the rows of all files are read, because the state has only the newest
 row. That reads the input, but computes only the changes of these keys.
+
+Of tables the newest counts: that of the files as they are now is a table of the run, unless the run has a newer one.
 """
 
 from __future__ import annotations
@@ -24,19 +26,22 @@ import polars as pl
 
 from ddcli.circuit.retention import kept_past
 from ddcli.dataclass import dataclass, frozen
+from ddcli.engine.operators.upsert import CORRECTS, NOTHING_LEFT
 from ddcli.engine.times import Frontier
+from ddcli.expressions.types import ARRIVAL
 from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_seen, find_time
 from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles, replaced_since
-from ddcli.plan.logical import Once, Table
+from ddcli.plan.logical import Once
 from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
+from ddcli.sources.input_format import InputFacts
 from ddcli.sources.readers import in_files, open_logs, refuse_unclean
 from ddcli.sources.slices import Corrected, InputSlice
 from ddcli.store.log.newest_tables import WITHIN, natural
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, Rows
+from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, SEQUENCE, Rows
 from ddcli.store.state.entries import ReplacedFile
 from ddcli.store.state.ledger import identity_of, known_files, next_ledger, restore, without_others
 from ddcli.store.tables.listing import Listing
@@ -66,8 +71,8 @@ SPARE = 1 << 20
 
 FILE = "$file"
 """The column with the path of a row's file."""
-BEFORE_ALL = -1
-"""The order of the rows: new files of the run come later."""
+BEFORE_ALL = -(1 << 63)
+"""The order of the rows that correct a key: other rows of the run come later."""
 
 
 @dataclass
@@ -113,34 +118,48 @@ class ReadRows:
 
 
 @dataclass
-class UpsertReplacement(Replacement):
-    """Some files of upserts as they were read, and those that are in their places now."""
+class KeyedReplacement(Replacement):
+    """Some files of rows with keys as they were read, and those that are in their places now."""
 
     whole: LogReader
     """The reader of all files as they are now, without new ones."""
     most: int
     """The number of rows that may be in memory."""
+    facts: InputFacts
+    """The descriptions of errors."""
 
     def taken(self, columns: Iterable[str], upper: Times, most: int | None = None) -> InputSlice:
         columns = tuple(columns)
-        found = [[*_with_files(reader, columns, self.closed)] for reader in (self.before, self.after)]
-        some = [*found[0], *found[1]][:1]
+        open_rows = self.after.take(columns, self.closed, upper, most)
+        frames = [[*self._placed(reader, columns)] for reader in (self.before, self.after)]
+        some = [*frames[0], *frames[1]][:1]
         if not some:
-            return InputSlice((), 0)
-        old, new = (_newest(pl.concat([some[0].clear(), *frames]), self._keys) for frames in found)
-        changed = _differing(old, new, self._keys)
+            return InputSlice(open_rows.slices, open_rows.rows)
+        old, new = (self._newest(pl.concat([some[0].clear(), *each])) for each in frames)
+        changed = self._differing(old, new)
         if not changed.height:
-            return InputSlice((), 0)
-        rows = self._now(columns, changed, old.drop(FILE))
+            return InputSlice(open_rows.slices, open_rows.rows)
+        rows = self._now(columns, changed, old.drop(FILE, strict=False))
         (time,) = self.before.schema.time
         times = pl.DataFrame({time: pl.repeat(self.time[0], rows.height, dtype=pl.Int64, eager=True)})
-        frame = rows.with_columns(pl.lit(BEFORE_ALL, pl.Int64).alias(ORDER)).drop(MOMENT)
+        if not self._lasting:
+            rows = rows.with_columns(pl.lit(BEFORE_ALL, pl.Int64).alias(ORDER)).drop(MOMENT)
         diffs = pl.repeat(1, rows.height, dtype=pl.Int64, eager=True)
-        return InputSlice((ReadRows(Rows(frame, diffs, times)),), rows.height)
+        return InputSlice((ReadRows(Rows(rows, diffs, times)), *open_rows.slices), rows.height + open_rows.rows)
 
     @property
     def _keys(self) -> list[str]:
         return list(self.before.log.key)
+
+    @property
+    def _lasting(self) -> bool:
+        """Return whether the order of a key's rows decides across times."""
+        return self.before.log.lasting
+
+    @property
+    def _arrives(self) -> bool:
+        """Return whether rows have the time at which their file arrived."""
+        return ARRIVAL in self.before.log.time
 
     def _now(self, columns: tuple[str, ...], changed: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
         """Return the newest row of each changed key; for one without any, its old row, which deletes it."""
@@ -149,9 +168,52 @@ class UpsertReplacement(Replacement):
             frame.join(changed, on=on, how="semi", nulls_equal=True)
             for frame in _frames(self.whole, columns, self.closed, self.most)
         ]
-        now = _newest(pl.concat([old.clear(), *there]), on)
+        every = pl.concat([old.clear(), *there])
+        now = self._newest(every)
+        if not self._arrives:
+            self._refuse_ties(every, now)
         gone = old.join(changed, on=on, how="semi", nulls_equal=True).join(now, on=on, how="anti", nulls_equal=True)
-        return pl.concat([now, gone.with_columns(pl.lit(0, pl.Int64).alias(PRESENT))])
+        if not self._lasting:
+            return pl.concat([now, gone.with_columns(pl.lit(0, pl.Int64).alias(PRESENT))])
+        return pl.concat(
+            [
+                now.with_columns(pl.col(PRESENT) + CORRECTS),
+                gone.with_columns(
+                    pl.lit(NOTHING_LEFT, pl.Int64).alias(PRESENT),
+                    *(pl.lit(BEFORE_ALL, pl.Int64).alias(name) for name in (ORDER, MOMENT, SEQUENCE)),
+                ),
+            ]
+        )
+
+    def _newest(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the newest row of each key."""
+        by = (ORDER, MOMENT, SEQUENCE) if self._lasting else (MOMENT, ORDER)
+        return rows.sort(by).unique(self._keys, keep="last", maintain_order=True)
+
+    def _refuse_ties(self, rows: pl.DataFrame, newest: pl.DataFrame) -> None:
+        """Raise InputError where a key has different rows that are the newest."""
+        place = [*self._keys, MOMENT, ORDER]
+        tied = rows.join(newest, on=place, how="semi", nulls_equal=True).unique(maintain_order=True)
+        twice = tied.filter(pl.struct(place).is_duplicated())
+        if twice.height:
+            row = twice.row(0, named=True)
+            raise self.facts.tied({name: row[name] for name in self._keys}, row[MOMENT])
+
+    def _placed(self, reader: LogReader, columns: tuple[str, ...]) -> Iterable[pl.DataFrame]:
+        """Yield the rows of files with their times, and where these are those of arrival, the paths of their files, which the order shows."""
+        paths = pl.Series(FILE, sorted((file.path for file in reader.listing.to_read), key=natural), pl.String)
+        for frame in _frames(reader, columns, self.closed):
+            order = frame[SEQUENCE if self._lasting else ORDER]
+            yield frame.with_columns(paths[order // (1 << WITHIN)]) if self._arrives else frame
+
+    def _differing(self, old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+        """Return the keys whose rows differ, or are in different places; all of both, where values of a type may be equal to polars that are not the same."""
+        both = [old, new]
+        beside = (MOMENT, SEQUENCE if self._lasting else ORDER) if self._arrives else ()
+        values = [name for name in old.columns if name not in beside]
+        if not any(kind.is_float() or kind.is_nested() for kind in old.schema.values()):
+            both = [one.join(other, on=values, how="anti", nulls_equal=True) for one, other in ((old, new), (new, old))]
+        return pl.concat([each.select(self._keys) for each in both]).unique()
 
 
 def _frames(
@@ -163,25 +225,38 @@ def _frames(
         yield rows.frame.with_columns(rows.times.to_series().cast(pl.Int64).alias(MOMENT))
 
 
-def _with_files(reader: LogReader, columns: tuple[str, ...], upper: Times) -> Iterable[pl.DataFrame]:
-    """Yield the rows of files with their times, and the paths of their files, which their order of arrival shows."""
-    paths = pl.Series(FILE, sorted((file.path for file in reader.listing.to_read), key=natural), pl.String)
-    for frame in _frames(reader, columns, upper):
-        yield frame.with_columns(paths[frame[ORDER] // (1 << WITHIN)])
+@dataclass
+class TableReplacement(Replacement):
+    """Some files of tables as they were read, and those that are in their places now. The reader of new files, `new`, learns the tables of the run from it."""
 
+    whole: LogReader
+    """The reader of all files as they are now, without new ones."""
+    new: LogReader
 
-def _newest(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the newest row of each key."""
-    return rows.sort(MOMENT, ORDER).unique(keys, keep="last", maintain_order=True)
+    def __post_init__(self) -> None:
+        self.whole.follow(None)
+        self.new.follow(self.whole)
+        self.new.more_tables.update(self.time)
 
+    @property
+    def _newest(self) -> list[int]:
+        """The time of the newest table of the files as they are now, if there is one."""
+        return self.whole.snapshot_times(None, self.closed)[-1:]
 
-def _differing(old: pl.DataFrame, new: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the keys whose rows differ, or are in different files; all of both, where values of a type may be equal to polars that are not the same."""
-    both = [old, new]
-    values = [name for name in old.columns if name not in (MOMENT, ORDER)]
-    if not any(kind.is_float() or kind.is_nested() for kind in old.schema.values()):
-        both = [one.join(other, on=values, how="anti", nulls_equal=True) for one, other in ((old, new), (new, old))]
-    return pl.concat([each.select(keys) for each in both]).unique()
+    def rows(self, upper: Times) -> int:
+        return self.taken((), upper).rows
+
+    def taken(self, columns: Iterable[str], upper: Times, most: int | None = None) -> InputSlice:
+        columns = tuple(columns)
+        opened = self.after.take(columns, self.closed, upper, most)
+        coming = {*self.new.tables_in(self.closed, upper), *self.after.snapshot_times(self.closed, upper)}
+        self.new.more_tables |= {*self.after.snapshot_times(self.closed, upper)}
+        slices, rows = [*opened.slices], opened.rows
+        if self._newest and self.time[0] not in coming:
+            table = self.whole.take(columns, ((self._newest[0],),), self.closed, most)
+            slices += [Corrected(part, self.time, 1) for part in table.slices]
+            rows += table.rows
+        return InputSlice(slices, rows)
 
 
 class CopyDirectory:
@@ -261,14 +336,20 @@ def open_replacements(
         return None
     found = dict[str, Replacement]()
     for name, (old, new) in ((name, (both[0][name], both[1][name])) for name in before):
+        every = old, new, (at,), manifest.upper
         if old.log.adds_up:
-            found[name] = Replacement(old, new, (at,), manifest.upper)
+            found[name] = Replacement(*every)
             continue
         past = ready.found[name].listing.past()
         now = sorted((*past.waiting, *new.listing.to_read), key=lambda file: file.path)
         whole = InputFiles(None, replace(past, waiting=tuple(now)))
         (reader,) = in_files(open_logs(request, manifest, {name: whole}, most)).values()
-        found[name] = UpsertReplacement(old, new, (at,), manifest.upper, reader, most)
+        if old.log.tables:
+            found[name] = TableReplacement(*every, reader, in_files(ready.readers)[name])
+            continue
+        if any(each.truncations(None, manifest.upper) for each in (old, new, reader)):
+            return None
+        found[name] = KeyedReplacement(*every, reader, most, InputFacts(request.spec.inputs[name], reader))
     return found
 
 
@@ -285,7 +366,7 @@ def seen_with(
 def _may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) -> bool:
     """Return whether a step may emit updates at the first open time without closing it: under the clock of events a correction comes without a time of its own.
 
-    Such a step would release what waits for that time, and take in tables of it. Readers of arrangements that have read up to there, or that ask for closed times, would miss its
+    Such a step would release what waits for that time. Readers of arrangements that have read up to there, or that ask for closed times, would miss its
     updates. Rows that wait for later times have closed nothing, once they are withdrawn.
     """
     seen = find_seen(manifest)
@@ -294,7 +375,7 @@ def _may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) 
         and (seen is None or not Frontier(manifest.upper).less_equal(seen))
         and not manifest.exports
         and request.standby is None
-        and not any(isinstance(node, Delay | Table) for node in graph.nodes)
+        and not any(isinstance(node, Delay) for node in graph.nodes)
         and not kept_past(request.spec, graph, list(find_time(manifest).values()))
     )
 
@@ -307,14 +388,14 @@ def _has_ledger(request: Request, name: str, reader: Reader) -> bool:
 def _is_corrected_by_copies(request: Request, reader: Reader) -> bool:
     """Return whether the rows of an input's files can be taken back by copies of these.
 
-    Of upserts the last row of a key in the order of arrival counts; where rows have an order of their own, the state's record is not enough to tell.
+    Rows with keys that were late, and moved, are not where they would be if they were read again. Values of a key must be equal to polars exactly if they are the same.
     """
     assert isinstance(reader, LogReader), "it has a ledger"
-    from ddcli.store.formats.upsert import UpsertFormat  # runs without such inputs don't need it
-
+    if reader.log.adds_up or reader.log.tables:
+        return True
     kinds = [reader.schema.columns[each].to_polars() for each in reader.log.key if each in reader.schema.columns]
-    last_row = type(reader.log) is UpsertFormat and not reader.log.lasting and request.clock.arrival
-    return reader.log.adds_up or (last_row and not any(kind.is_float() or kind.is_nested() for kind in kinds))
+    moved = not request.clock.arrival and reader.log.late == "arrive"
+    return not moved and not any(kind.is_float() or kind.is_nested() for kind in kinds)
 
 
 def _has_standing_record(graph: PhysicalGraph, names: Iterable[str]) -> bool:

@@ -213,6 +213,7 @@ class SingleRun(DataflowRun):
             traces,
             interval,
             self.before,
+            self.upper.elements,
             streams=not spread and cut.streams(sum(given.rows for given in self._sources.values())),
             combines=spread or cut.room is not None,
             bundled=True,

@@ -291,6 +291,125 @@ def test_random_histories_of_upserts(shop):
             assert found == wanted, (case, step)
 
 
+NEWEST = """\
+name: p
+clock: {clock}
+shards: {shards}
+inputs:
+  a: {{path: in/, {format}, changed: replace, columns: {{{columns}}}}}
+  b: {{path: other/, format: "upsert", key: [k], columns: {{k: int64, w: int64{time}}}}}
+collections:
+  counts: {{from: a, apply: [{{reduce: {{by: [v], n: count(*)}}}}]}}
+  pairs: {{sql: "select a.k, v, w from a join b on a.k = b.k"}}
+outputs: {{counts: out/, pairs: pairs/}}
+"""
+NEWEST_FORMATS = {
+    "upsert": "format: upsert, key: [k], delete_when: v is null",
+    "ordered": "format: upsert, key: [k], order_by: o, delete_when: v is null",
+    "debezium": "format: debezium, key: [k], flattened: true, order_by: o",
+    "events": "format: debezium, key: [k], order_by: o",
+    "snapshots": "format: snapshots",
+    "ordered snapshots": "format: snapshots, order_by: o",
+}
+
+
+def newest_rows(kind, event, files):
+    """Return the rows that hold, by key or as a list, of files in the order of their arrival: the newest ones."""
+    rows = [(row, file) for file, rows in enumerate(files) for row in rows]
+    if "snapshots" in kind:
+        place = (lambda row, file: row["time"]) if event else lambda row, file: file
+        if kind.startswith("ordered") and not event:
+            place = lambda row, file: row["o"]  # noqa: E731 - one of three
+            tables = [(max(row["o"] for row in rows), file) for file, rows in enumerate(files) if rows]
+            greatest, last = max(tables, default=(0, 0))
+            return [row for row in files[last] if row["o"] == greatest] if files else []
+        newest = max((place(*each) for each in rows), default=None) if event else len(files) - 1
+        return [row for row, file in rows if place(row, file) == newest]
+    found = {}
+    for at, (row, file) in enumerate(rows):
+        place = (row["time"] if event else 0, row["o"] if kind != "upsert" else 0, file, at)
+        if row["k"] not in found or found[row["k"]][0] <= place:
+            found[row["k"]] = (place, row)
+    return [row for _, row in found.values() if row["v"] is not None]
+
+
+def newest_text(kind, event, rows):
+    """Return the content of a file of rows, which are deletions where `v` is None."""
+    if kind == "events":
+        return "".join(json.dumps(event_of(row, event)) + "\n" for row in rows)
+    names = ["k", "v", "o", *(["time"] if event else []), *(["__op"] if kind == "debezium" else [])]
+    full = [
+        {**row, "v": "" if row["v"] is None else row["v"], "__op": "d" if row["v"] is None else "u"} for row in rows
+    ]
+    return csv([[row[name] for name in names] for row in full], ",".join(names))
+
+
+def event_of(row, event):
+    image = {name: row[name] for name in ("k", "v")}
+    sides = {"before": image, "after": None} if row["v"] is None else {"before": None, "after": image}
+    return {**sides, "op": "d" if row["v"] is None else "u", "o": row["o"], **({"time": row["time"]} if event else {})}
+
+
+@pytest.mark.parametrize("kind", NEWEST_FORMATS)
+def test_random_histories_of_the_newest_rows(shop, kind):
+    """Keys are set and deleted, and tables come, by several files of a run, which come again and are withdrawn, under either clock: the newest rows hold, of the files as they are, in the order in which they arrived first. Nothing is computed anew."""
+    for case in range(many(4)):
+        draw = chance("replace newest", kind, case)
+        event = draw.random() < 0.5
+        for path in (".dd", "in", "other", "out", "pairs"):
+            shutil.rmtree(shop.folder / path, ignore_errors=True)
+        columns = (
+            'k: int64, v: "int64?"' + ("" if kind == "events" else ", o: int64") + (", time: int64" if event else "")
+        )
+        columns += ', __op: "string?"' if kind == "debezium" else ""
+        text = NEWEST.format(
+            clock="event" if event else "arrival",
+            shards=draw.randrange(1, 4),
+            format=(NEWEST_FORMATS[kind] if not (event and "snapshots" in kind) else "format: snapshots")
+            + ", time: time" * (event and kind in ("debezium", "events")),
+            columns=columns,
+            time=", time: int64" if event else "",
+        )
+        shop.write("p.yaml", text)
+        shop.write("other/0.csv", csv([(at, at, 0)[: 2 + event] for at in range(0, 5, 2)], "k,w" + ",time" * event))
+        files, orders, suffix = {}, iter(draw.sample(range(1000), 1000)), "jsonl" if kind == "events" else "csv"
+
+        def rows(time, draw=draw, orders=orders, event=event, kind=kind):
+            order = next(orders)  # of a table all rows have the same
+            found = []
+            for _ in range(draw.randrange(1, 5)):
+                value = draw.choice([None, 1, 2])
+                o = order if "snapshots" in kind else next(orders)
+                found.append({"k": draw.randrange(5), "v": value, "o": o, "time": time})
+            # Of a key there is one row at a time of events.
+            return list({row["k"]: row for row in found}.values()) if event and kind == "upsert" else found
+
+        for step in range(6):
+            before = dict(files)
+            for at in draw.sample(range(9, 12), draw.randrange(3) if step else 2):
+                files[f"{step}-{at}"] = rows(20 * step + at)
+            files = dict(sorted(files.items(), key=lambda each: [int(part) for part in each[0].split("-")]))
+            for name in draw.sample(sorted(files), min(len(files), 2)):
+                first, second = map(int, name.split("-"))
+                files[name] = draw.choice([rows(20 * first + second), files[name][1:] or files[name]])
+            for name in files:
+                if files[name] != before.get(name):
+                    path = shop.write(f"in/{name}.{suffix}", newest_text(kind, event, files[name]))
+                    os.utime(path, (step + 1, step + 1))
+            summary, _ = read(shop, "run", *(["--until", str(20 * step + 20)] if event else []))
+            assert not summary.get("rebuilt"), (case, step)
+            if files and draw.random() < 0.4:
+                gone = draw.choice(sorted(files))
+                assert not read(shop, "retract", f"in/{gone}.{suffix}")[0].get("rebuilt")
+                (shop.folder / f"in/{gone}.{suffix}").unlink()
+                del files[gone]
+            wanted = newest_rows(kind, event, [*files.values()])
+            found = contents(shop.folder / "out")
+            assert found == Counter(Counter(row["v"] for row in wanted).items()), (case, step)
+            pairs = Counter((row["k"], row["v"], row["k"]) for row in wanted if row["k"] in (0, 2, 4))
+            assert contents(shop.folder / "pairs") == pairs, (case, step)
+
+
 def test_consumed_files_are_not_replaced(shop):
     shop.write("p.yaml", ARRIVAL.format(format="append, consumed: forget"))
     err = shop("check", "p.yaml").err

@@ -46,6 +46,10 @@ class KeyedTable(StatefulOperator):
         return kernels.consolidate(kernels.take(found, [*range(data), data + 1]))
 
 
+CORRECTS, NOTHING_LEFT = 2, 4
+"""Values of `present` beside 0 and 1: see `OrderedUpsert`."""
+
+
 class Upsert(KeyedTable):
     """Turn rows `[key | value | present | order | time | 1]` into the updates of a collection of one value for each key.
 
@@ -122,7 +126,8 @@ class OrderedUpsert(KeyedTable):
     latest `moment`, of those the last by `sequence`. The record has `present`, `order` and `moment`: a deletion
     is kept too, with its order, so an older row doesn't revive the key. For different rows with all three
     the same `tied` returns the error for one of them. At each of the `truncations`, pairs of time and order, all known keys
-    get a deletion of that order. Time has one coordinate. The trace holds the result, and
+    get a deletion of that order. A row whose `present` has `CORRECTS` added states the newest of a key's earlier rows, in the place of the
+    record so far; with `NOTHING_LEFT` there is none. Time has one coordinate. The trace holds the result, and
     is the only state.
     """
 
@@ -172,7 +177,8 @@ class OrderedUpsert(KeyedTable):
         least = np.full((len(starts), 2), np.iinfo(np.int64).min)
         if len(before):
             bounds = kernels.locate(np.ascontiguousarray(updates[starts, :nk]), [before])[0]
-            known = bounds[:, 1] > bounds[:, 0]
+            corrected = np.maximum.reduceat(updates[:, data - 3], starts) >= CORRECTS
+            known = (bounds[:, 1] > bounds[:, 0]) & ~corrected
             least[known] = before[bounds[known, 0]][:, self._newer]
         # Ranks that ascend from key to key: so one running maximum serves all keys.
         ranks = _ranks(np.concatenate([least, updates[:, self._newer]]))
@@ -182,7 +188,8 @@ class OrderedUpsert(KeyedTable):
         rows = updates[spread + mine == newest]
         found = np.empty((len(rows), data + 4), np.int64)
         found[:, :data] = rows[:, :data]
-        found[:, data], found[:, data + 1] = 1, 0
+        found[:, data], found[:, data + 1] = rows[:, data - 3] != NOTHING_LEFT, 0
+        found[:, data - 3] &= 1
         found[:, data + 2 :] = rows[:, data + 1 :]
         return found
 

@@ -41,8 +41,23 @@ class LogReader(LogFiles):
     without: RowCondition | None = None
     """Rows for which this holds are ignored, as if no file had them."""
 
+    @cached_property
+    def more_tables(self) -> set[int]:
+        """The times at which other files have a table."""
+        return set()
+
+    def follow(self, earlier: LogReader | None) -> None:
+        """Have the tables that count be newer than the newest of an earlier reader, if there is one, where tables have an order."""
+        known = earlier.tables if earlier is not None else None
+        self._known_newest = known.newest if known is not None else None
+        self.__dict__.pop("tables", None)
+
     def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
-        """Return the times within an interval at which there is a table, of a log of those; one may have no rows."""
+        """Return the times at which there is a table, of a log of those: of its files those within an interval; one may have no rows."""
+        return sorted(self.more_tables.union(self.tables_in(lower, upper)))
+
+    def tables_in(self, lower: Times | None, upper: Times) -> list[int]:
+        """Return the times within an interval at which its files have a table."""
         found = set[tuple[int, ...]]()
         if self.without is not None and ARRIVAL not in self.log.time:  # a table all of whose rows are ignored is none
             for part in self.take((), lower, upper, CHUNK).slices:
