@@ -140,10 +140,13 @@ def forget_command(pipeline: Path, where: str, inputs: tuple[str, ...], **option
 @click.argument("files", nargs=-1, metavar="[FILE...]")
 @click.option("--missing", is_flag=True, help="Withdraw all files that were read and are gone.")
 @click.option("--strict", is_flag=True, help="Withdraw nothing if no run has read one of the files.")
+@click.option(
+    "--again", is_flag=True, help="Withdraw a repaired file, too, that a run has read since it was withdrawn."
+)
 @NOW
 @corrects
 def retract_command(
-    pipeline: Path, files: tuple[str, ...], *, missing: bool, strict: bool, now: str | None, **options: Any
+    pipeline: Path, files: tuple[str, ...], *, missing: bool, strict: bool, again: bool, now: str | None, **options: Any
 ) -> None:
     """Withdraw files of inputs from PIPELINE, as if it had never read them.
 
@@ -154,7 +157,8 @@ def retract_command(
     If the file still exists unchanged, later runs ignore it. If a file of that name has other content, it is read in the same commit, so
     outputs get the difference between its old and its new rows; if it can't be read, nothing has changed. Rows of the file in logs of late or failed rows are retracted, too.
 
-    A FILE that no run has read is reported and skipped if there are others.
+    A FILE that no run has read is reported and skipped if there are others. One that was withdrawn, repaired and read, and has not changed since, is
+    refused, as a repeated command would lose its rows: --again withdraws it.
 
     JSON: as `dd run -o json`; `withdrawn` lists the files of each input, `replaced` those that were read again.
 
@@ -167,4 +171,4 @@ def retract_command(
     if not (files or missing):
         raise click.UsageError("Name files to withdraw, or state --missing.")
     withdraw = [locate(Path.cwd(), text) for text in files]
-    correct(pipeline, now=now, withdraw=withdraw, withdraw_missing=missing, strict=strict, **options)
+    correct(pipeline, now=now, withdraw=withdraw, withdraw_missing=missing, strict=strict, again=again, **options)

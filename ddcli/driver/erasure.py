@@ -8,6 +8,7 @@ hold, everything is computed anew by `migration`.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -155,16 +156,14 @@ class _Erasure:
     def commit(self, old: _Computed, new: _Computed, layouts: dict[str, Layout]) -> Manifest:
         """Commit what is left without the rows; return the manifest. Raises Unproved."""
         rebuild, manifest = self.rebuild, self.rebuild.manifest
-        with self.state.begin(
-            batches=sum(len(entry.shards) for entry in manifest.arrangements.values())
-        ) as transaction:
+        with (
+            self.state.begin(batches=sum(len(entry.shards) for entry in manifest.arrangements.values())) as transaction,
+            ThreadPoolExecutor(1, "dd-erase") as beside,
+        ):
             transaction.erases = True
-            arrangements = {
-                identity: self._arrangement(identity, entry, old, new, transaction)
-                for identity, entry in manifest.arrangements.items()
-            }
-            if not old.arrangements.keys() <= arrangements.keys():
+            if not old.arrangements.keys() <= manifest.arrangements.keys():
                 raise Unproved
+            arrangements = beside.submit(self._arrangements, old, new, transaction)
             forgetting = self._forgetting
             called = f"-forgotten{transaction.number}"
             writer = OutputWriter(
@@ -207,7 +206,7 @@ class _Erasure:
                     manifest,
                     engine=__version__,
                     inputs=inputs,
-                    arrangements=arrangements,
+                    arrangements=arrangements.result(),
                     outputs=outputs,
                     cache=manifest.cache | noted,
                 )
@@ -339,6 +338,11 @@ class _Erasure:
         return reader
 
     # --- files ----------------------------------------------------------------------------------------------------
+
+    def _arrangements(self, old: _Computed, new: _Computed, transaction: Transaction) -> dict[str, ArrangementEntry]:
+        """Return the entries of all arrangements without what came from the rows alone."""
+        entries = self.rebuild.manifest.arrangements.items()
+        return {identity: self._arrangement(identity, entry, old, new, transaction) for identity, entry in entries}
 
     def _arrangement(
         self, identity: str, entry: ArrangementEntry, old: _Computed, new: _Computed, transaction: Transaction

@@ -228,7 +228,12 @@ def _with_corrections(request: Request, manifest: Manifest | None, options: RunO
         from ddcli.job.corrections import with_withdrawn_files
 
         request = with_withdrawn_files(
-            request, manifest, options.withdraw, missing=options.withdraw_missing, strict=options.strict
+            request,
+            manifest,
+            options.withdraw,
+            missing=options.withdraw_missing,
+            strict=options.strict,
+            again=options.again,
         )
     if options.added:
         from ddcli.job.corrections import with_added_files

@@ -13,8 +13,10 @@ from ddcli.screen import near
 from ddcli.spec.model import SPARK, database_file
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate, relative
+from ddcli.store.tables.file_identity import fingerprint
 from ddcli.store.tables.input_path import places_of
 from ddcli.store.tables.inventory import list_input
+from ddcli.store.tables.listing import Listing
 from ddcli.store.time_text import parse_time
 
 if TYPE_CHECKING:
@@ -22,17 +24,24 @@ if TYPE_CHECKING:
 
     from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec
-    from ddcli.store.state.entries import InputFile
+    from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
 
 
 def with_withdrawn_files(
-    request: Request, manifest: Manifest | None, files: Sequence[Path], *, missing: bool = False, strict: bool = False
+    request: Request,
+    manifest: Manifest | None,
+    files: Sequence[Path],
+    *,
+    missing: bool = False,
+    strict: bool = False,
+    again: bool = False,
 ) -> Request:
     """Return the request with the files that it withdraws: the `files` that are in the state, from each input that has taken them in, and all that are `missing` if these are asked for.
 
     Under the clock of events it closes no time. A file that was withdrawn already, or that no run has read, is reported. Raises InputError if no
-    run has read any of them, or, in a `strict` call, one of them.
+    run has read any of them, or, in a `strict` call, one of them; also for a repaired file that has replaced a withdrawn one, and has not changed since,
+    unless it is to go `again`: who repeats a command that has replaced a file wants to lose no rows.
     """
     known = _taken(request, manifest) if manifest is not None else {}
     gone = _missing(request, manifest) if missing and manifest is not None else []
@@ -55,6 +64,8 @@ def with_withdrawn_files(
             continue
         for name, entry in entries:
             if not entry.withdrawn:
+                if not again and manifest is not None:
+                    _refuse_repaired(request, manifest.inputs[name], request.spec.inputs[name], entry)
                 found.setdefault(name, set()).add(entry.key)
         if all(entry.withdrawn for _, entry in entries):
             request.say(f"{near(str(path))} was withdrawn before, and nothing of it is in the state")
@@ -68,6 +79,25 @@ def with_withdrawn_files(
         request.say(f"{near(str(path))}: no run has read this file, so there is nothing to withdraw")
     withdrawn = {name: frozenset(paths) for name, paths in found.items()}
     return request.deciding(withdrawn=withdrawn, closes=request.clock.arrival)
+
+
+def _refuse_repaired(request: Request, entry: InputEntry, given: InputSpec, file: InputFile) -> None:
+    """Raise InputError for a file that was read in place of a withdrawn one, and is still there as it was read. Where runs replace files, nobody withdraws one to have it replaced."""
+    if given.changed == "replace" or file.archived or file.path not in {each.path for each in entry.replaced}:
+        return
+    for root in places_of(given.path.value, request.base):
+        place = root / file.path
+        if Listing(root, ()).is_as_listed(file) or (
+            not isinstance(place, ObjectPath)
+            and place.is_file()
+            and place.stat().st_size == file.size
+            and fingerprint(place, file.size) == file.fingerprint
+        ):
+            raise InputError(
+                "this file was withdrawn before, and read again after it was repaired; it has not changed since",
+                place=str(place),
+                hint="to withdraw it as it is now, state `--again`",
+            )
 
 
 def with_added_files(request: Request, manifest: Manifest | None, added: Sequence[tuple[str, Path]]) -> Request:

@@ -140,6 +140,8 @@ class RunOptions:
     """Files of inputs that earlier runs took in: they are taken back before anything is read; under the clock of events no time is closed then."""
     withdraw_missing: bool = False
     """True: files that earlier runs took in and that are gone are taken back, too."""
+    again: bool = False
+    """Withdraw repaired files, too, that were read after they were withdrawn."""
     strict: bool = False
     """True: a file to withdraw that no run has read is an error, also if others were read."""
     reopen: str | None = None

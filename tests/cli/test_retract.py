@@ -105,6 +105,23 @@ def test_a_mended_file_is_taken_in_by_the_same_run(upsert):
     assert contents(upsert.folder / "out") == {(1, "fine"): 1, (2, "b"): 1, (3, "c"): 1}
 
 
+def test_a_repeated_command_does_not_withdraw_the_repaired_file(upsert):
+    """It was read in the place of another: a line of cron that repeats would lose its rows. A file that is touched has not changed; one that is gone has."""
+    upsert.write("in/2.csv", csv((1, "fine"), (3, "c")))
+    ran(upsert, "retract", "in/2.csv")
+    held = contents(upsert.folder / "out")
+    os.utime(upsert.folder / "in/2.csv")
+    err = ran(upsert, "retract", "in/1.csv", "in/2.csv", code=3).err
+    assert "read again after it was repaired; it has not changed since" in err
+    assert contents(upsert.folder / "out") == held
+    upsert.write("in/2.csv", csv((1, "better"), (3, "c")))
+    ran(upsert, "retract", "in/2.csv")
+    assert contents(upsert.folder / "out") == {(1, "better"): 1, (2, "b"): 1, (3, "c"): 1}
+    ran(upsert, "retract", "--again", "in/2.csv")
+    assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
+    ran(upsert, "retract", "in/2.csv")  # nothing of it is there
+
+
 def test_a_file_of_the_same_size_and_time_that_was_mended_counts_as_another(upsert):
     path = upsert.folder / "in/2.csv"
     stat = path.stat()
