@@ -9,8 +9,8 @@ again: a standing record of SQL on rows that ever were; rows that can't be read 
 
 Of rows with keys, each key whose row differs between the two gets its newest row, as a row of the run. A file keeps its place in the order of arrival, and
 a row its time and order, so other files may have newer rows. The newest row of a key is in a replaced file or in another one: if the newest row among the replaced files stays
-the same, and in the same place, so does the key's record. For all other keys the rows of all files are read, because the state has only the newest
-row. That reads the input, but computes only the changes of these keys.
+the same, and in the same place, so does the key's record. All other keys are looked up in the files that came with the replaced ones or later, and if they are not
+there, in the earlier ones, because the state has only the newest row. That may read the input, but computes only the changes of these keys.
 
 Of tables the newest counts: that of the files as they are now is a table of the run, unless the run has a newer one.
 """
@@ -121,8 +121,10 @@ class ReadRows:
 class KeyedReplacement(Replacement):
     """Some files of rows with keys as they were read, and those that are in their places now."""
 
-    whole: LogReader
-    """The reader of all files as they are now, without new ones."""
+    every: Sequence[InputFile]
+    """All files as they are now, without new ones."""
+    opened: Callable[[Sequence[InputFile]], LogReader]
+    """The reader of some of these."""
     most: int
     """The number of rows that may be in memory."""
     facts: InputFacts
@@ -162,16 +164,21 @@ class KeyedReplacement(Replacement):
         return ARRIVAL in self.before.log.time
 
     def _now(self, columns: tuple[str, ...], changed: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
-        """Return the newest row of each changed key; for one without any, its old row, which deletes it."""
-        on = self._keys
-        there = [
-            frame.join(changed, on=on, how="semi", nulls_equal=True)
-            for frame in _frames(self.whole, columns, self.closed, self.most)
-        ]
-        every = pl.concat([old.clear(), *there])
-        now = self._newest(every)
-        if not self._arrives:
-            self._refuse_ties(every, now)
+        """Return the newest row of each changed key; for one without any, its old row, which deletes it.
+
+        Where rows are as new as their files, only keys without a row in the replaced files, or later ones, are looked up in earlier files.
+        """
+        on, now = self._keys, old.clear()
+        for files in self._newest_first():
+            left = changed.join(now, on=on, how="anti", nulls_equal=True)
+            if not files or left.is_empty():
+                continue
+            frames = _frames(self.opened(files), columns, self.closed, self.most)
+            there = [frame.join(left, on=on, how="semi", nulls_equal=True) for frame in frames]
+            every = pl.concat([old.clear(), *there])
+            now = pl.concat([now, self._newest(every)])
+            if not self._arrives:
+                self._refuse_ties(every, now)
         gone = old.join(changed, on=on, how="semi", nulls_equal=True).join(now, on=on, how="anti", nulls_equal=True)
         if not self._lasting:
             return pl.concat([now, gone.with_columns(pl.lit(0, pl.Int64).alias(PRESENT))])
@@ -184,6 +191,14 @@ class KeyedReplacement(Replacement):
                 ),
             ]
         )
+
+    def _newest_first(self) -> Sequence[Sequence[InputFile]]:
+        """Return the files in parts: where the rows of one part are newer than those of another, it comes first."""
+        if self._lasting or not self._arrives:
+            return [self.every]
+        first = min(file.at or 0 for file in self.before.listing.to_read)
+        later = [file for file in self.every if (file.at or 0) >= first]
+        return later, [file for file in self.every if (file.at or 0) < first]
 
     def _newest(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the newest row of each key."""
@@ -341,15 +356,21 @@ def open_replacements(
             found[name] = Replacement(*every)
             continue
         past = ready.found[name].listing.past()
-        now = sorted((*past.waiting, *new.listing.to_read), key=lambda file: file.path)
-        whole = InputFiles(None, replace(past, waiting=tuple(now)))
-        (reader,) = in_files(open_logs(request, manifest, {name: whole}, most)).values()
+        files = sorted((*past.waiting, *new.listing.to_read), key=lambda file: file.path)
+
+        def opened(some: Sequence[InputFile], name: str = name, past: Listing = past) -> LogReader:
+            (reader,) = open_logs(
+                request, manifest, {name: InputFiles(None, replace(past, waiting=tuple(some)))}, most
+            ).values()
+            assert isinstance(reader, LogReader), "a reader of files"
+            return reader
+
         if old.log.tables:
-            found[name] = TableReplacement(*every, reader, in_files(ready.readers)[name])
+            found[name] = TableReplacement(*every, opened(files), in_files(ready.readers)[name])
             continue
-        if any(each.truncations(None, manifest.upper) for each in (old, new, reader)):
+        if old.log.truncating() and any(each.truncations(None, manifest.upper) for each in (old, opened(files))):
             return None
-        found[name] = KeyedReplacement(*every, reader, most, InputFacts(request.spec.inputs[name], reader))
+        found[name] = KeyedReplacement(*every, files, opened, most, InputFacts(request.spec.inputs[name], new))
     return found
 
 
