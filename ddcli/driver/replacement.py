@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Slice
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
@@ -266,7 +267,8 @@ class TableReplacement(Replacement):
         opened = self.after.take(columns, self.closed, upper, most)
         coming = {*self.new.tables_in(self.closed, upper), *self.after.snapshot_times(self.closed, upper)}
         self.new.more_tables |= {*self.after.snapshot_times(self.closed, upper)}
-        slices, rows = [*opened.slices], opened.rows
+        slices: list[Slice] = [*opened.slices]
+        rows = opened.rows
         if self._newest and self.time[0] not in coming:
             table = self.whole.take(columns, ((self._newest[0],),), self.closed, most)
             slices += [Corrected(part, self.time, 1) for part in table.slices]
@@ -356,7 +358,7 @@ def open_replacements(
             found[name] = Replacement(*every)
             continue
         past = ready.found[name].listing.past()
-        files = sorted((*past.waiting, *new.listing.to_read), key=lambda file: file.path)
+        present = sorted((*past.waiting, *new.listing.to_read), key=lambda file: file.path)
 
         def opened(some: Sequence[InputFile], name: str = name, past: Listing = past) -> LogReader:
             (reader,) = open_logs(
@@ -366,11 +368,11 @@ def open_replacements(
             return reader
 
         if old.log.tables:
-            found[name] = TableReplacement(*every, opened(files), in_files(ready.readers)[name])
+            found[name] = TableReplacement(*every, opened(present), in_files(ready.readers)[name])
             continue
-        if old.log.truncating() and any(each.truncations(None, manifest.upper) for each in (old, opened(files))):
+        if old.log.truncating() and any(each.truncations(None, manifest.upper) for each in (old, opened(present))):
             return None
-        found[name] = KeyedReplacement(*every, files, opened, most, InputFacts(request.spec.inputs[name], new))
+        found[name] = KeyedReplacement(*every, present, opened, most, InputFacts(request.spec.inputs[name], new))
     return found
 
 
