@@ -194,7 +194,7 @@ class KeyedReplacement(Replacement):
         )
 
     def _newest_first(self) -> Sequence[Sequence[InputFile]]:
-        """Return the files in parts: where the rows of one part are newer than those of another, it comes first."""
+        """Return the files in parts, the part with the newest rows first."""
         if self._lasting or not self._arrives:
             return [self.every]
         first = min(file.at or 0 for file in self.before.listing.to_read)
@@ -216,7 +216,7 @@ class KeyedReplacement(Replacement):
             raise self.facts.tied({name: row[name] for name in self._keys}, row[MOMENT])
 
     def _placed(self, reader: LogReader, columns: tuple[str, ...]) -> Iterable[pl.DataFrame]:
-        """Yield the rows of files with their times, and where these are those of arrival, the paths of their files, which the order shows."""
+        """Yield the rows of files with their times, and under the clock of arrivals the paths of their files, which the order shows."""
         paths = pl.Series(FILE, sorted((file.path for file in reader.listing.to_read), key=natural), pl.String)
         for frame in _frames(reader, columns, self.closed):
             order = frame[SEQUENCE if self._lasting else ORDER]
