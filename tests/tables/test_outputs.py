@@ -34,8 +34,8 @@ FORMS = [
     ("parquet", "table"),
     ("iceberg", "log"),
     ("delta", "log"),
-    ("ducklake", "table"),
     ("ducklake", "log"),
+    ("ducklake", "table"),
 ]
 """In an order in which each third has both tables and logs, and packages of both kinds."""
 
