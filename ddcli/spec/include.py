@@ -12,7 +12,7 @@ import posixpath
 import re
 from pathlib import Path
 
-from ddcli.errors import Text, UsageError
+from ddcli.errors import Span, Text, UsageError
 from ddcli.spec.file import LARGEST, read_fragment
 from ddcli.spec.reader import Notes, describe, suggest
 from ddcli.spec.syntax import parse_tree
@@ -27,11 +27,13 @@ SHARED = ("inputs", "collections", "outputs")
 LISTS = ("checks", "tests")
 """The sections of a fragment whose items become the including file's, before its own."""
 KEYS = (*SHARED, *LISTS, KEY, f"{ANCHORS}...")
+ALONE, ALIKE = ("dd", "name"), ("clock", "timezone")
+"""The keys of a file that also runs by itself: its own, and those whose values must be the including file's."""
 MOST, DEEPEST = 100, 10
 """Files that one may include, directly or not, and files from it to the innermost."""
 IN_INPUTS, BELOW = ("path", "quarantine"), {"import": "state", "consumed": "archive"}
 """The keys of inputs that are paths, and those whose mappings have a path under the key given."""
-IN_OUTPUTS = ("path", "delta", "parquet", "to")
+IN_OUTPUTS = ("path", "delta", "parquet", "to", "begin")
 """The keys of outputs that are paths, or the URIs of databases, which may be files."""
 IN_TESTS = ("contents", "changes")
 """The keys of expectations whose value may be the path of a file with rows."""
@@ -48,6 +50,7 @@ class Includes:
         self.fragments: list[tuple[str, str]] = []
         self.entries: dict[str, dict[str, tuple[Text, Node]]] = {name: {} for name in SHARED}
         self.items: dict[str, list[Node]] = {name: [] for name in LISTS}
+        self.own = Mapping((), Span(file, 1, 1), flow=False)
         self.seen: set[Path] = set()
         self.open = [(Path(file).resolve(), file)]
         self.size = self.nodes = 0
@@ -57,6 +60,7 @@ class Includes:
         written = root.get(KEY)
         if written is None:
             return root
+        self.own = root
         self._include(written, Path(self.open[0][1]).parent)
         whole = {word.value: (word, node) for word, node in root.entries if word.value != KEY}
         for section, found in self.entries.items():
@@ -148,11 +152,21 @@ class Includes:
                 self._section(word, value, path.parent)
             elif word.value in LISTS:
                 self._list(word, value, path.parent)
-            elif not word.value.startswith(ANCHORS) and not (word.value == "dd" and _is_one(value)):
+            elif word.value in ALIKE:
+                self._alike(word, value)
+            elif not word.value.startswith(ANCHORS) and not (word.value in ALONE and _is_own(word, value)):
                 problem = f"an included file has no key {word.value!r}"
                 self.notes.refuse(
                     "", problem, word.span, suggest(word.value, (*SHARED, *LISTS), f"(keys: {', '.join(KEYS)})")
                 )
+
+    def _alike(self, word: Text, value: Node) -> None:
+        """Refuse a setting of the whole pipeline that is another one in the including file."""
+        own = self.own.get(word.value)
+        found = value.text.value if isinstance(value, Scalar) else None
+        if found is None or not isinstance(own, Scalar) or own.text.value != found:
+            problem = f"the including file has another `{word.value}`"
+            self.notes.refuse("", problem, word.span, f"write `{word.value}: {found}` there, too, or leave it out here")
 
     def _section(self, word: Text, value: Node, folder: Path) -> None:
         if isinstance(value, Mapping):
@@ -260,5 +274,5 @@ def _under(path: Scalar, between: str, *, pattern: bool = True) -> Scalar:
     return Scalar(Text(joined, text.span), path.kind, path.plain, path.comment)
 
 
-def _is_one(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.text.value == "1"
+def _is_own(word: Text, node: Node) -> bool:
+    return isinstance(node, Scalar) and (word.value == "name" or node.text.value == "1")

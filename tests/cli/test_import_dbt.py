@@ -510,3 +510,14 @@ def test_a_snapshot_that_is_no_history_is_left_out_with_the_reason(project, conf
     done = snapshot(project, **config)
     assert problem in done.out + done.err
     assert "places" not in yaml.safe_load((project.folder / "dbt/dd.yaml").read_text())["outputs"]
+
+
+def test_an_imported_file_can_be_extended(project):
+    assert project("import", "dbt", "dbt", "shop.yaml", "--force").code in (0, 1)
+    own = "include: shop.yaml\nclock: arrival\ncollections: {late: {from: fct_orders}}\noutputs: {late: out/late/}\n"
+    project.write("own.yaml", own)
+    found = project("check", "own.yaml")
+    assert found.code == 0, found.err
+    assert "late:" in found.out
+    project.write("own.yaml", own.replace("arrival", "event"))
+    assert "the including file has another `clock`" in project("check", "own.yaml").err
