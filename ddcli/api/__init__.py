@@ -9,25 +9,22 @@
 
 Expressions are written as in pipeline files. No update of a time is emitted until the frontier of every input has passed it.
 
-* clock: times as a program writes them and as the engine holds them
 * collection: multisets of records that change with time, and their operators
 * dataflow: inputs, collections, outputs, and the steps that close times; SQL queries over collections
 * functions: arguments of methods, and Python functions as operators
 * loops: loop variables, and the loops that close over them
-* outputs: the updates of a collection, for the program to read
 * passes: a step over a dataflow's shards: side by side, or in one pass over all; the traces of all shards of an arrangement as one
-* program: the protocol of a dataflow for its parts
+* program: times as a program writes them; the protocol of a dataflow for its parts
 * sessions: the inputs of a program's updates
-* traces: handles on arrangements: to read them as of a time, or import them elsewhere
+* traces: the updates of a collection, and handles on arrangements: to read them as of a time, or import them elsewhere
 """
 
 from ddcli.api.collection import Arranged, Collection
 from ddcli.api.dataflow import Dataflow
 from ddcli.api.functions import followed_by
 from ddcli.api.loops import Loop, Variable
-from ddcli.api.outputs import Output, Probe
 from ddcli.api.sessions import Input, Upserts
-from ddcli.api.traces import TraceHandle
+from ddcli.api.traces import Output, Probe, TraceHandle
 
 __all__ = [
     "Arranged",

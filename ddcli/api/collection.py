@@ -22,8 +22,7 @@ from ddcli.api.functions import (
     text,
     texts,
 )
-from ddcli.api.outputs import Probe
-from ddcli.api.traces import TraceHandle
+from ddcli.api.traces import Probe, TraceHandle
 from ddcli.errors import UsageError
 from ddcli.expressions.zones import in_zone
 from ddcli.plan import logical
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.api.functions import Columns
-    from ddcli.api.outputs import Output
     from ddcli.api.program import Program
-    from ddcli.api.traces import KeptTraces
+    from ddcli.api.traces import KeptTraces, Output
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
     from ddcli.spec.operator_model import Direction, How

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ddcli.api.clock import Clock
 from ddcli.api.collection import Arranged, Collection
 from ddcli.api.functions import schema as schema_of
 from ddcli.api.loops import Loop, iterated
-from ddcli.api.outputs import Output
 from ddcli.api.passes import ShardedDataflow, ShardTraces
+from ddcli.api.program import Clock
 from ddcli.api.sessions import Input, UpdateSource, Upserts
-from ddcli.api.traces import KeptTraces
+from ddcli.api.traces import KeptTraces, Output
 from ddcli.circuit import source_places
 from ddcli.circuit.graph import Assembled, assemble
 from ddcli.engine.lanes import Layout
@@ -47,9 +46,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.api.outputs import Update
     from ddcli.api.program import Program
-    from ddcli.api.traces import TraceHandle
+    from ddcli.api.traces import TraceHandle, Update
     from ddcli.circuit.context import Traces
     from ddcli.circuit.source_places import ImportedSource, UpsertSource
     from ddcli.engine.places import Deltas

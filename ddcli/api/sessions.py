@@ -17,8 +17,8 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError, InputError, UsageError
 
 if TYPE_CHECKING:
-    from ddcli.api.outputs import Record
     from ddcli.api.program import Program
+    from ddcli.api.traces import Record
     from ddcli.engine.times import Time
     from ddcli.plan.relation import Relation
 

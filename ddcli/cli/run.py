@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.engine.counts import Progress
     from ddcli.errors import DdError
-    from ddcli.job.options import Engine
-    from ddcli.job.standby import WatchCache
+    from ddcli.job.options import Engine, WatchCache
     from ddcli.job.summary import RunSummary
     from ddcli.render.profile import Profile
     from ddcli.store.files.lock import IfLocked
@@ -441,7 +440,7 @@ def _of_branch(
 
 def _watch_cache() -> WatchCache:
     """Return the empty memory of a watch."""
-    from ddcli.job.standby import WatchCache
+    from ddcli.job.options import WatchCache
 
     return WatchCache()
 

@@ -11,12 +11,11 @@ The definition, which the tests recompute in plain Python: let A and B be multis
 Values are compared by their meaning, in a type to which both sides' types widen; a difference of types is reported apart.
 NaN equals NaN, -0.0 equals 0.0, null equals null.
 
-* cells: values and counts of a comparison as text
 * columns: common columns, their types, and the settings of a comparison
 * diff: the comparison: both sides are read once, divided by key, and compared bucket by bucket
 * difference: the result: counts, columns that differ, changed rows
 * output: a comparison in the chosen format
-* page: a comparison as one HTML page
+* page: values and counts as text, and a comparison as one HTML page
 * pairs: open sides, and the differences between their rows
 * against: a pipeline file and a state: the effect of an edit, computed above what the state keeps
 * scenarios: the effects of several sets of files on a pipeline's outputs

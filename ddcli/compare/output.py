@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import polars as pl
 
-from ddcli.compare.cells import MARKS, column_words, left_out, notes, plain, rows_of, texts, verdict
 from ddcli.compare.columns import WIDEST, type_name
+from ddcli.compare.page import MARKS, column_words, left_out, notes, plain, rows_of, texts, verdict
 from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, KEY, NEW, OLD, REMOVED
 from ddcli.compare.pipelines import Differences
 from ddcli.errors import UsageError
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from ddcli.compare.cells import ChangedRow
     from ddcli.compare.difference import Difference
+    from ddcli.compare.page import ChangedRow
 
 
 LIMIT = 65_000

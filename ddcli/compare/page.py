@@ -1,18 +1,139 @@
-"""A comparison as one HTML page that needs nothing from the network."""
+"""A comparison as one HTML page, and the values and counts of a comparison as text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
-from ddcli.compare.cells import column_words, left_out, notes, rows_of, texts, verdict
-from ddcli.compare.pairs import ADDED, CHANGED, REMOVED
-from ddcli.screen import markup
+import polars as pl
+
+from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD, REMOVED
+from ddcli.dataclass import frozen
+from ddcli.expressions.types import from_polars
+from ddcli.privacy import preview_column
+from ddcli.render.rows import as_text
+from ddcli.screen import json_number, json_value, json_visible, markup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ddcli.compare.cells import ChangedRow
+    from ddcli.compare.columns import ColumnDifference, Compared
     from ddcli.compare.difference import Difference
+
+
+NULL = "null"
+
+
+@frozen
+class ChangedRow:
+    """One change: the cells of the key, and the other cells; if `change` is `changed`, only those that changed, as pairs (old, new)."""
+
+    change: str
+    count: int
+    key: dict[str, Any]
+    cells: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the change as JSON."""
+        key = {"key": self.key} if self.key else {}
+        if self.change != CHANGED:
+            return {"change": self.change, "count": self.count, **key, "row": self.cells}
+        cells = {name: {"old": old, "new": new} for name, (old, new) in self.cells.items()}
+        return {"change": self.change, "count": self.count, **key, "cells": cells}
+
+
+def rows_of(changes: pl.DataFrame, compared: Compared, cell: Callable[[pl.Series], list[Any]]) -> Iterator[ChangedRow]:
+    """Yield changes one by one; `cell` converts a column's values: `texts` or `plain`."""
+
+    def cells_of(prefix: str, name: str) -> list[Any]:
+        return cell(preview_column(name, changes[prefix + name]))
+
+    key = {name: cells_of(KEY, name) for name in compared.key}
+    old, new = ({name: cells_of(prefix, name) for name in compared.values} for prefix in (OLD, NEW))
+    flags = {name: changes[IS + name].to_list() for name in compared.values}
+    for at, (change, count) in enumerate(zip(changes[CHANGE].to_list(), changes[COUNT].to_list(), strict=True)):
+        if change == CHANGED:
+            cells = {name: (old[name][at], new[name][at]) for name in compared.values if flags[name][at]}
+        else:
+            cells = {name: (new if change == ADDED else old)[name][at] for name in compared.values}
+        yield ChangedRow(change, count, {name: values[at] for name, values in key.items()}, cells)
+
+
+def texts(column: pl.Series) -> list[str]:
+    """Return values as text for a person: strings in quotes, so that they can't be mistaken for null or a number."""
+    if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum) or column.dtype.is_nested():
+        return [NULL if value is None else _quoted(value) for value in column.to_list()]
+    return _as_text(column).fill_null(NULL).to_list()
+
+
+def plain(column: pl.Series) -> list[Any]:
+    """Return values for JSON: numbers as numbers, decimals and values of types that JSON lacks as text."""
+    dtype = column.dtype
+    if dtype.is_float():
+        return [None if value is None else json_number(value) for value in column.to_list()]
+    if isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null) or dtype.is_integer():
+        return column.to_list()
+    if dtype.is_nested():
+        return [json_value(value) for value in column.to_list()]
+    return _as_text(column).to_list()
+
+
+def _as_text(column: pl.Series) -> pl.Series:
+    return column.cast(pl.String) if from_polars(column.dtype, nullable=True) is None else as_text(column)
+
+
+def _quoted(value: Any) -> str:
+    """Return a value as JSON of visible characters only."""
+    return json_visible(json.dumps(json_value(value), ensure_ascii=False))
+
+
+MARKS = {ADDED: "+", REMOVED: "-", CHANGED: "~"}
+
+
+def column_words(each: ColumnDifference) -> str:
+    """Return the difference of a column in words."""
+    if each.change == "type":
+        return f"{each.a} in A, {each.b} in B, {each.note}"
+    return f"only in {'A' if each.change == 'only_a' else 'B'} ({each.a or each.b}), {each.note}"
+
+
+def verdict(found: Difference) -> str:
+    """Return the result in one line."""
+    if found.same and found.columns:
+        return "same, but for types, which are ignored"
+    if found.same:
+        return "same"
+    what = [f"{found.counts[change]:,} {change}" for change in (REMOVED, CHANGED, ADDED) if found.counts[change]]
+    if columns := found.counting_columns:
+        what.append(f"{len(columns)} column{'s' if len(columns) > 1 else ''}")
+    allowed = found.settings.max_changed
+    bound = ""
+    if allowed is not None and found.ok:
+        bound = f"; {found.rows:,} rows are no more than --max-changed {allowed}"
+    elif allowed is not None and found.rows:
+        fits = allowed.allows(found.rows, found.a.rows)
+        bound = (
+            f"; --max-changed {allowed} is about rows, not columns"
+            if fits
+            else f"; {found.rows:,} rows are more than --max-changed {allowed}"
+        )
+    return f"different: {', '.join(what)}{bound}"
+
+
+def notes(found: Difference) -> list[str]:
+    """Return the notes on a comparison: on its sides, and on duplicate keys."""
+    notes = list(found.notes)
+    for name, side in (("A", found.a), ("B", found.b)):
+        if side.repeated:
+            many, whose = (f"{side.repeated:,} keys are", "their") if side.repeated > 1 else ("1 key is", "its")
+            notes.append(f"{many} in {name} more than once: {whose} rows are paired in order")
+    return notes
+
+
+def left_out(shown: int, total: int) -> str | None:
+    """Return a note on the changes that are not shown; None if all are."""
+    return None if shown >= total else f"{total - shown:,} more not shown: see --limit"
+
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --removed: #d1242f22; --added: #1a7f3722; --changed: #bf870022 }

@@ -1,7 +1,6 @@
 """A run from its request to its commit.
 
-* check_gate: the checks before a commit
-* dataflow_run: the skeleton of a run and of a rebuild: one step, one commit
+* dataflow_run: the skeleton of a run and of a rebuild: one step, the checks before a commit, one commit
 * erasure: forgotten rows, where only the files that hold something of them are written anew
 * execute: a run that has something to do: its attempts, and a changed plan
 * forget: `dd forget`: rows of inputs are removed from state, outputs and side logs

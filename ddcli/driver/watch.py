@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, EngineError, LockedError, ProcessError, StateError, UsageError
 from ddcli.job.clock import time_now
+from ddcli.job.options import WatchCache
 from ddcli.job.request import imports, read_request
-from ddcli.job.standby import WatchCache
 from ddcli.spec.model import SPARK
 from ddcli.store.files.access import entries
 from ddcli.store.files.changes import QUIET, Waker, Wholeness, has_end

@@ -10,12 +10,11 @@
 * idle_check: the test whether there is anything to do at all
 * inputs: the files and progress of each input of a run
 * kept_plan: the meaning of a pipeline file, kept between runs as a table of JSON
-* options: the options of a run, and the places where it may be computed
+* options: the options of a run, the places where it may be computed, and the memory of a watch
 * output_tables: outputs that are tables of other programs, and the test whether they are up to their logs
 * paths: the paths that a pipeline file names, and the errors in them
 * request: the request of a run
 * sizes: the numbers of shards and passes of a run; pure
-* standby: the memory of a watch from one round to the next
 * summary: the summary of a run
 * tables: inputs that are tables of other programs, and their mirrors
 * verdict: the verdicts of checks

@@ -1,4 +1,4 @@
-"""The options of a run, as a person or a program gives them. Imports no third-party library: most runs need no Spark."""
+"""The options of a run, as a person or a program gives them, and the memory of a watch. Imports no third-party library: most runs need no Spark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,57 @@ from ddcli.engine.counts import SILENT, Progress
 from ddcli.engine.workers import processors
 from ddcli.errors import UsageError
 from ddcli.job.sizes import default_memory
+from ddcli.store.batch.open_batches import SHARE, OpenBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.job.standby import WatchCache
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.tables.inventory import ListingSnapshot
+
+    Mark = tuple[Path, str, int, str]
+
+
+@dataclass
+class WatchCache:
+    """The open batches that the last round left, with the state and the commit that they belong to; nothing at first."""
+
+    glimpses: dict[tuple[str, Path], ListingSnapshot] = field(default_factory=dict)
+    """The look at each input that found the round worth while, by its path and the directory that this is relative to."""
+    _kept: OpenBatches | None = None
+    _mark: Mark | None = None
+
+    def left(self, memory: int) -> int:
+        """Return the part of a round's memory that kept batches don't take."""
+        return memory - memory // SHARE
+
+    def glimpsed(self, path: str, base: Path) -> ListingSnapshot | None:
+        """Return the look at an input, once: a second caller wants the files as they are by then."""
+        return self.glimpses.pop((path, base), None)
+
+    def clean(self, state: Path) -> int | None:
+        """Return the number of the commit after which the last round left nothing behind in a state; None if no round did."""
+        return self._mark[2] if self._mark is not None and self._mark[0] == state else None
+
+    def take(self, state: Path, manifest: Manifest | None, secret: bytes, memory: int) -> OpenBatches:
+        """Return the open batches of the commit from which a round continues, none if they are of another. They are kept no longer."""
+        kept, mark = self._kept, self._mark
+        self._kept = self._mark = None
+        if kept is not None and manifest is not None and mark == _mark_of(state, manifest):
+            return kept
+        return OpenBatches(secret, memory // SHARE)
+
+    def keep(self, state: Path, manifest: Manifest, batches: OpenBatches) -> None:
+        """Keep the open batches of a committed round for the next one."""
+        if batches.end_round():
+            self._kept, self._mark = batches, _mark_of(state, manifest)
+
+
+def _mark_of(state: Path, manifest: Manifest) -> Mark:
+    return state, manifest.identity, manifest.number, manifest.secret
+
 
 REMOTE = "sc://"
 """The prefix of a Spark Connect address, behind which Spark's driver runs."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.job.budget import RunBudget
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.kept_plan import KeptPlan
-    from ddcli.job.standby import WatchCache
+    from ddcli.job.options import WatchCache
     from ddcli.spec.model import Spec
     from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import InputFile

@@ -15,8 +15,8 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.driver.watch import WatchLoop, came_at_once, is_whole, look
 from ddcli.job.inputs import find_inputs
+from ddcli.job.options import WatchCache
 from ddcli.job.request import read_request
-from ddcli.job.standby import WatchCache
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.log.progress import progress_bytes

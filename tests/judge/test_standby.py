@@ -20,8 +20,8 @@ import ddcli.store.state.directory
 import ddcli.store.state.register
 from ddcli.driver.run import run
 from ddcli.errors import DdError, LockedError
+from ddcli.job.options import WatchCache
 from ddcli.job.sizes import Sizes
-from ddcli.job.standby import WatchCache
 from ddcli.runtime import placement
 from ddcli.store.batch import open_batches as keeping
 from ddcli.store.files.gate import Files

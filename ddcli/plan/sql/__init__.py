@@ -6,8 +6,7 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 * block: a relation while it is built, and the subqueries that attach to it; subqueries computed without the outer query's rows
 * calls: calls of aggregates, also of outer queries
 * context: the scope of a query, its result, and the protocols between the parts of a statement
-* entries: the list of a `select`, and the expansion of `*`
-* groups: `group by`, aggregates, grouping sets
+* groups: the list of a `select`, `group by`, aggregates, grouping sets
 * items: the items of a `from`, joined by the conditions on them
 * joins: the joins of a `from`
 * names: the names in scope, and the columns that they mean
@@ -15,9 +14,8 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 * operator_writer: a query's nodes as operators of a pipeline file
 * present: comparisons with the present time, as bounds of time
 * reader: expressions with names, aggregates and subqueries
-* recursion: `with recursive` as a loop
+* recursion: `union`, `intersect`, `except`, and `with recursive` as a loop
 * select: a `select`, its window functions and `qualify`
-* sets: `union`, `intersect`, `except`
 * statement: a statement bound to the relations that it names; rows that depend on no table
 * table_functions: functions that return rows
 * top: `order by`, `limit`, `offset`

@@ -19,8 +19,7 @@ from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, is_semijoin, split
 from ddcli.plan.sql.calls import outermost
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
-from ddcli.plan.sql.entries import Entry, listed_entries
-from ddcli.plan.sql.groups import check_groups, grouped, is_grouped
+from ddcli.plan.sql.groups import Entry, check_groups, grouped, is_grouped, listed_entries
 from ddcli.plan.sql.joins import Joins
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import column

@@ -22,8 +22,8 @@ from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import OuterAggregates
 from ddcli.plan.sql.context import TIMES, CorrelatedTable, Environment, Outer, QueryResult, Times
 from ddcli.plan.sql.names import Names, UnknownName, renamed
+from ddcli.plan.sql.recursion import set_operation
 from ddcli.plan.sql.select import select
-from ddcli.plan.sql.sets import set_operation
 from ddcli.plan.sql.top import ordered
 
 if TYPE_CHECKING:
