@@ -12,18 +12,18 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect, is_named
 from ddcli.expressions.tree import quoted, to_be_read
+from ddcli.sources.inference import events_of, first_objects, first_rows, images_of, of_objects
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.column_types import FoundColumns, first_is_row, look_of, widest
 from ddcli.store.tables.compression import UTF_8, NotWholeError, bare, east_asian, unpacked, wrong_encoding
 from ddcli.store.tables.csv_records import DamagedError
-from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
 from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ddcli.store.tables.first_rows import TextColumns
+    from ddcli.sources.inference import TextColumns
     from ddcli.store.tables.listing import Listing
 
 FILES = 30

@@ -12,11 +12,11 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.commands.dbt.manifest import INCREMENTAL, OWN, input_of, read_manifest
-from ddcli.commands.projects.pipeline import ImportedQuery
 from ddcli.commands.projects.takeover import ProjectImporter
 from ddcli.commands.projects.translation import (
     UNWRITABLE,
     Edit,
+    ImportedQuery,
     Translation,
     edited,
     margins,

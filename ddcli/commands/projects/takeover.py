@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from ddcli.commands.check import check_text
-from ddcli.commands.projects.pipeline import ImportedQuery, PipelineText, written
+from ddcli.commands.projects.translation import ImportedQuery, PipelineText, written
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import DdError, InputError, Span, SpecError, UsageError
 from ddcli.expressions.zones import UTC

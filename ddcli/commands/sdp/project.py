@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ddcli.commands.check import check_text
-from ddcli.commands.projects.pipeline import ImportedQuery, written
 from ddcli.commands.projects.takeover import ForeignProject, ImportedProject, ProjectImporter, ProjectNode
-from ddcli.commands.projects.translation import Translation, quoted
+from ddcli.commands.projects.translation import ImportedQuery, Translation, quoted, written
 from ddcli.commands.sdp.definitions import (
     ColumnList,
     Key,

@@ -11,7 +11,6 @@
 * endings: the kind of a file by its name
 * file_identity: the identity of a file that was taken in
 * files: the rows of tables; an error names file and row
-* first_rows: the first rows of a file, as texts
 * iceberg_catalog: catalogs of Iceberg, and their tables with our own file IO
 * inventory: the files of an input now, compared with those taken in
 * input_path: the files that the path of an input names
