@@ -17,7 +17,7 @@ from ddcli.api.passes import ShardedDataflow, ShardTraces
 from ddcli.api.program import Clock
 from ddcli.api.sessions import Input, UpdateSource, Upserts
 from ddcli.api.traces import KeptTraces, Output
-from ddcli.circuit import source_places
+from ddcli.circuit import graph
 from ddcli.circuit.graph import Assembled, assemble
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.arrangement_views import Imported
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ddcli.api.program import Program
     from ddcli.api.traces import TraceHandle, Update
     from ddcli.circuit.context import Traces
-    from ddcli.circuit.source_places import ImportedSource, UpsertSource
+    from ddcli.circuit.graph import ImportedSource, UpsertSource
     from ddcli.engine.places import Deltas
     from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
     from ddcli.expressions.types import Type
@@ -69,15 +69,15 @@ class ImportedArrangement(Arranged):
         """The frontier of the dataflow that keeps the arrangement."""
         return self.handle.upper
 
-    def indexed(self) -> source_places.ImportedSource:
+    def indexed(self) -> graph.ImportedSource:
         """Return the arrangement's source in this dataflow's graph. From now on the source holds the trace, and the handle doesn't."""
         self._traces = self.handle.imported(self.dataflow.frontier)
         self.handle.close()
-        return source_places.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
+        return graph.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
 
-    def united(self) -> source_places.ImportedSource:
+    def united(self) -> graph.ImportedSource:
         """Return one source of all its shards together."""
-        return source_places.ImportedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
+        return graph.ImportedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
 
     def fit(self, layout: Layout) -> None:
         """Do nothing: an arrangement has all its columns."""

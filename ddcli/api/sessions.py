@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ddcli.api.collection import Collection
-from ddcli.circuit import source_places
+from ddcli.circuit import graph
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, are_integers, encode_records
@@ -257,9 +257,9 @@ class Upserts(Session):
         updates[:, -1] = 1
         return updates
 
-    def indexed(self) -> source_places.UpsertSource:
+    def indexed(self) -> graph.UpsertSource:
         """Return the collection's source in the dataflow's graph."""
-        return source_places.UpsertSource(self.key, self._key.schema | self._value.schema)
+        return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
 
     united = indexed
     """The source for steps over all shards together, which is the same."""

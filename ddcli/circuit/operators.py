@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.circuit.context import CircuitContext
-    from ddcli.circuit.memo import CallBudget
+    from ddcli.circuit.linear import CallBudget
     from ddcli.engine.operators.arrangement_views import Imported
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import Joinable
@@ -93,7 +93,7 @@ class Operators:
 
     @operator.register(memo.MemoizedCalls)
     def _(self, node: memo.MemoizedCalls, shard: int) -> Operator:
-        from ddcli.circuit.memo import CallBudget, memoized_calls
+        from ddcli.circuit.linear import CallBudget, memoized_calls
 
         around = self.surroundings
         budget = self._budgets.setdefault(node.answers, CallBudget(node.calls)) if node.calls is not None else None

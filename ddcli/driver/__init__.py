@@ -6,7 +6,7 @@
 * forget: `dd forget`: rows of inputs are removed from state, outputs and side logs
 * keep: old updates of outputs' logs summed up, as `keep:` states
 * migration: the state of a changed pipeline: its new parts are built and committed
-* prepare: inputs found and opened, the file bound and planned
+* prepare: inputs found and opened, also from their beginning; the file bound and planned
 * rebuild: the sources and outputs of a rebuild
 * replacement: files that come again or are withdrawn, and their updates
 * requested_changes: the changes that a request makes, and the refusals before anything is built anew
@@ -15,5 +15,4 @@
 * step: the step: slices of inputs through the dataflow to files of outputs and state
 * tables: tables of other programs around a run: inputs are mirrored, outputs follow
 * watch: `--watch`: a run whenever inputs change
-* whole_inputs: the inputs from their beginning, whether or not a state has taken them
 """

@@ -21,8 +21,8 @@ import polars as pl
 
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.prepare import before
 from ddcli.driver.tables import read_settled, tables_as_now
-from ddcli.driver.whole_inputs import before
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT
 from ddcli.engine.lanes import Layout, decode, encode

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import prepare
-from ddcli.driver.whole_inputs import TOGETHER
+from ddcli.driver.prepare import TOGETHER, prepare
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.errors import DdError

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.whole_inputs import TOGETHER, WholeInputs
+from ddcli.driver.prepare import TOGETHER, WholeInputs
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine

@@ -10,7 +10,7 @@ import numpy as np
 
 from ddcli.circuit.trial import Trial, as_of, closed
 from ddcli.dataclass import dataclass
-from ddcli.driver.whole_inputs import before
+from ddcli.driver.prepare import before
 from ddcli.engine.lanes import Layout
 from ddcli.errors import DdError
 from ddcli.plan import logical

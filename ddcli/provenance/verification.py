@@ -22,8 +22,8 @@ import polars as pl
 
 from ddcli.circuit.traces import stored_numbers
 from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.prepare import TOGETHER, before
 from ddcli.driver.run import dry_run
-from ddcli.driver.whole_inputs import TOGETHER, before
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import DdError, StateError, UsageError, suggestion
 from ddcli.expressions.types import parse_schema

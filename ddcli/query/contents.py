@@ -16,7 +16,7 @@ import polars as pl
 from ddcli.circuit.traces import StateAnswers
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
-from ddcli.driver.whole_inputs import WholeInputs, before
+from ddcli.driver.prepare import WholeInputs, before
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool, new_secret

@@ -19,9 +19,8 @@ from sqlglot import exp
 
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import bind_remembered
+from ddcli.driver.prepare import WholeInputs, before, bind_remembered
 from ddcli.driver.tables import read_settled, tables_as_now
-from ddcli.driver.whole_inputs import WholeInputs, before
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, Text, UsageError
