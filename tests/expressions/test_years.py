@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from ddcli import Dataflow
 from ddcli.engine.columns import encode_column
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError, SpecError
@@ -177,3 +178,14 @@ def test_zones() -> None:
     for written in ("0001-01-01T00:00:00+02:00", "9999-12-31T23:59:00-02:00"):
         with pytest.raises(SpecError, match="outside of the years 1 to 9999 in UTC"):
             values(f"x < '{written}'", columns, x=[])
+
+
+def test_a_constant_that_leaves_the_years_in_its_zone_is_refused() -> None:
+    """In New York it is in the year 0, which Python lacks: the constant is computed before any row."""
+    dataflow = Dataflow(timezone="America/New_York")
+    rows = dataflow.input("t", {"x": "int64"})
+    rows.sql("select make_timestamptz(1, 1, 1, 0, 0, 0.0, 'UTC') as z from t", t=rows).output()
+    rows.insert((1,))
+    rows.advance_to(1)
+    with pytest.raises(InputError, match="column 'z' has a datetime in the year 1"):
+        dataflow.step()
