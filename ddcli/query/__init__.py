@@ -6,11 +6,10 @@
 A state keeps arrangements: collections indexed by key. Any other collection is computed, for the wanted keys alone, from the arrangements
 below it, by the operators that runs use: a join from both of its sides, a reduction from its groups.
 
-* answer: the records of a collection for some keys, from a state's files
+* answer: the arrangements that answer a question, and the records of a collection for some keys
 * contents: the contents that a statement reads from the state and the inputs
 * lookup: a state that is open for look-ups by key
 * statement: an SQL statement answered once, also over files that it names
-* ways: the arrangements that answer a question, and their keys
 """
 
 from ddcli.query.lookup import Lookup

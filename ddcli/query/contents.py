@@ -28,8 +28,7 @@ from ddcli.plan import logical, loops
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from ddcli.plan.optimizer.prune import required_columns
-from ddcli.query.answer import DIFF, Finder, StoredArrangements
-from ddcli.query.ways import Ways
+from ddcli.query.answer import DIFF, Finder, StoredArrangements, Ways
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

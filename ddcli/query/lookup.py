@@ -20,8 +20,7 @@ from ddcli.job.clock import kept_clock, last_time, time_now
 from ddcli.job.frontier import find_time
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import newest_of, read_request
-from ddcli.query.answer import DIFF, Finder, StoredArrangements
-from ddcli.query.ways import Ways, with_key
+from ddcli.query.answer import DIFF, Finder, StoredArrangements, Ways, with_key
 from ddcli.screen import shell
 from ddcli.store.time_text import format_frontier, parse_time
 
