@@ -7,14 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 
 from ddcli.driver.run import run
+from ddcli.engine.lanes import Layout
 from ddcli.errors import DdError
+from ddcli.expressions.types import parse_schema
 from ddcli.job.request import read_request
 from ddcli.provenance.verification import Verification, verify
+from ddcli.sinks.fingerprint import Fingerprint
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.entries import OutputEntry
@@ -126,6 +130,12 @@ def test_a_state_without_fingerprints_gets_them(ran):
     ran.write("orders.yaml", TEXT.replace("sum(amount)", "sum(amount), most: max(amount)"))
     assert ran("run", "orders.yaml", "--apply").code == 0
     assert all(fingerprints(ran).values())
+
+
+def test_a_row_of_nulls_counts():
+    layout = Layout(parse_schema({"a": "int64?", "b": "string?"}))
+    rows = np.array([[1, 0, 2**63 - 1, 1]], np.int64)
+    assert Fingerprint(b"0" * 16, layout).of(rows) != 0
 
 
 # --- random states, clean and with a fault ---------------------------------------------------------------------------------

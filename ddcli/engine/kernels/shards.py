@@ -9,7 +9,7 @@ The key's lanes, as unsigned 64-bit numbers in their order, are mixed into `h`, 
 (the finaliser of SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014), and the shard is the
 upper half of `h` times the number of shards, divided by 2^32: shard s of n becomes the shards 2s and 2s + 1 of 2n.
 
-A row's hash in a fingerprint is the mix of the sum of its columns' hashes, each of which begins as a seed of its own; a null adds nothing. The fingerprint is the sum of the rows' hashes times
+A row's hash in a fingerprint is the mix of the sum of its columns' hashes, each of which begins as a seed of its own; a null adds nothing, and a row of nulls counts, too. The fingerprint is the sum of the rows' hashes times
 their diffs, modulo 2^64: it depends on the multiset alone, and changes that cancel leave it as it was.
 """
 
@@ -82,7 +82,7 @@ def add_hashes(m: np.ndarray, columns: np.ndarray, out: np.ndarray) -> int:
             for lane in range(first, columns[c, 2]):
                 h = mixed(h, m[i, lane])
             row += h
-        total += mixed(row, 0) * np.uint64(m[i, m.shape[1] - 1])
+        total += mixed(row, NONE) * np.uint64(m[i, m.shape[1] - 1])
     out[0] += total
     return 0
 
