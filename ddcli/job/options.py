@@ -11,17 +11,20 @@ from ddcli.engine.counts import SILENT, Progress
 from ddcli.engine.workers import processors
 from ddcli.errors import UsageError
 from ddcli.job.sizes import default_memory
-from ddcli.store.batch.open_batches import SHARE, OpenBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.inventory import ListingSnapshot
 
     Mark = tuple[Path, str, int, str]
+
+SHARE = 16
+"""The part of a round's memory that the kept batches and values may take is one in this many."""
 
 
 @dataclass
@@ -51,6 +54,8 @@ class WatchCache:
         self._kept = self._mark = None
         if kept is not None and manifest is not None and mark == _mark_of(state, manifest):
             return kept
+        from ddcli.store.batch.open_batches import OpenBatches  # not for a run with nothing new
+
         return OpenBatches(secret, memory // SHARE)
 
     def keep(self, state: Path, manifest: Manifest, batches: OpenBatches) -> None:

@@ -20,6 +20,7 @@ import ddcli.store.state.directory
 import ddcli.store.state.register
 from ddcli.driver.run import run
 from ddcli.errors import DdError, LockedError
+from ddcli.job import options
 from ddcli.job.options import WatchCache
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
@@ -176,7 +177,7 @@ def alike(seed):
         patch.setattr(ddcli.store.state.batch_lists, "LATELY", lately)
         patch.setattr(placement, "sizes", sizes)
         if kept < 0.3:
-            patch.setattr(keeping, "SHARE", 10**9)
+            patch.setattr(options, "SHARE", 10**9)
         elif kept < 0.5:
             patch.setattr(keeping, "OPEN", 1)
         yield

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Stamp = tuple[int, int, int]
 
-SHARE = 16
-"""The part of a run's memory that the kept batches and values may take is one in this many."""
 FEW = 1 << 16
 """The rows of a batch that is kept in memory. With 10 M rows, changed by 1 000 at a time, the batches up to it are a hundredth."""
 OPEN = 256
