@@ -45,6 +45,9 @@ def command(directory: Path, data: Path | None, output: str) -> None:
     """
     from ddcli.errors import UsageError
 
+    if directory.suffix in {".yaml", ".yml"} and not directory.is_dir():
+        hint = f"for example `{shell('dd', 'init', directory.with_suffix(''))}`"
+        raise UsageError("this is the name of a pipeline file, not of a directory", place=str(directory), hint=hint)
     if data is not None:
         _begin(data, directory, output)
         return

@@ -106,6 +106,14 @@ def test_init_overwrites_nothing(shop):
     assert snapshot(shop.folder) == before
 
 
+def test_a_file_is_no_directory(shop):
+    """It would have become a folder of that name."""
+    for more in ((), ("--from", ".")):
+        result = shop("init", "sales.yaml", *more)
+        assert (result.code, "hint: for example `dd init sales`" in result.err) == (2, True), result
+    assert not [*shop.folder.iterdir()]
+
+
 def test_init_leaves_a_gitignore_as_it_is(shop):
     shop.write(".gitignore", "mine\n")
     result = shop("init")
