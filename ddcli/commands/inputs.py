@@ -15,7 +15,6 @@ from ddcli.job.inputs import renaming, replaced_since
 from ddcli.job.paths import state_of
 from ddcli.named_tuple import NamedTuple
 from ddcli.plan.pipeline_file import load_spec
-from ddcli.sources.change_log import ChangeLog
 from ddcli.store.files.access import is_there
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import locate
@@ -163,6 +162,8 @@ def wait(
 
 def _missing(log: str, base: Path, place: Path, wanted: list[tuple[str, str]]) -> str | None:
     """Return the times that a log still lacks, in words; None if it has all."""
+    from ddcli.sources.change_log import ChangeLog  # imports polars, which help does without
+
     if not is_there(place / PROGRESS):
         return f"{log}: no run has written the log yet"
     try:

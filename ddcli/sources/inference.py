@@ -27,7 +27,6 @@ from ddcli.store.log.schema import LogSchema, columns_from_paths, columns_of_fil
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, TEXTS, Footers, name_of_kind
 from ddcli.store.tables.compression import bare
 from ddcli.store.tables.csv_records import names_of, records, refuse_encoding, values_of
-from ddcli.store.tables.json_values import numbered_lines
 from ddcli.store.tables.wider_types import wider
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ def numbered(width: int) -> list[str]:
 
 def first_objects(path: Path) -> list[object]:
     """Return the first objects of a file of JSON."""
+    from ddcli.store.tables.json_values import numbered_lines  # not for `dd check`, as it imports numpy
+
     return [
         json.loads(text, parse_float=WrittenFloat, parse_int=_integer)
         for _, text in islice(numbered_lines(path), ROWS)

@@ -165,7 +165,7 @@ def judge_refusal(shop, output, *words):
 text → problem
 {as: table} → the table has no place
 {as: table, path: out/} → the table has no place
-{as: log, path: out/} → `as: log` is for tables of Delta Lake and Iceberg
+{as: log, path: out/} → `as: log` is for tables of Delta Lake, Iceberg and DuckLake
 {parquet: t.parquet} → a Parquet file has contents, and no log
 {as: table, parquet: t/} → 't/' can't be a Parquet file
 {as: tabel, delta: t/} → unknown form 'tabel'

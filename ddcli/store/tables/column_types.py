@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.store.tables.compression import NotWholeError, bare
-from ddcli.store.tables.csv_records import DamagedError, opened, records
+from ddcli.store.tables.csv_records import DamagedError, opened, records, values_of
 from ddcli.store.tables.json_values import numbered_lines
 
 if TYPE_CHECKING:
@@ -313,19 +313,19 @@ def propose(path: Path, dialect: Dialect, *, json_lines: bool) -> str | None:
         return None
     if not rows:
         return None
-    texts = {name: [row.get(name, "") for row in rows] for name in rows[0]}
+    texts = {name: [row.get(name) for row in rows] for name in rows[0]}
     found = columns_of(texts, dialect, is_csv=not json_lines).types
     return f"{{{', '.join(f'{_word(name)}: {_word(kind)}' for name, kind in found.items())}}}"
 
 
-def _records(path: Path, dialect: Dialect) -> list[dict[str, str]]:
+def _records(path: Path, dialect: Dialect) -> list[dict[str, str | None]]:
     """Return the first rows of CSV; the last one may be cut where it has no end."""
     header, *rows = islice(records(path, dialect), ROWS)
     rows = rows if not rows or rows[-1].text.endswith("\n") else rows[:-1] or rows
-    return [dict(zip(header.fields, row.fields, strict=False)) for row in rows]
+    return [dict(zip(header.fields, values_of(row, dialect), strict=False)) for row in rows]
 
 
-def _objects(path: Path) -> list[dict[str, str]]:
+def _objects(path: Path) -> list[dict[str, str | None]]:
     """Return the first objects of NDJSON, their values as text has them."""
     lines = [line for _, line in islice(numbered_lines(path), ROWS) if line.strip()]
     lines = lines if not lines or lines[-1].endswith("\n") else lines[:-1] or lines
@@ -333,10 +333,8 @@ def _objects(path: Path) -> list[dict[str, str]]:
     return [{name: _text(value) for name, value in row.items()} for row in objects if isinstance(row, dict)]
 
 
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
+def _text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _word(text: str) -> str:
