@@ -120,6 +120,23 @@ def test_what_is_not_read_is_refused(lake, statement, problem):
     assert not (lake.folder / "out").exists()
 
 
+def test_a_name_in_the_catalogue_is_no_statement(lake):
+    """The catalogue names the tables in which it holds rows itself."""
+    pipeline(lake, "sqlite")
+    brought(lake, "sqlite", 2)
+    with sqlite3.connect(lake.folder / "sqlite.lake") as catalogue:
+        named = "insert into ducklake_inlined_data_tables select table_id, '(select 1 as end_snapshot)', 1 from ducklake_table"
+        catalogue.execute(named)
+    lake.write("in.csv", "id\n1\n")
+    table = "{as: table, ducklake: {catalog: 'sqlite:///sqlite.lake', table: main.t}}"
+    lake.write(
+        "w.yaml", f"inputs: {{t: {{path: in.csv, format: append, columns: {{id: int64}}}}}}\noutputs: {{t: {table}}}\n"
+    )
+    result = lake("run", "w.yaml")
+    assert result.code != 0
+    assert "no such table" in result.err, result.err
+
+
 def test_a_table_that_was_rolled_back_is_refused_by_version(lake):
     pipeline(lake, "duckdb")
     brought(lake, "duckdb", 3)
@@ -133,6 +150,7 @@ DUCKDB = """
 import json, sys, duckdb
 from importlib.util import find_spec
 con = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+con.execute("set enable_progress_bar = false")  # it is printed among the results on a busy machine
 for name in ("ducklake", "sqlite_scanner", "postgres_scanner"):
     (place,) = find_spec(f"duckdb_extension_{name}").submodule_search_locations
     con.execute(f"load '{place}/extensions/v{duckdb.__version__}/{name}.duckdb_extension'")
@@ -144,7 +162,7 @@ WRITTEN = """\
 dd: 1
 name: written
 inputs: {t: {path: in/, format: upsert, key: [id], columns: {id: int64, name: string?, price: "decimal(10, 2)?", day: date?, x: float64?}}}
-collections: {c: {from: t, apply: [{map: {id: id, name: name, price: price, day: day, x: x, near: "[id, id + 1]", s: "{'a': id, 'b': {'n': name}}"MORE}}]}}
+collections: {c: {from: t, apply: [{map: {id: id, name: name, price: price, day: day, x: x, 'share %?': x, near: "[id, id + 1]", s: "{'a': id, 'b': {'n': name}}"MORE}}]}}
 outputs: {c: {as: table, ducklake: {catalog: 'URI', table: main.c}}}
 """
 
@@ -195,7 +213,7 @@ def test_duckdb_reads_the_table_that_is_written(shop, kind, request):
         "select * from c where id = 900",
     )  # fmt: skip
     assert (first, last) == ([[41, sum(range(40)) + 900]], [[61, sum(range(60)) + 900, 2 * (sum(range(60)) + 900)]])
-    assert row == [[900, None, "1.00", None, None, [900, 901], {"a": 900, "b": {"n": None}}, 1800]]
+    assert row == [[900, None, "1.00", None, None, None, [900, 901], {"a": 900, "b": {"n": None}}, 1800]]
     duckdb("insert into c (id, name, price, near, s, twice) values (7, 'a''b', 1.5, [], null, 0)")
     shop.write(
         "read.yaml",

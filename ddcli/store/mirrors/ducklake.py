@@ -328,7 +328,10 @@ def open_catalogue(uri: str, file: Path, *, write: bool = False) -> Iterator[Ask
                 with server.transaction():
                     if write:  # a later one waits, and sees what this one has done
                         server.execute("lock table ducklake_snapshot in exclusive mode")
-                    yield lambda query, *values: _fetched(server.execute(query.replace("?", "%s"), values))
+                    # A query without values may have names with either sign in it.
+                    yield lambda query, *values: _fetched(
+                        server.execute(query.replace("?", "%s"), values) if values else server.execute(query)
+                    )
         except (Error, OSError) as error:
             raise InputError(f"the catalogue can't be read: {first_line(error)}", place=place_of(uri)) from None
         return

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import EngineError, InputError, LockedError, StateError
+from ddcli.expressions.tree import delimited
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import is_directory, read_bytes
 from ddcli.store.files.objects import locate
@@ -116,7 +117,8 @@ class DuckLakeTarget(FileTable):
         deleted = ask(f"select count(*) from ducklake_delete_file {now}", table)[0][0]  # noqa: S608 - as it is above
         inlined = ask("select table_name from ducklake_inlined_data_tables where table_id = ?", table)
         for (name,) in inlined:
-            deleted += ask(f"select count(*) from {name} where end_snapshot is null")[0][0]  # noqa: S608 - DuckLake's own name
+            rows_in = f"select count(*) from {delimited(name)} where end_snapshot is null"  # noqa: S608 - a name
+            deleted += ask(rows_in)[0][0]
         number = ask(
             "select value from ducklake_tag where object_id = ? and end_snapshot is null and key = ?",
             table,
