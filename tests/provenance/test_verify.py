@@ -1,9 +1,15 @@
 """`dd verify`: outputs against their inputs, from the command line."""
 
 import json
+import math
+import sqlite3
+import struct
 import tempfile
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,6 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ddcli.driver.run import run
 from ddcli.engine.lanes import Layout
@@ -27,6 +34,7 @@ from tests.draws import chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS
 from tests.judge.case import write_file
 from tests.judge.logs import cases
+from tests.yaml_text import read_yaml, write_yaml
 
 TEXT = ORDERS.replace(
     "outputs:\n", "  all:\n    from: orders\n    apply: [{reduce: {n: count(*)}}]\noutputs:\n  all: out/all/\n"
@@ -138,13 +146,28 @@ def test_a_row_of_nulls_counts():
     assert Fingerprint(b"0" * 16, layout).of(rows) != 0
 
 
-# --- random states, clean and with a fault ---------------------------------------------------------------------------------
+# --- random states, clean and with faults ---------------------------------------------------------------------------------
+
+ROUNDS, ATTEMPTS = 4, 8
+"""Rounds of faults in a state, each with one in each log and table; attempts to change a value."""
+PLACES = {"parquet": {"parquet": "lake/{}.parquet"}, "sqlite": {"to": "sqlite:///lake.db"}}
+"""The tables that outputs of random states have."""
+
+
+def with_tables(case, kind):
+    """Return the case with a table of a kind for each output."""
+    tree = read_yaml(case.text)
+    for name, path in tree["outputs"].items():
+        place = {key: text.format(name) for key, text in PLACES[kind].items()}
+        tree["outputs"][name] = {"path": path, "as": "table", **place}
+    return replace(case, text=write_yaml(tree))
 
 
 def states(case, folder):
-    """Run a case in a folder; return the path of its pipeline, or None if a run was refused."""
+    """Run a case in a folder; yield the path of its pipeline after each run, until one is refused."""
     path = folder / "p.yaml"
     path.write_text(case.text, encoding="utf-8")
+    (folder / "lake").mkdir()
     for number, this in enumerate(case.runs):
         for at, file in enumerate(this.files):
             write_file(case, file, folder / "in" / file.input / f"{number}-{at}.parquet")
@@ -153,111 +176,206 @@ def states(case, folder):
         try:
             run(path, until=case.until(this))
         except DdError:
-            return None
-    return path
+            return
+        if read_newest(read_request(path).state) is not None:
+            yield path
 
 
-def other(value):
-    """Return another value of the same type, one step away."""
+def altered(value, draw):
+    """Return another value of the same type, a bit, a character or a step away; None if there is none."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return value ^ 1
+        return value ^ 1 << draw.randrange(draw.choice([8, 31, 63]))
     if isinstance(value, float):
-        return 1.5 if value != 1.5 else 2.5
-    return value + "!" if isinstance(value, str) else None
+        (bits,) = struct.unpack("<q", struct.pack("<d", value))
+        (now,) = struct.unpack("<d", struct.pack("<q", bits ^ 1 << draw.randrange(63)))
+        return None if now == value or math.isnan(now) else now
+    if isinstance(value, Decimal):
+        return value + Decimal(1).scaleb(value.as_tuple().exponent)
+    if isinstance(value, str | bytes):
+        at = draw.randrange(len(value) + 1)
+        return value[:at] + (draw.choice("a!é") if isinstance(value, str) else b"a") + value[at + draw.randrange(2) :]
+    if isinstance(value, date | datetime | timedelta):
+        return value + timedelta(days=draw.choice([-1, 1]))
+    if isinstance(value, time):
+        return value.replace(second=(value.second + 1) % 60)
+    if isinstance(value, pl.Series):
+        value = value.to_list()
+    if isinstance(value, list):
+        return [*value[:-1], altered(value[-1], draw)] if value else None
+    if isinstance(value, dict) and value:
+        name = draw.choice([*value])
+        return value | {name: altered(value[name], draw)}
+    return None
 
 
-def edited(log, draw):
-    """Change one value of a row in a log's file; return the column, or None if no value was changed."""
-    frame = pl.read_parquet(log)
-    row, column = draw.randrange(frame.height), draw.choice(frame.columns)
-    was = frame[column][row]
-    now = other(was)
-    if now is None or now == was:
-        return None
-    values = frame[column].to_list()
-    values[row] = now
-    try:
-        frame.with_columns(pl.Series(column, values, frame.schema[column])).write_parquet(log)
-    except (pl.exceptions.PolarsError, OverflowError, TypeError):
-        return None
-    return column
+def edited(frame, draw):
+    """Return a frame with one value of it changed, or a row removed or doubled, and the column or None."""
+    kind = draw.randrange(8)
+    row = draw.randrange(frame.height)
+    if kind == 0:
+        return frame.with_row_index("\0").filter(pl.col("\0") != row).drop("\0"), None
+    if kind == 1:
+        return pl.concat([frame, frame[row]]), None
+    for _ in range(ATTEMPTS):
+        column = draw.choice(frame.columns)
+        was = frame[column]
+        others = [None, *was.to_list()]
+        now = others[draw.randrange(len(others))] if draw.random() < 0.2 else altered(was[row], draw)
+        values = was.to_list()
+        values[row] = now
+        try:
+            changed = pl.Series(column, values, was.dtype)
+        except (pl.exceptions.PolarsError, OverflowError, TypeError, ValueError):
+            continue
+        if repr(changed[row : row + 1].to_list()) != repr(was[row : row + 1].to_list()):
+            return frame.with_columns(changed), column
+    return frame[:row].vstack(frame[row + 1 :]), None
 
 
-def found_fault(path, part):
-    """Return what a verification finds: what is wrong, or None."""
-    try:
-        found = verify(path, part)
-    except DdError as error:
-        return error.problem
-    return None if found.same else found
+class Faults:
+    """A state in a folder, into which faults are brought: each is found, and then undone."""
 
+    def __init__(self, case, path, draw, counts):
+        self.case, self.path, self.folder, self.draw, self.counts = case, path, path.parent, draw, counts
+        self.logs = [log for log in sorted(self.folder.glob("out/*/*.parquet")) if pl.read_parquet(log).height]
+        self.tables = [each for each in sorted(self.folder.glob("lake/*")) if pl.read_parquet(each).height]
+        self.base = self.folder / "lake.db"
 
-def judge_faults(case, folder, counts):
-    """Verify a state, whole and by slices, and then with each of some faults; count both."""
-    if (path := states(case, folder)) is None or read_newest(read_request(path).state) is None:
-        return
-    draw = chance(case.text)
-    for part in (None, (0, 1), (draw.randrange(3), 3)):
-        assert found_fault(path, part) is None
-        counts["clean"] += 1
-    logs = [log for log in sorted(folder.glob("out/*/*.parquet")) if pl.read_parquet(log).height]
-    for log in logs:
-        kept = log.read_bytes()
-        for part in ((draw.randrange(1000), 1000), None):
-            column = edited(log, draw)
-            if column is not None:
-                found = found_fault(path, part)
-                assert found is not None, f"{column} of {log}"
-                if column not in case.times and isinstance(found, Verification):
-                    assert "add up" in found.logs[log.parent.name].fault
-                counts["value"] += 1
+    def part(self):
+        """Draw a slice that there can be, or all."""
+        return self.draw.choice([(self.draw.randrange(1000), 1000), (0, 1), None])
+
+    def fault(self, part):
+        """Return what a verification finds: what is wrong, or None."""
+        try:
+            found = verify(self.path, part)
+        except DdError as error:
+            return error.problem
+        return None if found.same else found
+
+    def edit_files(self):
+        """Change a value in a file of each log and table at once: each is named."""
+        kept, logs, tables, part = {}, {}, [], self.part()
+        by_name = {log.parent.name: log for log in self.draw.sample(self.logs, len(self.logs))}
+        for name, file in [*by_name.items(), *((each.stem, each) for each in self.tables)]:
+            kept[file] = file.read_bytes()
+            frame, column = edited(pl.read_parquet(file), self.draw)
+            frame.write_parquet(file)
+            if file in self.tables:
+                tables.append(name)
+            else:
+                logs[name] = column
+        found = self.fault(part)
+        if isinstance(found, Verification):
+            for name, column in logs.items():
+                assert found.logs[name].fault, f"{column} of {name}"
+                if column not in (None, *self.case.times):
+                    assert "add up" in found.logs[name].fault
+                    proofs = [each for each in found.proofs if each.name == name and part in ((0, 1), None)]
+                    assert len(self.case.times) > 1 or not any(each.same for each in proofs), f"{column} of {name}"
+            assert not any(found.tables[name].same for name in tables if name not in found.lagging)
+            self.counts["value"] += len(logs)
+            self.counts["table"] += len(tables)
+        elif kept:  # the error of one, so each by itself
+            assert found
+            now = {file: file.read_bytes() for file in kept}
+            for file in kept:
+                for each, raw in kept.items():
+                    each.write_bytes(now[each] if each == file else raw)
+                assert self.fault(part), file
+                self.counts["table" if file in self.tables else "value"] += 1
+        for file, raw in kept.items():
+            file.write_bytes(raw)
+
+    def edit_base(self):
+        """Change a value of a row of each table in a database at once."""
+        if not self.base.exists():
+            return
+        kept, names = self.base.read_bytes(), []
+        with closing(sqlite3.connect(self.base)) as base, base:
+            for (name,) in base.execute("select name from sqlite_master where name glob 'c[0-9]*'").fetchall():
+                rows = base.execute(f'select rowid, * from "{name}"').fetchall()
+                columns = [each[1] for each in base.execute(f'pragma table_info("{name}")')]
+                for _ in range(ATTEMPTS if rows else 0):
+                    row, at = self.draw.choice(rows), self.draw.randrange(len(columns))
+                    now = altered(row[at + 1], self.draw)
+                    if now is not None and not (isinstance(now, int) and abs(now) >= 1 << 63):
+                        base.execute(f'update "{name}" set "{columns[at]}" = ? where rowid = ?', (now, row[0]))
+                        names.append((name, columns[at], row[at + 1], now))
+                        break
+        found = self.fault(self.part())
+        if isinstance(found, Verification):
+            for name, *what in names:
+                assert name in found.lagging or not found.tables[name].same, (name, *what)
+                self.counts["base"] += name not in found.lagging
+        else:
+            assert found or not names
+        self.base.write_bytes(kept)
+
+    def damage(self):
+        """Flip a bit of a log's file, remove a file, have a foreign one in a log."""
+        for log in self.draw.sample(self.logs, min(2, len(self.logs))):
+            kept = log.read_bytes()
+            raw = bytearray(kept)
+            raw[self.draw.randrange(len(raw))] ^= 1 << self.draw.randrange(8)
+            log.write_bytes(raw)
+            assert self.fault((self.draw.randrange(1000), 1000)) is not None
+            log.unlink()
+            assert self.fault(self.part()) is not None
             log.write_bytes(kept)
-        raw = bytearray(kept)
-        raw[draw.randrange(len(raw))] ^= 1 << draw.randrange(8)
-        log.write_bytes(raw)
-        assert found_fault(path, (0, 1000)) is not None
-        log.unlink()
-        assert found_fault(path, (0, 1000)) is not None
-        counts["file"] += 2
-        log.write_bytes(kept)
-    counts["arrangement"] += arrangement_faults(path, draw)
+            self.counts["file"] += 2
 
+    def edit_arrangements(self):
+        """Change a lane of a row of each stored batch as it is read: each arrangement is named."""
+        plain, changed = StoredBatch._whole, [0]
 
-def arrangement_faults(path, draw):
-    """Change a lane of a row of each stored batch in turn, as it is read; return how many were found, which is all of those verified."""
-    plain, found = StoredBatch._whole, 0
-    secret = len(verify(path, None).arrangements)
-    for number in range(min(secret, 2)):
-        left = [number]
-
-        def whole(batch, left=left):
+        def whole(batch):
             matrix = plain(batch)
             if len(matrix) and matrix.shape[1] > 2:
-                left[0] -= 1
-                if left[0] == -1:
-                    matrix = matrix.copy()
-                    matrix[draw.randrange(len(matrix)), draw.randrange(batch.layout.record.width)] ^= 1
+                changed[0] += 1
+                matrix = matrix.copy()
+                matrix[self.draw.randrange(len(matrix)), self.draw.randrange(batch.layout.record.width)] ^= 1
             return matrix
 
         with patch.object(StoredBatch, "_whole", whole):
-            same = verify(path, None).same
-        if left[0] < 0:
-            assert not same
-            found += 1
-    return found
+            found = verify(self.path, None)
+        wrong = sum(not right for right in found.arrangements.values())
+        assert not changed[0] or wrong
+        self.counts["arrangement"] += wrong
+
+
+def judge_faults(case, folder, counts):
+    """Verify each state of a case, whole and by slices, and the last one with many faults; count both."""
+    draw, path = chance(case.text), None
+    for path in states(case, folder):
+        for part in (None, (0, 1), (draw.randrange(3), 3)):
+            found = verify(path, part)
+            assert found.same, found
+            counts["clean"] += 1
+            counts["lagging"] += len(found.lagging)
+        counts["states"] += 1
+    if path is None:
+        return
+    faults = Faults(case, path, draw, counts)
+    for _ in range(ROUNDS):
+        faults.edit_files()
+        faults.edit_base()
+    faults.damage()
+    faults.edit_arrangements()
+    assert verify(path, (0, 1)).same
 
 
 COUNTS = Counter()
 
 
 def test_every_fault_of_random_states_is_found_and_none_in_clean_ones():
-    @settings(max_examples=many(6))
-    @given(cases())
-    def judged(case):
+    @settings(max_examples=many(9))
+    @given(st.sampled_from([1, 1, 2]).flatmap(lambda nt: cases(nt=nt)), st.sampled_from([*PLACES, None]))
+    def judged(case, kind):
         with tempfile.TemporaryDirectory() as folder:
-            judge_faults(case, Path(folder), COUNTS)
+            judge_faults(with_tables(case, kind) if kind else case, Path(folder), COUNTS)
 
     judged()
     assert min(COUNTS[kind] for kind in ("clean", "value", "file")) > 0, COUNTS
