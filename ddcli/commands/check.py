@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.circuit.retention import check_lengths
 from ddcli.dataclass import frozen
-from ddcli.errors import DdError, InputError, SpecErrors, UsageError
+from ddcli.errors import DdError, EngineError, InputError, SpecErrors, UsageError
 from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
 from ddcli.job.functions import functions_of
 from ddcli.job.inputs import with_tags_of_logs
@@ -166,6 +166,7 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
     bound = _bound(spec if errors else with_tags_of_logs(spec, base, local=True), inputs, errors)
     outputs = _plan(bound, errors)
     errors += _missing_packages(spec)
+    errors += _unfit_beginnings(spec, base, outputs, bound)
     if bound is not None and not errors and (budget or spec.budget is not None):
         errors += _overworked(bound, budget or {})
     unseen = {} if errors else _unseen(spec, base)
@@ -187,6 +188,27 @@ def _missing_packages(spec: Spec) -> list[UsageError]:
         except UsageError as error:
             problem = f"outputs.{name}.{target.kind}: {error.problem}"
             errors.append(UsageError(problem, span=target.place.span, hint=error.hint))
+    return errors
+
+
+def _unfit_beginnings(
+    spec: Spec, base: Path, outputs: Mapping[str, Schema], bound: BoundPipeline | None
+) -> list[UsageError]:
+    """Return an error for each file from which a history can't begin; one in an object store is not asked for."""
+    errors = []
+    for name, schema in outputs.items():
+        target = spec.outputs[name].target
+        if bound is None or target is None or target.begin is None:
+            continue
+        from ddcli.store.targets.history import history_columns, read_beginning
+
+        path = locate(base, target.begin.value)
+        try:
+            if not isinstance(path, ObjectPath):
+                read_beginning(path, history_columns(schema, bound.time), where=False)
+        except EngineError as error:
+            problem = f"outputs.{name}.begin: {near(str(path))}: {error.problem}"
+            errors.append(UsageError(problem, span=target.begin.span, hint=error.hint))
     return errors
 
 

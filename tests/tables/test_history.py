@@ -10,9 +10,11 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
+from ddcli.commands.check import check
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, SpecErrors
 from ddcli.plan.pipeline_file import parse_spec
+from ddcli.store.targets import history
 from ddcli.store.targets.history import HistoryChange
 from tests.draws import chance, many
 from tests.harness import Folder, write_log
@@ -214,13 +216,38 @@ def test_a_file_that_no_history_begins_from(tmp_path, columns, problem):
     write_log(tmp_path / "in/0.parquet", [(1, "x", "Rome", 0, 1)], SCHEMA)
     if columns is not None:
         pl.DataFrame(schema=columns).write_parquet(tmp_path / "b.parquet")
+    (error,) = check(tmp_path / "p.yaml").errors
+    assert problem in str(error)
+    assert error.span.line == 2
     with pytest.raises(EngineError, match=problem):
         run(tmp_path / "p.yaml")
     kinds = {"id": pl.Int64, "name": pl.String, "city": pl.String, "valid_from": pl.Int64, "valid_to": pl.Int64}
     rows = [(1, "x", "Rome", -5, None), (2, "y", "Oslo", -5, -3)]
     pl.DataFrame([*rows], kinds, orient="row").write_parquet(tmp_path / "b.parquet")
+    assert not check(tmp_path / "p.yaml").errors
     run(tmp_path / "p.yaml")
     assert held(tmp_path, "parquet") == {(*row, row[-1] is None) for row in rows}
+
+
+def test_later_commits_read_the_rows_of_their_keys(tmp_path, monkeypatch):
+    """Of the file from which a history begins."""
+    counts = []
+    read = history.read_beginning
+    monkeypatch.setattr(
+        history, "read_beginning", lambda *given: counts.append((found := read(*given)).height) or found
+    )
+    text = PIPELINE.format(id="int64", track="", begin="begin: b.parquet, ", place=PLACES["parquet"])
+    (tmp_path / "p.yaml").write_text(text)
+    kinds = {"id": pl.Int64, "name": pl.String, "city": pl.String, "valid_from": pl.Int64, "valid_to": pl.Int64}
+    rows = [(key, "x", "Rome", -5, None) for key in range(1000)]
+    pl.DataFrame(rows, kinds, orient="row").write_parquet(tmp_path / "b.parquet")
+    write_log(tmp_path / "in/0.parquet", [(key, "x", "Rome", 0, 1) for key in range(1000)], SCHEMA)
+    run(tmp_path / "p.yaml")
+    write_log(tmp_path / "in/1.parquet", [(7, "x", "Rome", 2, -1), (7, "x", "Oslo", 2, 1)], SCHEMA)
+    run(tmp_path / "p.yaml")
+    assert counts == [1000, 1]
+    others = {(*row, True) for row in rows if row[0] != 7}
+    assert held(tmp_path, "parquet") == {*others, (7, "x", "Rome", -5, 2, False), (7, "x", "Oslo", 2, None, True)}
 
 
 WRONG = {

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -20,6 +19,7 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, first_line
 from ddcli.expressions.types import Type
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import output_frame
 from ddcli.store.targets.change import DIFF, Change
 
@@ -85,29 +85,43 @@ def intervals(updates: pl.DataFrame, time: str, key: Sequence[str], track: Seque
     return found.select(*record, FROM, TO, pl.col(TO).is_null().alias(CURRENT))
 
 
-def read_beginning(path: Path, columns: Schema) -> pl.DataFrame:
-    """Return the rows of a history that a Parquet file has, `columns` with the ends alone of theirs. Raises EngineError for a file without them."""
+def read_beginning(path: Path, columns: Schema, where: pl.Expr | bool = True) -> pl.DataFrame:
+    """Return the rows of a history that a Parquet file has and that fulfil a condition, `columns` with the ends alone of theirs.
+
+    Of other rows only the condition's columns are decoded. Raises EngineError for a file without these columns.
+    """
     kinds = {name: kind.to_polars() for name, kind in columns.items() if name != CURRENT}
     try:
-        frame = pl.scan_parquet(io.BytesIO(path.read_bytes()))
+        frame = pl.scan_parquet(_source(path), glob=False, hive_partitioning=False)
         there = frame.collect_schema()
         own = {name: name if name in there else DBT + name for name in (FROM, TO)}
         if lacking := [own.get(name, name) for name in kinds if own.get(name, name) not in there]:
             problem = f"the file has no column '{lacking[0]}', and the history begins from it"
-            hint = f"it has {', '.join(there)}; {COMMITTED}"
-            raise EngineError(problem, place=str(path), hint=hint)
+            raise EngineError(problem, place=str(path), hint=f"it has {', '.join(there)}")
         for name, kind in kinds.items():
             if there[own.get(name, name)].is_temporal() != kind.is_temporal():
                 problem = f"'{own.get(name, name)}' is {there[own.get(name, name)]} in the file, and {columns[name]} in the history"
-                raise EngineError(problem, place=str(path), hint=COMMITTED)
+                raise EngineError(problem, place=str(path), hint="write the file again with this type")
         if DELETED in there and DELETED not in kinds:
             frame = frame.filter(pl.col(DELETED).cast(pl.String).str.to_lowercase().ne_missing("true"))
-        return frame.select(
-            pl.col(own.get(name, name)).cast(kind).alias(name) for name, kind in kinds.items()
-        ).collect()
+        sources = {name: pl.col(own.get(name, name)) for name in kinds}
+        # A condition is asked before a row is decoded only if its column needs no cast.
+        found = frame.select(
+            (source if there[own.get(name, name)] == kinds[name] else source.cast(kinds[name])).alias(name)
+            for name, source in sources.items()
+        )
+        return (found if where is True else found.filter(where)).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         problem = f"the history begins from this file, which can't be read: {first_line(error)}"
-        raise EngineError(problem, place=str(path), hint=f"{COMMITTED}; put it there, or leave `begin` out") from None
+        raise EngineError(problem, place=str(path), hint="put it there, or leave `begin` out") from None
+
+
+def _source(path: Path) -> Path | io.BytesIO:
+    """Return what polars reads a file from, of an object store its bytes. Raises OSError, also for a directory, whose files polars would read."""
+    if isinstance(path, ObjectPath):
+        return io.BytesIO(path.read_bytes())
+    with path.open("rb"):
+        return path
 
 
 def _like(keys: pl.DataFrame) -> pl.Expr:
@@ -140,7 +154,7 @@ class HistoryChange(Change):
         """Yield the rows of the history that come, with the diff 1, and those that go, with -1."""
         if self.whole:
             log = [self.rows(file, self._record) for file in self.log_files]
-            yield self._intervals(pl.concat([*self._before_log(self._first([], log)), *log]), 1)
+            yield self._intervals(pl.concat([*self._before_log(self._beginning(), self._first([], log)), *log]), 1)
             return
         known, *newer = [self.rows(file, self._record) for file in self.files]
         newer = [known[self.known :], *newer]
@@ -149,8 +163,9 @@ class HistoryChange(Change):
         former = self._first(before, [known[: self.known]])
         first = self._first((), newer, former)
         if first != former:  # all rows from before the log end at another time
-            keys = pl.concat([keys, self._beginning.select(self.key)]).unique()
-        past, past_before = self._before_log(first, keys), self._before_log(former, keys)
+            keys = pl.concat([keys, *(frame.select(self.key) for frame in self._beginning())]).unique()
+        earlier = self._beginning(keys)
+        past, past_before = self._before_log(earlier, first), self._before_log(earlier, former)
         if self.lookup is not None and not keys.select(pl.any_horizontal(pl.all().is_null().any())).item():
             now = self._arranged(self.lookup, keys)
             yield self._intervals(pl.concat([*past, now]), 1)
@@ -162,11 +177,14 @@ class HistoryChange(Change):
         yield self._intervals(pl.concat([*past, older, *newer]), 1)
         yield self._intervals(pl.concat([*past_before, older]), -1)
 
-    @cached_property
-    def _beginning(self) -> pl.DataFrame:
-        """The rows from before the log."""
-        assert self.begin is not None, "only then it is read"
-        return read_beginning(self.begin, self.schema)
+    def _beginning(self, keys: pl.DataFrame | None = None) -> list[pl.DataFrame]:
+        """Return the rows from before the log, of some keys or all, in a frame; none without a file of them."""
+        if self.begin is None:
+            return []
+        if keys is None:
+            return [read_beginning(self.begin, self.schema)]
+        found = read_beginning(self.begin, self.schema, _like(keys))
+        return [found.join(keys, on=self.key, how="semi", nulls_equal=True)]
 
     def _first(self, files: Sequence[FileEntry], frames: Sequence[pl.DataFrame], known: Any = None) -> Any:
         """Return the first time of the updates of files and frames, if it is before a `known` one; None if there is no update, or no row from before the log."""
@@ -178,25 +196,25 @@ class HistoryChange(Change):
             least = min((each for each in found if each is not None), default=None)
             # The files after one have later times, but for those after a reopening.
             if file.lower is None or least is None or file.lower[0][0] < pl.Series([least]).to_physical()[0]:
-                found.append(pl.scan_parquet(self.log / file.name).select(pl.col(time).min()).collect().item())
+                scan = pl.scan_parquet(_source(self.log / file.name), glob=False, hive_partitioning=False)
+                found.append(scan.select(pl.col(time).min()).collect().item())
         return min((each for each in [*found, known] if each is not None), default=None)
 
-    def _before_log(self, first: Any, keys: pl.DataFrame | None = None) -> list[pl.DataFrame]:
-        """Return the rows from before the log, of some keys or all, as updates: none begins at the log's first time or later, and all end then."""
-        if self.begin is None:
-            return []
-        (time,), frame = self.time, self._beginning
-        if keys is not None:
-            frame = frame.join(keys, on=self.key, how="semi", nulls_equal=True)
+    def _before_log(self, earlier: Sequence[pl.DataFrame], first: Any) -> list[pl.DataFrame]:
+        """Return rows from before the log as updates: none begins at the log's `first` time or later, and all end then."""
+        (time,) = self.time
         if first is not None:
-            until = pl.lit(first).cast(frame.schema[FROM])
-            frame = frame.filter(pl.col(FROM) < until).with_columns(pl.min_horizontal(TO, until).alias(TO))
-        sides = ((FROM, 1), (TO, -1))
+            earlier = [
+                frame.filter(pl.col(FROM) < until).with_columns(pl.min_horizontal(TO, until).alias(TO))
+                for frame in earlier
+                for until in [pl.lit(first).cast(frame.schema[FROM])]
+            ]
         return [
             frame.filter(pl.col(at).is_not_null()).select(
                 *self._record, pl.col(at).alias(time), pl.lit(diff, pl.Int64).alias(DIFF)
             )
-            for at, diff in sides
+            for frame in earlier
+            for at, diff in ((FROM, 1), (TO, -1))
         ]
 
     def _arranged(self, lookup: KeyLookup, keys: pl.DataFrame) -> pl.DataFrame:
