@@ -18,10 +18,13 @@ from pyarrow import parquet as pq
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
-from ddcli.errors import InputError
+from ddcli.errors import InputError, Span, Text
+from ddcli.expressions.parse import parse_scalar
+from ddcli.expressions.tree import ColumnScope
 from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append, Updates
 from ddcli.store.log import log_files
+from ddcli.store.log.condition import RowCondition
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.parquet.footers import Footers, Unfit
@@ -532,3 +535,26 @@ def test_late_rows_of_product_times_are_moved_to_the_lattice_join_with_the_first
     assert [row for part in taken.put_aside for row in part.read().frame.rows()] == [(1,), (2,)]
     with pytest.raises(InputError, match="before the end: the input was closed"):
         reader.take([], (), (), 2)
+
+
+@pytest.mark.parametrize("most", [2, 5, 100])
+def test_rows_are_found_by_a_condition_in_files_that_are_read_together(log, most):
+    """Files of one kind are read together: each row has its number in its own file."""
+    frames = [
+        pl.DataFrame({"a": [1, 2, 1], "time": [5, 6, 7]}),
+        pl.DataFrame({"a": [], "time": []}, {"a": pl.Int64, "time": pl.Int64}),
+        pl.DataFrame({"a": [2, 3], "time": [5, 6]}),
+        pl.DataFrame({"a": [3, 1, 1, 1, 2, 1], "time": [5, 6, 7, 8, 9, 10]}),
+        pl.DataFrame({"time": [7], "a": [1]}),
+    ]
+    for at, frame in enumerate(frames):
+        log.write(f"{at}.parquet", frame)
+    reader = LogReader(log.listing(), Append())
+    condition = RowCondition(
+        parse_scalar(Text("a = 1", Span("", 1, 1, 5, "a = 1")), ColumnScope(schema(a="int64"))),
+        frozenset({"a", "time"}),
+    )
+    found = [(file.path, numbers) for file, numbers in reader.where(condition, most)]
+    assert found == [
+        (f"{at}.parquet", [row for row, a in enumerate(frame["a"]) if a == 1]) for at, frame in enumerate(frames)
+    ]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
-from ddcli.engine.workers import Allowed
 from ddcli.expressions.types import ARRIVAL
 from ddcli.store.log.log_files import LogFiles, comes_before, late_error, open_first
 from ddcli.store.log.newest_tables import NewestTables, arrival_order, by_name, by_order, ranks
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import InputFile, Times
 
     Interval = tuple[Times | None, Times]
-
-SEARCHED = 4
-"""The files that are searched side by side, at most."""
 
 
 class LogReader(LogFiles):
@@ -207,11 +203,6 @@ class LogReader(LogFiles):
 
     def _piece(self, piece: FilePiece, columns: Sequence[str], interval: Interval, *, filled: bool = True) -> Rows:
         """Read a piece: part of a file as a slice, so that only the row groups that count are read."""
-        surveyed = [self._times()[at] for at in piece.files]
-        held = [times.frame for times in surveyed if times.frame is not None]
-        times = None
-        if len(held) == len(surveyed):
-            times = pl.concat(held) if piece.first is None else held[0].slice(piece.first, piece.count)
         lower, upper = interval
         if lower is None:
             lower = self.listing.to_read[piece.files[0]].since
@@ -220,7 +211,7 @@ class LogReader(LogFiles):
             self._found[piece.files[0]],
             columns,
             (piece.first, piece.count),
-            times,
+            self._held_times(piece),
             self._which(piece.only, (lower, upper)) if piece.only else None,
             self._arrived(piece),
             filled=filled,
@@ -233,19 +224,32 @@ class LogReader(LogFiles):
             else rows
         )
 
+    def _held_times(self, piece: FilePiece) -> pl.DataFrame | None:
+        """Return the times of a piece's rows, None where they are to be read."""
+        surveyed = [self._times()[at] for at in piece.files]
+        held = [times.frame for times in surveyed if times.frame is not None]
+        if len(held) < len(surveyed):
+            return None
+        return pl.concat(held) if piece.first is None else held[0].slice(piece.first, piece.count)
+
     def where(self, condition: RowCondition, most: int) -> Iterator[tuple[InputFile, list[int]]]:
         """Yield each file to read, with the numbers of its rows for which a condition holds, also of those that can't be read as a whole.
 
-        At most `most` rows are read at once, of several files side by side.
+        At most `most` rows are read at once, of files that are alike together.
         """
-        from concurrent.futures import ThreadPoolExecutor  # only who forgets rows needs it
-
-        files, beside = self.listing.to_read, max(1, min(SEARCHED, Allowed.threads))
-        self._times()  # once, not by each thread
-        with ThreadPoolExecutor(beside, "dd-where") as threads:
-            each = threads.map(lambda at: self._numbers(at, condition, max(1, most // beside)), range(len(files)))
-            found = zip(files, self._paths, each, strict=True)
-            yield from ((file, self._of_unparsed(path, condition, sorted(numbers))) for file, path, numbers in found)
+        whole: dict[tuple[object, ...], list[int]] = {}
+        apart: list[tuple[int, int]] = []
+        for at, (path, found) in enumerate(zip(self._paths, self._found, strict=True)):
+            if at in self._growing:
+                apart.append((at, 0))
+            elif self._times()[at].rows:
+                whole.setdefault(self._tables.alike(path, found), []).append(at)
+        numbers: dict[int, set[int]] = {}
+        for piece in self._pieces((), whole.values(), most, apart):
+            for at, holding in self._holding(piece, condition):
+                numbers.setdefault(at, set()).update(holding)
+        for at, (file, path) in enumerate(zip(self.listing.to_read, self._paths, strict=True)):
+            yield file, self._of_unparsed(path, condition, sorted(numbers.get(at, ())))
 
     def _of_unparsed(self, path: Path, condition: RowCondition, numbers: list[int]) -> list[int]:
         """Return the numbers of a file's rows for which a condition holds, as it may for rows that can't be read: these have numbers of their own."""
@@ -261,15 +265,28 @@ class LogReader(LogFiles):
 
         return without_rows(path, self._tables.kind(path), numbers, self.log.dialect)
 
-    def _numbers(self, at: int, condition: RowCondition, most: int) -> set[int]:
+    def _holding(self, piece: FilePiece, condition: RowCondition) -> Iterator[tuple[int, list[int]]]:
+        """Yield the files of a piece that have rows for which a condition holds, with the numbers of these rows."""
+        paths, found, times = (
+            [self._paths[at] for at in piece.files],
+            self._found[piece.files[0]],
+            self._held_times(piece),
+        )
+        rows = self._rows.read(paths, found, condition.columns, (piece.first, piece.count), times, None)
+        holding = (~condition.keeps(rows.frame)).arg_true()
+        numbers = (holding if rows.rows is None else rows.rows[holding]).unique().sort() + (piece.first or 0)
+        start = 0
+        for at in piece.files:
+            end = start + self._times()[at].rows
+            some = numbers if len(piece.files) == 1 else numbers.filter(numbers.is_between(start, end, "left")) - start
+            if len(some):
+                yield at, some.to_list()
+            start = end
+
+    def _numbers(self, at: int, condition: RowCondition) -> set[int]:
         """Return the numbers of a file's rows for which a condition holds."""
-        numbers: set[int] = set()
-        for first in range(0, count := self._times()[at].rows, most):
-            piece = first, min(most, count - first)
-            rows = self._rows.read([self._paths[at]], self._found[at], condition.columns, piece, None, None)
-            holding = (~condition.keeps(rows.frame)).arg_true()
-            numbers.update((holding if rows.rows is None else rows.rows[holding]) + first)
-        return numbers
+        pieces = [FilePiece((at,), rows, first) for first, rows in cut(0, self._times()[at].rows, CHUNK)]
+        return {number for piece in pieces for _, numbers in self._holding(piece, condition) for number in numbers}
 
     def kept(self) -> dict[str, Any]:
         """Return the JSON that a manifest keeps of the log beside its files."""
@@ -291,7 +308,7 @@ class LogReader(LogFiles):
     def _greatest_order(self, at: int) -> int | None:
         """Return the greatest order of a file's rows; for a file without rows that of its path, None if that has none."""
         path, names, rows = self._paths[at], cast("SnapshotsFormat", self.log).ordering(), self._times()[at].rows
-        passed = self._numbers(at, self.without, CHUNK) if self.without is not None else ()
+        passed = self._numbers(at, self.without) if self.without is not None else ()
         if len(passed) == rows:
             values = self._tables.from_path(path, names)
             return None if values is None else self._rows.greatest(path, values)

@@ -197,6 +197,11 @@ class Tables:
 
     def collect_each(self, paths: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Read columns of each file, some files at a time: 1 000 small ones take 0.2 s, and 0.5 s one by one."""
+        if [*columns] == [ARRIVAL]:
+            known = [frame for path in paths if (frame := self._arrivals(path)) is not None]
+            if len(known) == len(paths):
+                yield from known
+                return
         if len(paths) == 1:
             yield self.collect(paths, columns)
             return
@@ -210,6 +215,15 @@ class Tables:
                 yield from [
                     self._checked([path], frame, columns, None) for path, frame in zip(part, frames, strict=True)
                 ]
+
+    def _arrivals(self, path: Path) -> pl.DataFrame | None:
+        """Return the time of arrival of each row of a file whose footer states their number, which takes no query; None for others."""
+        known = self.partitions.get(path, {}).get(ARRIVAL)
+        rows = row_count(path) if known is not None and self.kind(path).name == PARQUET else None
+        if known is None or rows is None:
+            return None
+        time = pl.Series(ARRIVAL, [int(known)], pl.Int64).cast(self.partitioned[ARRIVAL].to_polars())
+        return time.new_from_index(0, rows).to_frame()
 
     def count_rows(self, path: Path) -> int:
         """Return the number of rows of a file."""
