@@ -89,7 +89,7 @@ def preview(name: str, value: Any) -> Any:
 def previewed(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record as it may be shown.
 
-    >>> hide({"email": ["pii"]}, key="0f3a")
+    >>> reset(); hide({"email": ["pii"]}, key="0f3a")
     >>> print(previewed({"id": 1, "email": "a@b.example"}), previewed({"id": 2, "email": None}))
     {'id': 1, 'email': pii:7e43b104} {'id': 2, 'email': None}
     >>> show(["pii"]); print(previewed({"id": 1, "email": "a@b.example"})); reset()
