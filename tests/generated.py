@@ -18,8 +18,7 @@ from ddcli.cli.main import cli
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS
 from ddcli.expressions.catalogue import AGGREGATE, DIFFERENCES, ERROR, GROUPS, WINDOW, catalogue
-from ddcli.plan.operators.functions import PYTHON, PythonOr
-from ddcli.plan.operators.groups import PYTHON_REDUCE, ReduceShape
+from ddcli.plan.operators.groups import PYTHON, PYTHON_REDUCE, PythonOr, ReduceShape
 from ddcli.plan.operators.table import OPERATORS
 from ddcli.spec.shapes import ByKind, Record
 from tests.diagram import diagram

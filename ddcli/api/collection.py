@@ -26,9 +26,9 @@ from ddcli.api.traces import Probe, TraceHandle
 from ddcli.errors import UsageError
 from ddcli.expressions.zones import in_zone
 from ddcli.plan import logical
-from ddcli.plan.error_path import placing
 from ddcli.plan.operators.row import Operands
 from ddcli.plan.operators.table import applied
+from ddcli.plan.words import placing
 from ddcli.spec import model
 
 if TYPE_CHECKING:

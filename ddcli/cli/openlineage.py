@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ddcli.job.summary import RunSummary
-    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.render.lineage import ColumnLineage
     from ddcli.spec.model import Spec
 

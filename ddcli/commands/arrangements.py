@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.plan.places import OperatorPlace
     from ddcli.store.state.manifest import Manifest
 

@@ -17,9 +17,8 @@ from ddcli.job.functions import functions_of
 from ddcli.job.inputs import with_tags_of_logs
 from ddcli.job.paths import problems_of, state_of
 from ddcli.job.request import hide_declared
-from ddcli.plan.bound import BoundPipeline
-from ddcli.plan.error_path import each_of
-from ddcli.plan.pipeline_file import parse_partly
+from ddcli.plan.pipeline_file import BoundPipeline, parse_partly
+from ddcli.plan.words import each_of
 from ddcli.screen import near
 from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time

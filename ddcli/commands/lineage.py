@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.commands.pipelines import Pipeline
-    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.pipeline_file import BoundPipeline
 
 
 def find_lineage(paths: Iterable[Path], wanted: Sequence[str] = ()) -> LineageReport:

@@ -15,7 +15,7 @@ from ddcli.spec.syntax import compose
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.pipeline_file import BoundPipeline
 
 WIDE = 1 << 20
 """The most columns of a line, so that none is broken."""

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from ddcli.driver.prepare import Prepared
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
-    from ddcli.plan.bound import BoundPipeline
-    from ddcli.plan.changes import Edit, PlanChanges
+    from ddcli.plan.changes import Edit, PlanChanges, Reach
     from ddcli.plan.choices import PlanChoice
-    from ddcli.plan.edited_columns import Reach
     from ddcli.plan.generations import Plan
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
 
@@ -277,7 +276,7 @@ def _regressions(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) 
 
 
 def _reached(bound: BoundPipeline, manifest: Manifest) -> tuple[Reach, ...]:
-    from ddcli.plan.edited_columns import before_edits, reach_of_edits
+    from ddcli.plan.changes import before_edits, reach_of_edits
 
     return tuple(reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound))
 

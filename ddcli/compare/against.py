@@ -26,7 +26,7 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
 from ddcli.job.verdict import KEPT
-from ddcli.plan.edited_columns import before_edits, reach_of_edits
+from ddcli.plan.changes import before_edits, reach_of_edits
 from ddcli.screen import near
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.store.files.access import is_there

@@ -23,7 +23,7 @@ from ddcli.errors import DdError, InputError, StateError, UsageError, suggestion
 from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
-from ddcli.plan.edited_columns import reach_of_edits
+from ddcli.plan.changes import reach_of_edits
 from ddcli.plan.pipeline_file import read_spec
 from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import real

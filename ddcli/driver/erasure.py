@@ -27,8 +27,8 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError
 from ddcli.job.corrections import OWN_TIMES
 from ddcli.job.sizes import rows_held
+from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
-from ddcli.plan.partitions import Partitions
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.replacement import OtherColumns, replace_archived, spans

@@ -19,8 +19,8 @@ from ddcli.job.functions import load_functions
 from ddcli.job.inputs import find_inputs, refuse_changed, with_tags, with_tags_of_logs
 from ddcli.job.kept_plan import conditions_of
 from ddcli.job.request import newest_of
-from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.physical_graph import latest_horizon
+from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.privacy import hide
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import InputFacts

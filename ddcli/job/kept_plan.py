@@ -34,8 +34,8 @@ from ddcli.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.spec.model import Spec
 
 

@@ -23,10 +23,10 @@ from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonica
 from ddcli.pipeline_tests.replay import Disagreement, Replays, stepped
 from ddcli.pipeline_tests.rows import Material
 from ddcli.pipeline_tests.sources import Subject
-from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.lower import GraphLowering, lower
 from ddcli.plan.node import Graph
 from ddcli.plan.physical import WAITING
+from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.plan.places import OperatorPlace, places_of
 from ddcli.plan.test_steps import collection_named
 from ddcli.store.batch.compaction import Fresh, compact

@@ -11,7 +11,7 @@ from ddcli.engine.pool import Pool, new_secret
 from ddcli.errors import InputError
 from ddcli.job.consumed_files import list_here
 from ddcli.job.functions import load_functions
-from ddcli.plan.bound import BoundPipeline
+from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.plan.test_steps import collection_named, tested_collections, typed_tests
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.inference import pinned, with_columns

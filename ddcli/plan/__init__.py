@@ -1,20 +1,16 @@
 """Plans: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. Plans read no data.
 
-* bound: a pipeline file with the columns of its inputs
 * build: from a spec to the logical graph, with every error at once; time columns that are data, too
-* changes: the consequences of a changed pipeline for its state
+* changes: the consequences of a changed pipeline for its state; the columns that an edit of a file computes in another way, and what they reach
 * checks: inputs without the rows that checks put aside, and the collections of violations
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
 * node: nodes, and graphs of them
-* edited_columns: the columns that an edit of a file computes in another way, and what they reach
-* engines: the engines that the file chooses, by node
-* error_path: errors with the path of their subject
 * generations: lowering in generations, and the choices that a state remembers
-* lineage: the columns of inputs that a column comes from, and tags
+* lineage: the columns of inputs that a column comes from, and tags; the columns that keep the records of a graph apart
 * literals: values of the file in the types of columns
 * loops: loop variables and the node that binds them
-* pipeline_file: pipeline files read with the table of operators, which is in `operators/`
+* pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs
 * places: the places of operators in the file, and the work of its collections
 * relation: a collection while it is built; several in one schema
 * shape: columns renamed, dropped, computed in few nodes
@@ -29,9 +25,8 @@
 * logical: the other operators as they are written: the columns that each reads, and those that identify its records
 * physical: the other nodes of the engine's work
 * physical_joins: the engine's joins
-* physical_graph: the physical graph, and estimates of its rows
-* partitions: the columns that keep the records of a graph apart
-* estimates: the rows of earlier runs, from which estimates are made
-* words: expressions and columns in the words of the file
+* physical_graph: the physical graph, and estimates of its rows; the engines that the file chooses, by node
 * lower: from the logical to the physical graph
+* estimates: the rows of earlier runs, from which estimates are made
+* words: expressions and columns in the words of the file; errors with the path of their subject
 """

@@ -15,15 +15,15 @@ from ddcli.expressions.types import Type
 from ddcli.expressions.zones import UTC, in_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_measures
-from ddcli.plan.engines import Engines, own_nodes
-from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.plan.lineage import tags_of
 from ddcli.plan.loops import iterate
 from ddcli.plan.node import Graph
 from ddcli.plan.operators.row import BindContext
 from ddcli.plan.operators.table import HERE, apply_operators
+from ddcli.plan.physical_graph import Engines, own_nodes
 from ddcli.plan.relation import Relation, concat
 from ddcli.plan.targets import refused_columns
+from ddcli.plan.words import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.spec import model, operator_model
 
 if TYPE_CHECKING:

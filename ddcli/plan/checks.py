@@ -6,9 +6,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, Text
-from ddcli.plan.error_path import Unbuilt, placing
 from ddcli.plan.operators.table import apply_operators
 from ddcli.plan.relation import concat
+from ddcli.plan.words import Unbuilt, placing
 from ddcli.spec import operator_model
 from ddcli.spec.model import UNCHECKED
 

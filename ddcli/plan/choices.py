@@ -12,8 +12,7 @@ from ddcli.expressions.tree import Column
 from ddcli.plan import joins, logical, physical, physical_joins
 from ddcli.plan.changes import describe
 from ddcli.plan.node import Graph, below
-from ddcli.plan.optimizer.delta_joins import delta_joins, identity
-from ddcli.plan.optimizer.join_order import MUCH, reordered
+from ddcli.plan.optimizer.delta_joins import MUCH, delta_joins, identity, reordered
 from ddcli.plan.optimizer.sharing import OFTEN, by_conditions, kept_rows
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.places import places
@@ -22,10 +21,10 @@ from ddcli.plan.words import expression, without_parentheses
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Generation, Plan
     from ddcli.plan.joins import Join
     from ddcli.plan.node import Node
+    from ddcli.plan.pipeline_file import BoundPipeline
 
 
 @frozen

@@ -22,10 +22,9 @@ from ddcli.expressions.tree import Column
 from ddcli.plan import logical, physical
 from ddcli.plan.lower import GraphLowering, lower, read_counts
 from ddcli.plan.node import Graph, Node
-from ddcli.plan.optimizer.delta_joins import delta_joins, identity, with_delta_joins
-from ddcli.plan.optimizer.join_order import keeps_key, much_smaller, reordered
+from ddcli.plan.optimizer.delta_joins import delta_joins, identity, keeps_key, much_smaller, reordered, with_delta_joins
 from ddcli.plan.optimizer.passes import PASSES, optimized, readers, side_place, side_places
-from ddcli.plan.optimizer.prune import Rewritten, as_written, required_columns, side_name, sides
+from ddcli.plan.optimizer.pushdown import Rewritten, as_written, required_columns, side_name, sides
 from ddcli.plan.optimizer.sharing import Share, by_conditions, chosen_wholes, sides_above
 from ddcli.plan.physical_graph import PhysicalGraph, physical_graph
 
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.types import Schema
-    from ddcli.plan.engines import Engines
     from ddcli.plan.joins import Join
     from ddcli.plan.optimizer.sharing import JoinSide
+    from ddcli.plan.physical_graph import Engines
 
 
 Choices = Callable[["Join", "Join"], bool]

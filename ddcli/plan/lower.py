@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Self
 from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError
 from ddcli.plan import logical
-from ddcli.plan.engines import Engines, lowered_wishes
 from ddcli.plan.joins import keyed
 from ddcli.plan.node import Graph, Node
-from ddcli.plan.optimizer.prune import arranged, required_columns, side_name
-from ddcli.plan.physical_graph import PhysicalGraph
+from ddcli.plan.optimizer.pushdown import arranged, required_columns, side_name
+from ddcli.plan.physical_graph import Engines, PhysicalGraph, lowered_wishes
 from ddcli.plan.shape import conform, is_choice
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.errors import Span
-    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Graph, Node
+    from ddcli.plan.pipeline_file import BoundPipeline
 
 
 @frozen

@@ -14,12 +14,11 @@ from ddcli.expressions.tree import Column, quoted
 from ddcli.expressions.types import POOLED
 from ddcli.plan import logical, physical, words
 from ddcli.plan.cells import way, window_cells, window_finished
-from ddcli.plan.error_path import noting, raise_all
 from ddcli.plan.groupings import Grouped, grouped, ranked
 from ddcli.plan.loops import level
 from ddcli.plan.node import Unwritten, pairs_of
 from ddcli.plan.shape import arrange, conform, project
-from ddcli.plan.words import ALL
+from ddcli.plan.words import ALL, noting, raise_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

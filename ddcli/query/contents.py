@@ -27,7 +27,7 @@ from ddcli.expressions.tree import Column
 from ddcli.plan import logical, loops
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
-from ddcli.plan.optimizer.prune import required_columns
+from ddcli.plan.optimizer.pushdown import required_columns
 from ddcli.query.answer import DIFF, Finder, StoredArrangements, Ways
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
-    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.node import Node
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.store.state.manifest import Manifest
 
 TIMED = (logical.Upsert, logical.Snapshots, logical.Once, logical.JoinFunction)

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Type
-    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.plan.relation import Relation
     from ddcli.sources.readers import Reader
     from ddcli.store.state.manifest import Manifest

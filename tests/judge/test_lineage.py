@@ -12,10 +12,9 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
-from ddcli.plan.bound import BoundPipeline
-from ddcli.plan.edited_columns import reach_of_edits
+from ddcli.plan.changes import reach_of_edits
 from ddcli.plan.lineage import lineage
-from ddcli.plan.pipeline_file import parse_spec
+from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
 from tests.draws import many
 from tests.judge.columns import VALUES
 from tests.judge.edits import edits

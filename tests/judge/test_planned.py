@@ -23,7 +23,7 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.job.kept_plan import KeptPlan
 from ddcli.plan.changes import WAITING
 from ddcli.plan.generations import Generation, known_generations, plan
-from ddcli.plan.optimizer import join_order, sharing
+from ddcli.plan.optimizer import delta_joins, sharing
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import compact_state
 from tests.draws import many
@@ -92,7 +92,7 @@ def test_runs_go_on_with_a_plan_that_was_chosen_otherwise(case):
         much = iter([0, *[1 << 60] * 100])
 
         def options():
-            patch.setattr(join_order, "MUCH", next(much))
+            patch.setattr(delta_joins, "MUCH", next(much))
             return {}
 
         judge(case, Path(folder), options)
@@ -236,7 +236,7 @@ def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):
 
     def options():
         found.extend(read_newest(path).plan for path in tmp_path.glob("cut/.dd/judged"))
-        monkeypatch.setattr(join_order, "MUCH", next(sizes))
+        monkeypatch.setattr(delta_joins, "MUCH", next(sizes))
         return {"refresh": frozenset()} if len(found) == 2 else {}
 
     judge(case, tmp_path, options)
@@ -246,7 +246,7 @@ def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):
 @pytest.mark.parametrize("new", [True, False])
 def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypatch, new):
     """By its next run, with something new or without, as the difference, and that once; what has no such join stays as it is."""
-    turned, to_json = join_order._small_first, Generation.to_json
+    turned, to_json = delta_joins._small_first, Generation.to_json
 
     def lost(node, first):
         found = turned(node, first)
@@ -263,9 +263,9 @@ def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypat
     shop.log("in/p/0.parquet", [(1, 7, 2, 0, 1)], k=pl.Int64, a=pl.Int64, v=pl.Int64, **types)
     shop.log("in/q/0.parquet", [(1, 5, 0, 1)], k=pl.Int64, w=pl.Int64, **types)
     with monkeypatch.context() as patch:
-        patch.setattr(join_order, "_small_first", lost)
+        patch.setattr(delta_joins, "_small_first", lost)
         patch.setattr(Generation, "to_json", unmarked)
-        patch.setattr(join_order, "MUCH", 0)
+        patch.setattr(delta_joins, "MUCH", 0)
         patch.setattr(KeptPlan, "keep", lambda *_: None)
         assert shop("run", "p.yaml").code == 0
     assert "7  7  2" in shop("log", "out/c", "--as-of", "latest").out

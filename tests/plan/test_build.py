@@ -6,9 +6,8 @@ import re
 import pytest
 
 from ddcli.expressions.types import Type
-from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.operators.table import OPERATORS
-from ddcli.plan.pipeline_file import parse_spec
+from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
 from tests.plan.support import chain, logical, problems, schema
 
 T = {"k": "int64", "v": "int64", "s": "string", "n": "int64?", "f": "float64", "d": "decimal(10, 2)"}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ddcli.expressions.types import parse_type
 from ddcli.plan import generations
-from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.choices import plan_choices
 from ddcli.plan.physical_graph import estimated_rows
-from ddcli.plan.pipeline_file import parse_spec
+from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
 from tests.plan.support import HEAD, SCHEMAS, chain
 from tests.plan.test_delta_joins import triangles
 from tests.plan.test_reordering import LOOKED_UP

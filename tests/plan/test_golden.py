@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 
 from ddcli.expressions.types import parse_type
-from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.node import digest
-from ddcli.plan.pipeline_file import parse_spec
+from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
 from tests.draws import some
 
 FILE = Path(__file__).with_name("golden.jsonl.xz")

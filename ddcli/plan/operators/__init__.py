@@ -1,10 +1,6 @@
 """The operators of pipeline files and programs: one table, from which their reader, the schema and the methods of collections come.
 
-* collections: sums and joins
-* functions: Python functions as arguments
-* groups: aggregates, counts, orders and windows
-* records: operators on each record by itself
+* groups: aggregates, counts, orders and windows; Python functions as arguments
 * row: a row of the table
-* table: all rows, and their application
-* times: operators on times, loops and indexes; the times at which a record exists
+* table: all rows, and their application: sums, joins, operators on each record, on times, loops and indexes; the times at which a record exists
 """

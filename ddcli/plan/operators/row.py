@@ -15,8 +15,8 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.plan import logical
-from ddcli.plan.error_path import noting, raise_all
 from ddcli.plan.relation import Relation
+from ddcli.plan.words import noting, raise_all
 from ddcli.spec.apply import A_SOURCE, one
 from ddcli.spec.column_shapes import ON
 from ddcli.spec.reader import OperatorForm

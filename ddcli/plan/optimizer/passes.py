@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
-from ddcli.plan.optimizer.join_order import reordered
-from ddcli.plan.optimizer.prune import Rewritten, as_written, side_name, sides
-from ddcli.plan.optimizer.pushdown import pushed_down, read_by_several
+from ddcli.plan.optimizer.delta_joins import reordered
+from ddcli.plan.optimizer.pushdown import Rewritten, as_written, pushed_down, read_by_several, side_name, sides
 from ddcli.plan.optimizer.sharing import kept_whole
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import parse_sql_type
 from ddcli.expressions.zones import UTC, current_zone, localized
 from ddcli.plan import logical
-from ddcli.plan.operators.times import bound
+from ddcli.plan.operators.table import bound
 
 if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression

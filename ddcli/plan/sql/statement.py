@@ -16,7 +16,7 @@ from ddcli.expressions.tree import Case, Column, Expression, Literal, TableCall,
 from ddcli.expressions.types import no_column
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
-from ddcli.plan.optimizer.shared_sums import shared
+from ddcli.plan.optimizer.sharing import shared
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import OuterAggregates
