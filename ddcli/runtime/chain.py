@@ -162,6 +162,7 @@ class ChainedStage:
         others = _without_results(rows, results)
         try:
             yield from begun.through(others)
+            finished = None if begun.doing is None else begun.doing.finished()
         except (DdError, OSError) as error:
             result = failure(error)
             if begun.doing is not None and begun.doing.attempt is not None:
@@ -169,8 +170,8 @@ class ChainedStage:
             yield self._result(begun.shard, result)
             yield from (Row(shard, FAILED, 0, self.end, b"") for shard in range(self.partitions))
         else:
-            if begun.doing is not None:
-                yield self._result(begun.shard, begun.doing.finished())
+            if finished is not None:
+                yield self._result(begun.shard, finished)
         for _ in others:  # after a failure there are some
             pass
         yield from results

@@ -175,11 +175,14 @@ class Placement:
         if self.spark is None:
             request = self.request
             request.progress.begin("starting Spark")
+            from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
             from ddcli.runtime.spark.start import start
 
             self.spark = self._wanted(lambda: start(request.resources.spark, request.spec.name.value, cache_dir()))
             if self.spark.page:
                 request.say(f"Spark: {self.spark.page}")
+            if self.spark.is_waiting:
+                request.say(f"{self.spark.master}: {NO_EXECUTOR}; {ASK_LESS}")
         return self.spark
 
     def _wanted(self, find: Callable[[], T]) -> T:

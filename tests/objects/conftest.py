@@ -4,9 +4,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
 import pytest
@@ -21,6 +23,7 @@ SERVER = """
 import io, sys
 from functools import lru_cache
 from moto.core import errors, serialize
+from moto.s3.models import FakeKey
 from moto.server import create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -36,6 +39,15 @@ class Handler(WSGIRequestHandler):
         lines = [f"HTTP/1.1 {began[0]}", *(f"{name}: {value}" for name, value in began[1])]
         head = (chr(13) + chr(10)).join([*lines, "", ""]).encode("latin-1")
         self.wfile.write(head if self.command == "HEAD" else head + body)
+
+tag = FakeKey.etag.fget
+
+def locked(self):
+    with self.lock:
+        return tag(self)
+
+# moto reads an object for its entity tag without the lock by which others read it: one that lists would take the bytes from one that gets.
+FakeKey.etag = property(locked)
 
 # Else an answer of an error makes all errors that there are, and a list parses the time of each object.
 known = errors.ErrorLookupFactory()
@@ -68,6 +80,36 @@ def s3_server(log):
                 yield url
             finally:  # or what is wrong with its user would wait for it, unseen
                 server.terminate()
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A store that lets nobody in."""
+
+    def do_GET(self):
+        body = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_PUT = do_HEAD = do_POST = do_DELETE = do_GET  # noqa: N815 - the base class has named them
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def refusing():
+    """Yield the address of a store that refuses each request."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import date, timedelta
 from functools import partial
 from itertools import combinations
@@ -35,6 +35,7 @@ from ddcli.version import install_command
 from tests.crash.shop import OUTPUTS, Shop
 from tests.draws import EFFORT, WHOLE, some
 from tests.harness import write_log
+from tests.objects.conftest import refusing
 from tests.objects.shop import Remote
 from tests.spark.support import Calm, Elsewhere, Here, started
 from tests.store.support import Dead, Faulty
@@ -451,6 +452,25 @@ def test_a_store_out_of_reach_is_an_error_of_the_system(tmp_path, bucket, monkey
     assert caught.value.exit_code == 5
     assert caught.value.place.startswith("s3://nowhere/")
     assert "AWS_ENDPOINT_URL" in caught.value.hint
+
+
+@pytest.mark.parametrize("way", ["at once", "piece by piece", "read", "remove"])
+def test_a_store_that_refuses_is_named_with_what_to_check(bucket, monkeypatch, way):
+    """Also where a library raises an error of the system that has no number."""
+    with refusing() as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        path = bucket / "x.parquet"
+
+        def piece_by_piece():
+            with closing(path.appender()) as file:
+                file.write(b"some")
+
+        do = {"at once": lambda: path.put(b"some"), "piece by piece": piece_by_piece}
+        do |= {"read": path.read_bytes, "remove": path.unlink}
+        with pytest.raises(EngineError, match=r"the object store refuses.*403 Forbidden") as caught:
+            do[way]()
+    assert caught.value.place == str(path)
+    assert "credentials (AWS_ACCESS_KEY_ID" in caught.value.hint
 
 
 def test_without_the_package_a_line_says_what_to_install(tmp_path, bucket, monkeypatch):

@@ -23,6 +23,7 @@ class Here:
     """Does tasks one after the other, in any order, some of them twice, as a cluster does that is impatient."""
 
     page = None
+    is_waiting = False
     master = "here"
     calm = False
     """True: each task is done once."""

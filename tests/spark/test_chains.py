@@ -192,9 +192,10 @@ class Cluster(classic.Classic):
     ],
 )
 def test_executors_are_waited_for_until_no_more_come(clock, coming, there, seconds):
-    cluster = Cluster(clock, coming)
+    cluster = Cluster(clock, coming, master="spark://host:7077")
     cluster.gather()
     assert cluster._executors() == there
+    assert cluster.is_waiting == (there == 0)
     assert clock.seconds - 100 == pytest.approx(seconds, abs=0.7)
 
 
@@ -205,10 +206,16 @@ def test_nobody_is_waited_for_once_spark_has_stopped(clock):
 
 def test_executors_that_spark_asks_for_when_tasks_wait_are_counted_and_not_waited_for(clock):
     cluster = Cluster(
-        clock, [], dynamicAllocation_enabled="true", dynamicAllocation_maxExecutors="9", executor_cores="4"
+        clock,
+        [],
+        master="yarn",
+        dynamicAllocation_enabled="true",
+        dynamicAllocation_maxExecutors="9",
+        executor_cores="4",
     )
     cluster.gather()
     assert clock.seconds == 100
+    assert not cluster.is_waiting
     assert cluster.slots == 36
     assert Cluster(clock, [], master="yarn").slots == 2
     assert cluster.task_memory(0) == share(cluster.settings, 4, 36, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import polars as pl
@@ -118,7 +119,7 @@ def test_errors_are_told_in_a_line(server, path, monkeypatch):
     with pytest.raises(UsageError, match=r"the setting spark.driver.memory can't be made: \[CANNOT_MODIFY"):
         run(path, engine="spark", remote=server, conf={"spark.driver.memory": "1g"})
     monkeypatch.setattr(scheduler, "ChainedStage", Bug)
-    with pytest.raises(EngineError, match=r"a task failed: KeyError: 'gone'"):
+    with pytest.raises(EngineError, match=rf"a task failed on {os.uname().nodename}: KeyError: 'gone'"):
         run(path, engine="spark", remote=server)
     assert not list((path.parent / ".dd").rglob("*.parquet"))
 

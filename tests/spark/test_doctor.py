@@ -115,6 +115,22 @@ def test_a_session_that_does_not_start_is_told_of(tmp_path, monkeypatch):
     assert "executors" not in checks
 
 
+def test_a_cluster_without_an_executor_is_told_of_instead_of_waiting_for_ever(tmp_path, monkeypatch):
+    """A run waits, as the cluster may be busy, and reports that."""
+
+    class Full(Here):
+        is_waiting = True
+
+        def run(self, *_):
+            raise AssertionError("nobody is there to do a task")
+
+    looking(monkeypatch, cluster=Full(1))
+    checks = found(SparkOptions(), tmp_path / "state")
+    assert [name for name, check in checks.items() if not check.ok] == ["executors"]
+    assert "--conf spark.executor.memory=" in checks["executors"].hint
+    assert not (tmp_path / "state").exists()
+
+
 def test_settings_without_spark_are_refused(capsys):
     with pytest.raises(SystemExit) as end:
         main(["doctor", "--master", "local[2]"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -208,7 +209,7 @@ def test_tasks_look_for_modules_where_the_driver_does(spark, shop):
 def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monkeypatch):
     monkeypatch.setattr(scheduler, "ChainedStage", Bug)
     before = files(shop)
-    with pytest.raises(EngineError, match=r"a task failed: KeyError: 'gone'"):
+    with pytest.raises(EngineError, match=rf"a task failed on {os.uname().nodename}: KeyError: 'gone'"):
         run(shop, **SPARK)
     assert files(shop) == before
 
@@ -335,6 +336,8 @@ def test_that_memory_ran_out_is_told_whoever_noticed(said):
     thrown = "PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
     text = f"{thrown}Traceback (most recent call last):\n  File x\n{said}\n\n\tat y"
     assert shortened(text).problem == problem
+    noted = text.replace("\n\n\tat y", "\ndd: on far\n\n\tat y")
+    assert shortened(noted).problem == problem.replace("memory", "memory on far", 1)
     lost = f"Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): {text}"
     assert shortened(lost).problem == problem.replace("memory", "memory on 10.0.0.2", 1)
 

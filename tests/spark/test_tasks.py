@@ -22,6 +22,7 @@ from ddcli.errors import EngineError
 from ddcli.runtime import placement, task
 from ddcli.runtime.placement import Placement, Rule
 from ddcli.runtime.scheduler import on_executor
+from ddcli.sinks.pieces import PieceWriter
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state import bundles
 from ddcli.store.state.bundles import footprint
@@ -408,6 +409,22 @@ def test_a_store_that_refuses_an_executor_is_named_with_its_machine():
     assert error.problem == f"on the executor's machine {os.uname().nodename}: the object store refuses: 403"
     assert (error.place, error.hint) == ("s3://lake/out/x.parquet", "check AWS_REGION, on that machine, too")
     assert task.failure(EngineError("a loop does not settle", place="p.yaml")).host is None
+
+
+@pytest.mark.parametrize("after", ["finish", "keep"])
+def test_a_task_whose_last_writes_are_refused_ends_the_run_with_its_machine(sums, monkeypatch, after):
+    """Spark would repeat a task that raises, and then report a bug."""
+
+    def refusing(*_):
+        raise EngineError("the object store refuses: 403", place="s3://lake/out/x.parquet", hint="check AWS_REGION")
+
+    monkeypatch.setattr(step, "INLINE", 0)
+    monkeypatch.setattr(*{"finish": (PieceWriter, "finish", refusing), "keep": (Attempt, "finish", refusing)}[after])
+    with started(Here(3)), pytest.raises(EngineError) as raised:
+        run(sums, engine="spark")
+    assert raised.value.problem == f"on the executor's machine {os.uname().nodename}: the object store refuses: 403"
+    monkeypatch.undo()
+    assert run(sums).changed
 
 
 def test_an_executor_with_another_version_is_refused(sums, tmp_path, monkeypatch):

@@ -102,6 +102,11 @@ class Classic(Plans):
         address = self.context.uiWebUrl
         return None if address is None else str(address)
 
+    @property
+    def is_waiting(self) -> bool:
+        settings = self._settings()
+        return not (settings["spark.master"].startswith("local") or promised(settings) or self._executors())
+
     @contextmanager
     def _named(self, tag: str, about: str) -> Iterator[None]:
         # A group of its own: a caller's session may have other jobs, which must not be cancelled.

@@ -37,6 +37,8 @@ class Connect(Plans):
     """A Spark by a session of Spark Connect (the protocol `Spark`)."""
 
     page = None
+    is_waiting = False
+    """False: the server doesn't report its executors, and `slots` has run a task."""
 
     def __init__(self, session: Any, *, owned: bool) -> None:
         self.session = session

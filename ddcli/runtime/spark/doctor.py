@@ -17,6 +17,7 @@ from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
 from ddcli.runtime.spark.java import java_home, version_of
+from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
 from ddcli.runtime.spark.start import check_installed, start
 from ddcli.store.extras import package_version
 from ddcli.store.files.access import real
@@ -73,6 +74,9 @@ def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Finding]
         try:
             pages = f", its pages at {spark.page}" if spark.page else ""
             yield Finding(step, ok=True, said=f"{spark.master}, {spark.slots} tasks at once{pages}")
+            if spark.is_waiting:
+                yield Finding("executors", ok=False, said=NO_EXECUTOR, hint=ASK_LESS)
+                return
             step = "state"
             with _place(state, Files()) as (place, asked):
                 step = "executors"

@@ -145,14 +145,18 @@ def _over_batches(step: bytes, title: str) -> Callable[[Iterator[pa.RecordBatch]
         # A task has one core; libraries would take all.
         for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(name, "1")
-        from pyspark import TaskContext
+        try:
+            from pyspark import TaskContext
 
-        from ddcli.runtime.spark.plans import in_batches, rows_of
+            from ddcli.runtime.spark.plans import in_batches, rows_of
 
-        here = TaskContext.get()
-        assert here is not None
-        call = pickle.loads(step)  # noqa: S301
-        yield from in_batches(call(rows_of(batches), str(here.taskAttemptId())))
+            here = TaskContext.get()
+            assert here is not None
+            call = pickle.loads(step)  # noqa: S301
+            yield from in_batches(call(rows_of(batches), str(here.taskAttemptId())))
+        except Exception as error:
+            error.add_note(f"dd: on {os.uname().nodename}")  # pyspark drops Spark's line with the machine
+            raise
 
     do.__name__ = do.__qualname__ = title or do.__name__  # Spark's pages show it
     return do

@@ -34,6 +34,8 @@ UNBOUNDED = 64
 """The executors that a run counts on where dynamic allocation has no bound, or a higher one."""
 MISMATCH = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?: (\S+) than that in driver: ([\d.]+\d)")
 LOST = re.compile(r"Lost task .*?\((?P<host>\S+) executor \S+\): (?P<why>.*)")
+NOTED = re.compile(r"^dd: on (\S+)$", re.MULTILINE)
+"""The machine of a task that has raised an exception, as the task has noted it (`plans`)."""
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\].*")
 KILLED = re.compile(
     r"exit(?:ed with)? (?:code|status):? (?:137|52)\b|OutOfMemory|out of memory|OOM|Container killed", re.IGNORECASE
@@ -59,6 +61,12 @@ ENDED = re.compile(r"Could not find \w+|RpcEnv already stopped|stopped SparkCont
 DIED = "Python worker exited unexpectedly"
 CRASHED = re.compile(r"Fatal Python error: (?P<what>.*)\n(?:.*\n)*?Current thread .*\n(?P<stack>(?:  File .*\n)*)")
 FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+NO_EXECUTOR = "no executor has started yet, and tasks wait for the first"
+ASK_LESS = (
+    "the cluster may be busy, or none of its machines has what an executor asks for: "
+    "ask for less with --conf spark.executor.memory=... or spark.executor.cores=..."
+)
+"""The remedy where no executor starts."""
 AGAIN = "nothing of this run is visible; run again"
 LESS = (
     "nothing of this run is visible; give executors more with --conf spark.executor.memoryOverhead=... (or spark.executor.pyspark.memory, "
@@ -86,6 +94,10 @@ class Spark(Protocol):
     @property
     def page(self) -> str | None:
         """Return the address of its web pages, if it has any."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether no executor has started, on a cluster that starts them before tasks ask for any: Spark then waits silently, without a bound."""
 
     def run(
         self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
@@ -192,7 +204,7 @@ def shortened(text: str) -> DdError:
                 f"a Python process of an executor{_place(text)} lacks a package: {message.partition(': ')[2]}",
                 hint="install ddcli and what it needs there, and name that Python with PYSPARK_PYTHON",
             )
-        return EngineError(f"a task failed: {message}", hint=AGAIN)
+        return EngineError(f"a task failed{_place(text)}: {message}", hint=AGAIN)
     lost = list(LOST.finditer(text))
     if WAITED in (lost[-1]["why"] if lost else text):
         return _waited(text)
@@ -216,9 +228,9 @@ def shortened(text: str) -> DdError:
 
 
 def _place(text: str) -> str:
-    """Return the words for the machine of the last task that Spark has lost; "" if it names none."""
-    lost = list(LOST.finditer(text))
-    return f" on {lost[-1]['host']}" if lost else ""
+    """Return the words for the machine of the last task that Spark has lost, or that has noted it; "" without either."""
+    hosts = [found["host"] for found in LOST.finditer(text)] or NOTED.findall(text)
+    return f" on {hosts[-1]}" if hosts else ""
 
 
 def _waited(text: str) -> EngineError:

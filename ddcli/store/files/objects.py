@@ -343,7 +343,12 @@ class ObjectPath(PosixPath):
             yield
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self)) from None
-        except BaseError as error:
+        except (
+            BaseError,
+            OSError,
+        ) as error:  # an object that is written piece by piece raises an OSError without a number
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             raise EngineError(
                 f"the object store refuses or can't be reached: {first_line(error, quotes=False)}",
                 place=str(self),
