@@ -62,6 +62,10 @@ for line in sys.stdin:
 KINDS = ("python", "executor", "worker", "driver", "java")
 SHARES = (45, 25, 10, 15, 5)
 """How often of a hundred times each of these is killed: to start a driver takes long."""
+ENDING = {"driver", "java"}
+"""The kinds whose death ends a run."""
+MOST = 6
+"""The kills of one run, at most: Spark does a task again after the death of its process, so one run meets several."""
 
 
 def below(process: int) -> list[int]:
@@ -180,7 +184,7 @@ def kill(shop: Any, path: Path, folder: Path, given: argparse.Namespace) -> Coun
                     shop.supply(steps)
                     steps += 1
                 process = driver.begin(path, draw.choice(sizes))
-                kind, began = draw.choices(KINDS, SHARES)[0], time.monotonic()
+                killed, began = list[str](), time.monotonic()
                 ended = threading.Event()
                 lines: list[str] = []
 
@@ -193,24 +197,32 @@ def kill(shop: Any, path: Path, folder: Path, given: argparse.Namespace) -> Coun
 
                 reader = threading.Thread(target=read)
                 reader.start()
-                if not ended.wait(draw.uniform(0, usual)) and (found := victims(kind, process, workers)):
+                for _ in range(MOST):
+                    if ended.wait(draw.uniform(0, usual)):
+                        break
+                    kind = draw.choices(KINDS, SHARES)[0]
+                    if not (found := victims(kind, process, workers)):
+                        continue
                     victim = draw.choice(found)
                     with suppress(ProcessLookupError):
                         os.kill(victim, signal.SIGKILL)
                         done[kind] += 1
+                        killed.append(kind)
                     if kind == "worker":
                         at = workers.index(victim)
                         workers[at] = start(at)
+                    if kind in ENDING:
+                        break
                 reader.join(600)
                 assert not reader.is_alive(), "a run has not ended"
                 if lines == ["done\n"]:
                     usual = 0.7 * usual + 0.3 * min(
                         time.monotonic() - began, 2 * usual
                     )  # a new cluster takes long once
-                elif kind in {"driver", "java"}:
+                elif ENDING & set(killed):
                     driver.close()
                 print(
-                    f"{done.total():4} {kind:9} {time.monotonic() - began:6.1f} s  {''.join(lines).strip()[:150] or 'killed'}",
+                    f"{done.total():4} {' '.join(killed) or '-':30} {time.monotonic() - began:6.1f} s  {''.join(lines).strip()[:150] or 'killed'}",
                     flush=True,
                 )
             for _ in range(2):
