@@ -113,7 +113,7 @@ class CheckGate:
     def _verdict(self, name: str, check: CheckSpec) -> tuple[Verdict, dict[str, Any] | None]:
         """Return the verdict of a check, and its measures after this commit."""
         known = self.before.cache.get(KEPT, {}).get(name) if self.before and self.continues(name) else None
-        counts, noted = self.writer.summaries(), self.writer.noted.get(name)
+        noted = self.writer.noted.get(name)
         net = noted.net() if noted else None
         verdict = begun(check)
         measures: dict[str, Any] | None = None
@@ -123,13 +123,13 @@ class CheckGate:
             if net is None or net.height:
                 rows = [] if net is None else [row for row in net.iter_rows(named=True) if row["diff"] > 0]
                 after = {column: number_of(value) for row in rows for column, value in row.items() if column != "diff"}
-            removed = {output: one.retracted for output, one in counts.items()}
+            removed = {output: one.retracted for output, one in self.writer.summaries().items()}
             measures = after
             verdict = replace(verdict, problems=measured(check, before, after, removed, self.request.clock.now))
         else:
             total = (known["violations"] if known else 0) + (noted.total if noted else 0)
-            verdict = replace(verdict, violations=total, new=None)
-            if net is not None:
+            verdict = replace(verdict, violations=total, new=None if net is None else 0)
+            if net is not None and net.height:
                 added = net.filter(net["diff"] > 0)
                 first = tuple(added.head(SHOWN).drop("diff").iter_rows(named=True))
                 new, texts = int(added["diff"].sum()), tuple(map(record_text, first))

@@ -227,11 +227,12 @@ def _filter(step: FilterStep, after: tuple[str, ...]) -> Callable[[State], State
         mask = values.run(frame).to_series()
         if mask.null_count():
             mask = mask.fill_null(value=False)
-        kept = frame.select(after)
+        kept = frame if tuple(frame.columns) == after else frame.select(after)
         if mask.all():
             return kept, rows, weights
         chosen = mask.arg_true().to_numpy().astype(np.int64)
-        return kept.filter(mask), picked(rows, chosen), None if weights is None else weights[chosen]
+        left = kept.filter(mask) if len(chosen) else kept.clear()
+        return left, picked(rows, chosen), None if weights is None else weights[chosen]
 
     return run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
@@ -160,9 +160,9 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as plain values."""
-        tree = asdict(replace(self, records=()))
-        del tree["records"]
-        return tree | {"passed": self.passed}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "records"} | {
+            "passed": self.passed
+        }
 
 
 @frozen
@@ -208,7 +208,9 @@ class RunSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""
-        tree = {name: value for name, value in asdict(replace(self, counts=None)).items() if name != "counts"}
+        tree = {
+            name: value for name, value in asdict(replace(self, counts=None, checks={})).items() if name != "counts"
+        }
         tree["checks"] = {name: verdict.to_json() for name, verdict in self.checks.items()}
         return tree | {name: json_time(tree[name]) for name in ("lower", "upper", "time", "reopened")}
 

@@ -59,7 +59,10 @@ def number_in(secret: bytes, text: str) -> int | None:
 
 def continues(before: Schema, now: Schema) -> bool:
     """Return whether records have the same hashes with the columns of a log as they become."""
-    return all(name in now and _alike(kind.required(), now[name].required()) for name, kind in before.items())
+    return all(
+        name in now and (kind == now[name] or _alike(kind.required(), now[name].required()))
+        for name, kind in before.items()
+    )
 
 
 def _alike(before: Type, now: Type) -> bool:

@@ -26,7 +26,7 @@ from ddcli.sinks.replacement import LogFile, replaced, rows_between, spans, summ
 from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.lineage import NAME as SUMMED
 from ddcli.store.log.lineage import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns
@@ -211,8 +211,7 @@ class OutputWriter:
         """Return the fingerprint of a log with the added updates. That of a log without one is made of its files."""
         before = 0
         if known is not None and known.files:
-            own = parse_schema(known.schema)
-            if not continues(own, self.layouts[name].schema):
+            if not continues(parse_schema(known.schema), self.layouts[name].schema):
                 return ""  # the next commit makes it of the files
             found = number_in(self.secret, known.contents)
             before = log_number(self.secret, self.request.outputs[name], known) if found is None else found
@@ -335,10 +334,11 @@ class OutputWriter:
         """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is that of the last one."""
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
-        own = self.layouts[name].schema
-        logged = logged_columns(parse_schema(known.schema), own) if known else own
-        assert logged is not None, "a rebuild has checked the columns"
-        schema = {column: str(kind) for column, kind in logged.items()}
+        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
+        if known and known.schema != schema:
+            logged = logged_columns(parse_schema(known.schema), self.layouts[name].schema)
+            assert logged is not None, "a rebuild has checked the columns"
+            schema = {column: str(kind) for column, kind in logged.items()}
         if name not in self._files and not (known and known.files and known.schema == schema):
             self._write_columns(name)
         directory = self.request.outputs[name]
@@ -346,7 +346,9 @@ class OutputWriter:
         log = known.log if known else log_identity(name, self.transaction.number)
         self.progress(directory, horizon, name, log)
         files = more(known.files if known else (), self._files.get(name, ()))
-        place, contents = relative_output(self.request.state, directory), self._contents(name, known)
+        state, contents = self.request.state, self._contents(name, known)
+        same = known is not None and locate(state, known.path) == directory
+        place = known.path if known is not None and same else relative_output(state, directory)
         return OutputEntry(place, schema, files, meaning, log, horizon, contents)
 
     def _write_columns(self, name: str) -> None:

@@ -63,8 +63,14 @@ def relative_output(directory: Path, output: Path) -> str:
 
 def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> dict[str, str]:
     """Return the state's name of each output that it knows, by its path, or by the path to which its files were moved."""
-    paths = {real(path): name for name, path in output_paths(directory, manifest).items()}
-    found = {name: paths[real(path)] for name, path in outputs.items() if real(path) in paths}
+    located = output_paths(directory, manifest)
+    if located == {**outputs}:
+        return {name: name for name in outputs}
+    paths, wanted = (
+        {real(path): name for name, path in located.items()},
+        {name: real(path) for name, path in outputs.items()},
+    )
+    found = {name: paths[path] for name, path in wanted.items() if path in paths}
     for name in manifest.outputs.keys() & outputs.keys() - found.keys() - set(found.values()):
         files = manifest.outputs[name].files
         if files and all(is_there(outputs[name] / file.name) for file in files):
