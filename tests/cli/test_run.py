@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import re
 import weakref
 
 import duckdb
@@ -173,6 +174,15 @@ finally:
     orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     assert orders.process(script=script, env=compiled).out == "False False True\n"
     assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 2, 8): 1}
+
+
+def test_a_first_run_does_not_wait_for_the_compiler(orders, tmp_path):
+    """Where no kernels are kept, small steps compute without them; the line does not state a time that no one knows."""
+    result = orders.process("run", "orders.yaml", env={"DDCLI_KERNELS": "", "DDCLI_CACHE_DIR": str(tmp_path / "none")})
+    assert result.code == 0
+    assert re.match(r"compiling \d+ kernels, once on this machine; small steps don't wait for them\n", result.err)
+    assert result.err.count("compiling") == 1
+    assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 1, 7): 1}
 
 
 def test_a_dry_run_writes_nothing_at_all(orders):

@@ -102,15 +102,15 @@ def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
 OBJECTS = """
 from ddcli.engine.jit import settings
 settings.takes_images = lambda: False
-from ddcli.engine.jit import cache, compile, registry
+from ddcli.engine.jit import cache, compile, linker, registry
 from ddcli.engine.kernels import shards
 
 def refuse(codes):
     raise registry.KernelError("code of a kind that no linker knows")
 
-compile.image_of = refuse
+linker.image_of = refuse
 made = {compile.matrix_of: compile.matrix_of_compiled, compile.acceptable: compile.part(compile.acceptable)}
-cache.write(Path(sys.argv[1]), compile.linked(compile.compile_module(shards.__name__, made)))
+cache.write(Path(sys.argv[1]), linker.linked(compile.compile_module(shards.__name__, made)))
 """
 
 
@@ -186,7 +186,7 @@ def test_code_that_can_not_be_linked_is_refused():
 
 
 def test_no_wheel_carries_code_that_can_not_be_linked(tmp_path, monkeypatch):
-    monkeypatch.setattr(cargo, "kept", lambda *_: objects_of(CODE))
+    monkeypatch.setattr(cargo, "find", lambda _: (tmp_path, objects_of(CODE)))
     with pytest.raises(registry.KernelError, match="can't be linked"):
         cargo.load_up(tmp_path, [SHARDS])
     assert not list(tmp_path.iterdir())

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from threading import Event
 
 import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import cache, load, registry, settings
-from ddcli.engine.jit.cargo import FIRST, everything
-from ddcli.engine.jit.compilation import COMPILATION
+from ddcli.engine.jit import cache, compilation, load, registry, settings
+from ddcli.engine.jit.cache import FIRST
+from ddcli.engine.jit.cargo import everything
+from ddcli.engine.jit.compilation import COMPILATION, Compiler
 from ddcli.engine.kernels.merge import merge_some
 from tests.kernels.support import interpreted
 
@@ -28,6 +31,8 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.setattr(settings, "_listener", lines.append)
     monkeypatch.setattr(settings, "_cache_dir", tmp_path / "cache")
     monkeypatch.setattr(registry, "modules", lambda: iter([MODULE]))
+    monkeypatch.setattr(load, "SMALL", -1)
+    monkeypatch.setattr(compilation, "REPORTED", 300)
     settings.private_dir.cache_clear()
     registry.reset()
     yield tmp_path / "cache", lines
@@ -46,10 +51,55 @@ def test_compiled_once_then_loaded(fresh):
     folder, lines = fresh
     expected = shard()
     assert len(lines) == 1
-    assert lines[0].startswith("compiling 2 kernels (once, about ")
+    assert lines[0].startswith("compiling 2 kernels, once on this machine")
     assert [file.name for file in folder.iterdir()] == [cache.file_name(MODULE)]
     assert shard() == expected
     assert len(lines) == 1
+
+
+def test_a_small_call_runs_as_python_until_the_compiler_is_done(fresh, monkeypatch):
+    """With the same result; a large one waits, and so does a small one when these took long enough."""
+    folder, lines = fresh
+    expected = kernels.shard_of(KEYS, 1, 1 << 20).tolist()
+    (folder / cache.file_name(MODULE)).unlink()
+    calls = load.Interpretation()
+    monkeypatch.setattr(load, "INTERPRETATION", calls)
+    monkeypatch.setattr(load, "SMALL", 100)
+    begun = Event()
+    compiled = Compiler.compile
+
+    def compile_later(self, module, file):
+        assert begun.wait(300)
+        compiled(self, module, file)
+
+    monkeypatch.setattr(Compiler, "compile", compile_later)
+    for _ in range(3):
+        assert shard() == expected
+    assert [file.name for file in folder.iterdir()] == []
+    assert len(lines) == 2
+    assert calls.seconds > 0
+    begun.set()
+    calls.ends[MODULE].result()
+    seconds = calls.seconds
+    assert shard() == expected
+    assert calls.seconds == seconds
+    (folder / cache.file_name(MODULE)).unlink()
+    large = np.arange(101).reshape(-1, 1)
+    registry.reset()
+    assert kernels.shard_of(large, 1, 1 << 20)[:2].tolist() == expected
+    (folder / cache.file_name(MODULE)).unlink()
+    calls.seconds = load.PATIENCE + 1
+    assert shard() == expected
+    assert calls.seconds == load.PATIENCE + 1
+
+
+def test_who_waits_is_told_how_far_it_is(fresh, monkeypatch):
+    """In kernels and seconds: no estimate is right on every machine."""
+    _, lines = fresh
+    monkeypatch.setattr(compilation, "REPORTED", 0.01)
+    shard()
+    assert len(lines) > 1
+    assert all(re.fullmatch(r"compiling kernels: 0 of 2 after \d+ s", line) for line in lines[1:])
 
 
 @pytest.mark.in_turn
@@ -100,7 +150,7 @@ def test_what_else_may_be_called_follows_in_the_background(fresh, monkeypatch):
     shard()
     assert len(lines) == 1
     assert lines[0].startswith("compiling 3 kernels ")
-    COMPILATION.compile(OTHER, {OTHER: folder / cache.file_name(OTHER)})
+    COMPILATION.wait_for(COMPILATION.begin(OTHER, {OTHER: folder / cache.file_name(OTHER)}))
     assert {file.name for file in folder.iterdir()} == {cache.file_name(MODULE), cache.file_name(OTHER)}
 
 
@@ -206,4 +256,4 @@ def test_a_layout_that_compiled_code_can_not_read_is_an_error(monkeypatch):
 
 def test_the_modules_that_a_first_run_calls_are_there():
     """A module with another name would be left to the first run to compile."""
-    assert {name.rpartition(".")[2] for name in everything()} >= FIRST
+    assert {name.rpartition(".")[2] for name in everything()} >= {*FIRST}

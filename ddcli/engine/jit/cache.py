@@ -27,7 +27,8 @@ from ddcli.engine.jit.settings import cache_dir, find_foreign_owner, is_own, pri
 from ddcli.version import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from concurrent.futures import Future
 
 CARRIED = Path(__file__).with_name("compiled")
 """The folder of the files that the package carries."""
@@ -35,22 +36,45 @@ OURS = ("cache.py", "compilation.py", "compile.py", "image.py", "linker.py", "lo
 """The files that decide which code is made of kernels, how it is kept and how it is called."""
 
 
-COMMON = ("gather", "sort", "join", "times", "merge", "pieces", "xxhash", "page_headers")
-"""The modules that nearly every run calls; those that take longest to compile are first."""
+FIRST = (
+    *("gather", "pool_table", "sort", "times", "transposition", "siphash"),
+    *("reduce_rows", "reduce_times", "reduce_sums", "reduce_turns", "uniform", "pieces", "merge"),
+    *("packed_pages", "xxhash", "page_headers", "join", "pages"),
+)
+"""The modules that a first run is likely to call, in this order; reading a state comes last."""
 
 Code = Image | list[ObjectCode]
 """A module's code: an image, where the machine takes one."""
 
 
 def addresses(module: str, ahead: Sequence[str] | None = None) -> dict[str, int]:
-    """Return the address of every function of a module by name; has it compiled where it is kept nowhere.
+    """Return the address of every function of a module by name; waits for the compiler where its code is kept nowhere.
 
-    Modules that are wanted next are compiled meanwhile: those named `ahead`, or else those that are common.
+    Modules that are wanted next are compiled meanwhile: those named `ahead`, or else those that a first run calls.
     """
+    found = addresses_or_end(module, ahead)
+    if not isinstance(found, dict):
+        from ddcli.engine.jit.compilation import COMPILATION
+
+        COMPILATION.wait_for(found)
+        found = addresses_or_end(module, ahead)
+        if not isinstance(found, dict):
+            msg = "compiled kernels can't be read back"
+            raise KernelError(msg, place=str(cache_dir()))
+    return found
+
+
+def addresses_or_end(module: str, ahead: Sequence[str] | None = None) -> dict[str, int] | Future[None]:
+    """Return the addresses as above; where the code is kept nowhere, the end of its compilation, which has begun."""
     _check_layout()
     code = carried(module)
     if code is None:
-        code = _compiled(module, _common(module) if ahead is None else ahead)
+        name = file_name(module)
+        folder, code = find(name)
+        if code is None and not registry.kernels_of(module):
+            code = translated(module, folder / name)
+        if code is None:
+            return _begin(module, folder, _first(module) if ahead is None else ahead)
     return code.load() if isinstance(code, Image) else image.load(code)
 
 
@@ -174,46 +198,41 @@ def _sources(module: str, seen: set[str]) -> set[str]:
     return seen
 
 
-def _common(module: str) -> list[str]:
-    """Return the common ones of the modules with kernels: a process that calls one such module will call others."""
-    places = {name: at for at, name in enumerate(COMMON)}
+def _first(module: str) -> list[str]:
+    """Return the modules with kernels that a first run calls: a process that calls one such module will call others."""
+    places = {name: at for at, name in enumerate(FIRST)}
     wanted = registry.modules() if registry.kernels_of(module) else ()
     return sorted(
         (name for name in wanted if name.rpartition(".")[2] in places), key=lambda name: places[name.rpartition(".")[2]]
     )
 
 
-def _compiled(module: str, ahead: Sequence[str]) -> Code:
-    """Return a module's code from the folder where it is, or after it was compiled into it."""
-    return kept(file_name(module), lambda folder: _compile(module, folder, ahead))
-
-
-def kept(name: str, compile_into: Callable[[Path], None]) -> Code:
-    """Return the code in the file of this name in the folder where it is, or after it was compiled into it."""
+def find(name: str) -> tuple[Path, Code | None]:
+    """Return the folder for the file of this name, and the code in it; None where it is to be compiled into it."""
     for place in (cache_dir, private_dir):
         folder = place()
         code = read(folder / name)
-        if code is not None:
-            return code
-        if _writable(folder):
-            break
-    else:
-        msg = "compiled kernels can be kept neither in the cache folder nor in the folder for temporary files"
-        raise KernelError(msg, place=str(cache_dir()), hint="name a folder with --cache-dir or DDCLI_CACHE_DIR")
-    compile_into(folder)
-    code = read(folder / name)
-    if code is None:
-        msg = "compiled kernels can't be read back"
-        raise KernelError(msg, place=str(folder / name))
+        if code is not None or _writable(folder):
+            return folder, code
+    msg = "compiled kernels can be kept neither in the cache folder nor in the folder for temporary files"
+    raise KernelError(msg, place=str(cache_dir()), hint="name a folder with --cache-dir or DDCLI_CACHE_DIR")
+
+
+def translated(module: str, path: Path) -> Code:
+    """Write the code of a module without kernels into a file, and return it: LLVM alone makes it, in milliseconds."""
+    from ddcli.engine.jit.linker import linked
+
+    code = linked(image.translate(sys.modules[module].CODE))
+    write(path, code)
     return code
 
 
-def _compile(module: str, folder: Path, ahead: Sequence[str]) -> None:
-    """Have a module compiled, and others in the background."""
+def _begin(module: str, folder: Path, ahead: Sequence[str]) -> Future[None]:
+    """Have a module compiled, and after it others."""
     from ddcli.engine.jit.compilation import COMPILATION
 
     files = {name: folder / file_name(name) for name in ahead if name == module or not is_kept(name)}
-    COMPILATION.compile(module, {module: folder / file_name(module)} | files)
+    return COMPILATION.begin(module, {module: folder / file_name(module)} | files)
 
 
 def _writable(folder: Path) -> bool:

@@ -13,26 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.cache import COMMON, addresses, carried_name, file_name, kept, write
+from ddcli.engine.jit.cache import FIRST, addresses, carried_name, file_name, find, read, translated, write
 from ddcli.engine.jit.compilation import Compiler
 from ddcli.engine.jit.image import Image
-from ddcli.engine.jit.registry import KernelError, every_module
+from ddcli.engine.jit.registry import KernelError, every_module, kernels_of
 from ddcli.engine.jit.settings import V3, takes_images, targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-FIRST = {
-    *COMMON,
-    "arrow",
-    "packed_pages",
-    "pages",
-    "pool_table",
-    "siphash",
-    "transposition",
-    "uniform",
-} | {f"reduce_{what}" for what in ("times", "rows", "sums", "turns")}
-"""The modules that a first run is likely to call: the common ones, those of states, of texts, and of counts and sums."""
 
 
 def everything() -> list[str]:
@@ -52,14 +40,16 @@ def load_up(folder: Path, modules: Sequence[str]) -> None:
 
 def _write(folder: Path, modules: Sequence[str], target: str) -> None:
     compilers: dict[Path, Compiler] = {}
-
-    def compile_into(place: Path) -> None:
-        if place not in compilers:
-            compilers[place] = Compiler(target, place)
-        compilers[place].compile(module, file_name(module, target))
-
     for module in modules:
-        code = kept(file_name(module, target), compile_into)
+        name = file_name(module, target)
+        place, code = find(name)
+        if code is None and not kernels_of(module):
+            code = translated(module, place / name)
+        if code is None:
+            if place not in compilers:
+                compilers[place] = Compiler(target, place)
+            compilers[place].compile(module, name)
+            code = read(place / name)
         if not isinstance(code, Image):
             msg = f"{module} can't be linked; a wheel carries only code that loads without LLVM"
             raise KernelError(msg, hint="build the wheel with an older version of numba and llvmlite")
@@ -71,7 +61,7 @@ def _write(folder: Path, modules: Sequence[str], target: str) -> None:
 def main(arguments: list[str]) -> None:
     """Compile everything, or the modules that a first run calls."""
     if arguments in ([], ["--first"]):
-        modules = [name for name in everything() if not arguments or name.rpartition(".")[2] in FIRST]
+        modules = [name for name in everything() if not arguments or name.rpartition(".")[2] in {*FIRST, "arrow"}]
         for module in modules:
             addresses(module, modules)
     elif takes_images():

@@ -1,6 +1,6 @@
-"""Compilation: processes that compile modules one after the other, while this one continues with those that it has.
+"""Compilation: processes that compile modules one after the other in the background, while this one continues.
 
-A call of a kernel that is not compiled waits for its module, which comes next; other wanted modules follow in the background.
+The module of the newest call comes next; the others that a first run calls follow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from concurrent.futures import Future
+import time
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -21,8 +22,9 @@ from ddcli.engine.jit.settings import V3, announce, targets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PROCESSES = min(2, os.cpu_count() or 1)
-SECONDS_PER_KERNEL = 0.35  # measured, two processes; only to tell the person the time to wait
+PROCESSES = min(4, os.cpu_count() or 1)
+REPORTED = 5.0
+"""Seconds between two reports to who waits."""
 
 
 class Compiler:
@@ -82,22 +84,42 @@ class Compilation:
         self._waiting: dict[str, Path] = {}
         self._ends: dict[Path, Future[None]] = {}
         self._threads = 0
+        self._wanted = self._made = 0
+        """The kernels that were to be compiled since all were there, and those of them that are."""
+        self._begun = self._reported = 0.0
 
-    def compile(self, module: str, files: Mapping[str, Path]) -> None:
-        """Return when a module is compiled into its file; all that `files` names follows. Raises KernelError if it can't be."""
+    def begin(self, module: str, files: Mapping[str, Path]) -> Future[None]:
+        """Return the end of the compilation of a module into its file; all that `files` names follows. It raises KernelError if it can't be."""
         with self._lock:
             new = [name for name, path in files.items() if path not in self._ends or self._ends[path].done()]
             self._ends |= {files[name]: Future() for name in new}
+            if not self._waiting and not self._threads:
+                self._wanted = self._made = 0
+                self._begun = self._reported = time.monotonic()
             count = sum(len(kernels_of(name)) for name in new)
-            if count:
-                announce(f"compiling {count} kernels (once, about {1 + count * SECONDS_PER_KERNEL:.0f} s) ...")
+            if count and not self._wanted:
+                announce(f"compiling {count} kernels, once on this machine; small steps don't wait for them")
+            self._wanted += count
             next_ones = {name: path for name, path in files.items() if not self._ends[path].running()}
             self._waiting = next_ones | self._waiting
             while self._threads < min(PROCESSES, len(self._waiting)):
                 self._threads += 1
                 threading.Thread(target=self._work, daemon=True).start()
-            end = self._ends[files[module]]
-        end.result()
+            return self._ends[files[module]]
+
+    def wait_for(self, end: Future[None]) -> None:
+        """Return when a compilation has ended, which comes next; reports meanwhile what is compiled. Raises KernelError if it failed."""
+        with self._lock:
+            first = {name: path for name, path in self._waiting.items() if self._ends[path] is end}
+            self._waiting = first | self._waiting
+        while True:
+            if wait((end,), REPORTED).done:
+                return end.result()
+            with self._lock:
+                now = time.monotonic()
+                if now >= self._reported + REPORTED:
+                    self._reported = now
+                    announce(f"compiling kernels: {self._made} of {self._wanted} after {now - self._begun:.0f} s")
 
     def _work(self) -> None:
         """Compile the waiting modules, the first first, until none waits."""
@@ -119,6 +141,8 @@ class Compilation:
                 compiler = None
                 end.set_exception(error)
             else:
+                with self._lock:
+                    self._made += len(kernels_of(module))
                 end.set_result(None)
         if compiler is not None:
             compiler.close()

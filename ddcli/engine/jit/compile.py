@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -23,15 +22,12 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from ddcli.engine.jit import cache
-from ddcli.engine.jit.image import ObjectCode, target_machine
-from ddcli.engine.jit.linker import image_of
-from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, KernelError, helper, kernels_of, matrix_of
-from ddcli.engine.jit.settings import takes_images
+from ddcli.engine.jit.image import PLACEMENT, ObjectCode
+from ddcli.engine.jit.linker import linked
+from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, helper, kernels_of, matrix_of
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-# An image is linked of code that reaches all of its own by distances.
-PLACEMENT = {"reloc": "pic", "codemodel": "small"} if takes_images() else {}
 C_CONTIGUOUS = 0x1
 FOREIGN_ORDER = ord(">" if sys.byteorder == "little" else "<")
 # Characters by which numpy's type descriptors name an 8-byte integer: long and long long.
@@ -277,31 +273,15 @@ def compile_module(module: str, made: dict[Any, Any]) -> list[ObjectCode]:
     return result
 
 
-def translate(text: str) -> list[ObjectCode]:
-    """Return the object code of functions that are written in LLVM's own language."""
-    parsed = llvm.parse_assembly(text)
-    code = target_machine(**PLACEMENT).emit_object(parsed)
-    return [ObjectCode({each.name: each.name for each in parsed.functions}, [], code)]
-
-
-def linked(codes: list[ObjectCode]) -> cache.Code:
-    """Return the image of objects; the objects, which LLVM loads, where the machine takes no images or a compiler's version makes code that can't be linked."""
-    if takes_images():
-        with suppress(KernelError):
-            return image_of(codes)
-    return codes
-
-
 def main() -> None:
     """Compile the module of each line of stdin into the file that the line names."""
     gc.disable()  # a compiler makes millions of objects and ends soon: garbage collection would not pay
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
     for line in sys.stdin:
         module, _, file = line.rstrip("\n").partition("=")
-        found = importlib.import_module(module)
-        codes = compile_module(module, made) if kernels_of(module) else translate(found.CODE)
+        importlib.import_module(module)
         try:
-            cache.write(Path(file), linked(codes))
+            cache.write(Path(file), linked(compile_module(module, made)))
         except OSError as error:
             sys.exit(f"{Path.cwd() / file} can't be written: {error.strerror}")
         sys.stdout.write(f"{module}\n")

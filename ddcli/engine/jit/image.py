@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.jit.registry import KernelError
+from ddcli.engine.jit.settings import takes_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +89,19 @@ def load(objects: Sequence[ObjectCode]) -> dict[str, int]:
         engine.add_object_file(llvm.ObjectFileRef.from_data(each.code))
     engine.finalize_object()
     return {name: engine.get_function_address(symbol) for each in objects for name, symbol in each.functions.items()}
+
+
+PLACEMENT = {"reloc": "pic", "codemodel": "small"} if takes_images() else {}
+"""The options of LLVM by which code reaches all of its own by distances: an image is linked of such code."""
+
+
+def translate(text: str) -> list[ObjectCode]:
+    """Return the object code of functions that are written in LLVM's own language: no numba is imported for these."""
+    import llvmlite.binding as llvm
+
+    machine = target_machine(**PLACEMENT)
+    parsed = llvm.parse_assembly(text)
+    return [ObjectCode({each.name: each.name for each in parsed.functions}, [], machine.emit_object(parsed))]
 
 
 def target_machine(**options: Any) -> Any:

@@ -7,10 +7,12 @@ through a slot, a word among the image's data that the loader sets. See https://
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.engine.jit.image import PAGE, Image
 from ddcli.engine.jit.registry import KernelError
+from ddcli.engine.jit.settings import takes_images
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -142,6 +144,14 @@ def image_of(codes: Sequence[ObjectCode]) -> Image:
         for name, symbol in code.functions.items()
     }
     return Image(bytes(content), written, functions, slots)
+
+
+def linked(codes: list[ObjectCode]) -> Image | list[ObjectCode]:
+    """Return the image of objects; the objects, which LLVM loads, where the machine takes no images or a compiler's version makes code that can't be linked."""
+    if takes_images():
+        with suppress(KernelError):
+            return image_of(codes)
+    return codes
 
 
 def text_at(texts: bytes, start: int) -> str:

@@ -16,7 +16,7 @@ The signature has a letter for each argument (see `LETTERS`): `M` an int64 matri
 uint64, uint32 and uint8, `F` a vector of float64, `L` a list of int64 matrices (read one with `matrix_of(list, i)`), `i` an int64.
 
 Importing numba takes half a second and compiling takes seconds, so object code is kept in files (see `cache`), one a
-module of kernels, loaded when one of its kernels is first called. A compiled kernel reads address and shape straight from the array
+module of kernels, loaded when one of its kernels is first called. Where there is none yet, small calls run as Python meanwhile. A compiled kernel reads address and shape straight from the array
 objects that it is handed, and refuses anything that is not a C-contiguous array of the right type: checking there
 costs nanoseconds, in Python it would cost more than the call. For Python it is a builtin function, called with a vector of objects; through
 ctypes a call would take ten times as long. It releases the GIL while it runs.
@@ -26,14 +26,16 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddcli.engine.jit.registry import Kernel, kernels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
 _loading = threading.RLock()
 
@@ -42,7 +44,7 @@ def kernel(signature: str) -> Callable[[Callable[..., int]], Kernel]:
     """Register the decorated function as a kernel of its module."""
 
     def register(function: Callable[..., int]) -> Kernel:
-        return Kernel(signature, function, load_module)
+        return Kernel(signature, function, call_first)
 
     return register
 
@@ -60,14 +62,66 @@ class Method(ctypes.Structure):
 
 VECTOR_CALL = 0x80
 """The flag of a function that takes its arguments as an address and a number."""
+SMALL = 4_000_000
+"""The most elements in the arguments of a call that does not wait for the compiler: for most kernels Python takes a third of a microsecond for one."""
+PATIENCE = 8.0
+"""The seconds of processor time that a process spends in such calls: later ones wait."""
 
 
-def load_module(module: str) -> None:
-    """Give every kernel of a module its machine code, from the cache or, once, from the compiler."""
+class Interpretation:
+    """The calls that run as Python while the compiler works: as many as take less time than it."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.seconds = 0.0
+        """Their time so far."""
+        self.ends: dict[str, Future[None]] = {}
+        """The end of the compilation of each module that was called."""
+
+    def takes(self, module: str, arguments: Sequence[Any]) -> bool:
+        """Return whether a call is to run as Python: its module is being compiled then."""
+        if self.seconds > PATIENCE or sum(map(_elements, arguments)) > SMALL:
+            return False
+        if module not in self.ends or self.ends[module].done():
+            end = load_module(module)
+            if end is None:
+                return False
+            self.ends[module] = end
+        return True
+
+    def call(self, entry: Kernel, arguments: Sequence[Any]) -> int:
+        """Run a kernel as Python."""
+        begun = time.thread_time()
+        try:
+            return entry.interpreted(*arguments)
+        finally:
+            self.seconds += time.thread_time() - begun
+
+
+INTERPRETATION = Interpretation()
+"""That of this process."""
+
+
+def call_first(entry: Kernel, arguments: Sequence[Any]) -> int:
+    """Run a kernel that has no machine code yet: with that from the cache, or as Python if it is small, or else once it is compiled."""
+    if INTERPRETATION.takes(entry.module, arguments):
+        return INTERPRETATION.call(entry, arguments)
+    if not entry.is_native():
+        load_module(entry.module, wait=True)
+    return entry(*arguments)
+
+
+def load_module(module: str, *, wait: bool = False) -> Future[None] | None:
+    """Give every kernel of a module its machine code, from the cache or, once, from the compiler; returns the end of its work unless `wait`."""
     from ddcli.engine.jit import cache
 
     with _loading:
+        addresses = cache.addresses_or_end(module)
+    if not isinstance(addresses, dict):
+        if not wait:
+            return addresses
         addresses = cache.addresses(module)
+    with _loading:
         make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
             ("PyCFunction_NewEx", ctypes.pythonapi)
         )
@@ -77,3 +131,11 @@ def load_module(module: str) -> None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
             # Its code reads first the types that it compares those of its arguments with, and the function that it calls for others.
             entry.become(make(ctypes.addressof(method), [np.ndarray, list, entry.refuse], None))
+    return None
+
+
+def _elements(argument: object) -> int:
+    """Return the elements of an argument of a kernel."""
+    if isinstance(argument, list):
+        return sum(map(_elements, argument))
+    return argument.size if isinstance(argument, np.ndarray) else 1

@@ -12,7 +12,7 @@ import numpy as np
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 class DiffOverflow(EngineError):
@@ -56,25 +56,26 @@ class Kernel:
     A call runs `__call__` of its class: a loaded kernel has a class of its own, where that is the machine code.
     """
 
-    __slots__ = ("function", "load", "name", "signature")
+    __slots__ = ("call_first", "function", "name", "signature")
 
-    def __init__(self, signature: str, function: Callable[..., int], load: Callable[[str], None]) -> None:
-        """Register `function`. Its first call has `load` set `native` of all kernels of its module."""
+    def __init__(
+        self, signature: str, function: Callable[..., int], call_first: Callable[[Kernel, Sequence[Any]], int]
+    ) -> None:
+        """Register `function`. `call_first` runs calls until it has all kernels of the module `become` machine code."""
         if set(signature) - set(LETTERS) - {"L", "i"}:
             msg = f"unknown letter in the signature {signature!r}"
             raise ValueError(msg)
         self.signature = signature
         self.function = function
-        self.load = load
+        self.call_first = call_first
         self.name = function.__name__
         _registry.setdefault(self.module, []).append(self)
 
     def __call__(self, *arguments: Any) -> int:
-        """Run the kernel, which is loaded then; raises TypeError for an argument that it can't take."""
+        """Run the kernel, which is loaded then or compiled; raises TypeError for an argument that it can't take."""
         if os.environ.get("DDCLI_KERNELS") == "python":
-            return self._interpreted(*arguments)
-        self.load(self.module)
-        return self(*arguments)
+            return self.interpreted(*arguments)
+        return self.call_first(self, arguments)
 
     @property
     def module(self) -> str:
@@ -93,7 +94,8 @@ class Kernel:
         msg = f"argument {position + 1} of kernel {self.name} must be {what}"
         raise TypeError(msg)
 
-    def _interpreted(self, *arguments: Any) -> int:
+    def interpreted(self, *arguments: Any) -> int:
+        """Run the kernel as Python."""
         if len(arguments) != len(self.signature):
             self.refuse(len(self.signature))
         for position, (letter, argument) in enumerate(zip(self.signature, arguments, strict=True)):
@@ -106,6 +108,10 @@ class Kernel:
     def become(self, native: Callable[..., int]) -> None:
         """Have calls go to a function that no other code stands before."""
         self.__class__ = type(self.name, (Kernel,), {"__slots__": (), "__call__": native})
+
+    def is_native(self) -> bool:
+        """Return whether calls go to machine code."""
+        return type(self) is not Kernel
 
     def reset(self) -> None:
         """Forget how the kernel was loaded, so that the next call chooses again."""
