@@ -40,6 +40,25 @@ def test_files_of_github(schema, file):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.skipif(not (BIN / "actionlint").exists(), reason="there is no actionlint for this machine")
+def test_workflows(tmp_path):
+    """Those of the pages, and that of `dd init`: actionlint knows the inputs of our action, and versions of others' that GitHub no longer runs."""
+    workflows = tmp_path / ".github/workflows"
+    shutil.copytree(ACTION.parent, tmp_path / ".github/actions/dd")
+    shutil.copytree(ROOT / "ddcli/cli/starter/dot-github/workflows", workflows)
+    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    found = dict(re.findall(r"```\w+\n# \.github/workflows/(\S+)\n(.*?)```", pages, re.DOTALL))
+    assert len(found) >= 4
+    for name, text in found.items():
+        (workflows / name).write_text(text.replace("you/dd/.github/actions/dd@main", "./.github/actions/dd"))
+    assert called("git", "init", "-q", cwd=tmp_path).returncode == 0
+    done = called(BIN / "actionlint", "-no-color", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    wrong = workflows / "orders.yml"
+    wrong.write_text(wrong.read_text().replace("key: id", "keys: id"))
+    assert 'input "keys" is not defined' in called(BIN / "actionlint", "-no-color", cwd=tmp_path).stdout
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
 def test_the_timer(tmp_path):
     """By systemd's own reader; the program that it starts is not on this machine."""
