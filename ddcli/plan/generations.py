@@ -75,6 +75,8 @@ class Generation:
     """True: filters on keys also pass windows, and also apply to the right sides of semijoins and as-of joins."""
     two_steps: bool = True
     """True: distinct values are counted in two steps, so that a group's values are in all shards."""
+    crossed: bool = True
+    """True: joins without a key get the one that equalities above them state."""
     _pushed: dict[str, Rewritten] = field(default_factory=dict, compare=False)
     _moved: dict[str, Rewritten] = field(default_factory=dict, compare=False)
     _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
@@ -105,12 +107,13 @@ class Generation:
             several = _read_by_several(reordered(written, first).graph)
             several |= {at: value for at, value in (before.several or {} if before else {}).items() if at in several}
         partners, two_steps = before is None or before.partners, before is None or before.two_steps
+        crossed = before is None or before.crossed
         old = (before.columns, before.once) if before else ({}, frozenset[str]())
-        known = cls(*old, several, joins, partners=partners)
+        known = cls(*old, several, joins, partners=partners, crossed=crossed)
         wholes = None
         if several is not None and (before is None or before.wholes is not None):
             wholes = chosen_wholes(known.moved(written).graph, before.wholes if before else None, share, side_place)
-            known = cls(*old, several, joins, wholes=wholes, partners=partners, _pushed=known._pushed)
+            known = replace(known, wholes=wholes, _moved={}, _lowerings={})
         graph = known.moved(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.kept_columns(graph))
         columns: dict[str, frozenset[str]] = {}
@@ -123,7 +126,9 @@ class Generation:
         for at, by_fingerprint in side_places(graph):
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
         once = frozenset(at for at, single in alone.items() if single)
-        return cls(columns, once, several, joins, wholes=wholes, partners=partners, two_steps=two_steps)
+        return cls(
+            columns, once, several, joins, wholes=wholes, partners=partners, two_steps=two_steps, crossed=crossed
+        )
 
     def sides_of_wholes(self, written: Graph) -> list[list[JoinSide]]:
         """Return the sides of a graph's joins that read a whole collection instead of its filtered part, by collection and key."""
@@ -245,6 +250,7 @@ class Generation:
                 for words, wanted in (("first", True), ("written", False))
             }
             tree["partners"] = self.partners
+            tree["crossed"] = self.crossed
             tree["keys"] = True
         if self.deltas is not None:
             tree["deltas"] = self.deltas
@@ -261,9 +267,9 @@ class Generation:
         joins = tree.get("joins", {"first": (), "written": ()})
         known = dict.fromkeys(joins["first"], True) | dict.fromkeys(joins["written"], False)
         # A state of an earlier version stays as it is.
-        partners, two_steps = bool(tree.get("partners", False)), bool(tree.get("two_steps", False))
+        partners, two_steps, crossed = (bool(tree.get(name)) for name in ("partners", "two_steps", "crossed"))
         once, deltas, wholes = frozenset(tree["once"]), tree.get("deltas"), tree.get("wholes")
-        return cls(columns, once, several, known, deltas, wholes, partners, two_steps)
+        return cls(columns, once, several, known, deltas, wholes, partners, two_steps, crossed)
 
 
 def _read_by_several(graph: Graph) -> dict[str, bool]:

@@ -113,6 +113,21 @@ def test_chains_of_any_length_are_planned():
     assert generations.plan(graph).fingerprint != generations.plan(graph, choices=None).fingerprint
 
 
+def test_an_equality_above_pairs_of_all_records_is_their_key():
+    """Else each record of one side would be paired with each of the other, as in a state of an earlier version."""
+    query = "select k, v, n from (select t.k, t.v, u.k as n from t, u) where v = n and k > 1"
+    graph = logical(f'  c: {{sql: "{query}"}}\n')
+    new = generations.plan(graph)
+    assert [side.key for side in nodes(new.graph, "EquiJoin")[0].inputs] == [("v",), ("k",)]
+    assert generations.plan(graph, generations.known_generations(new.to_json())).fingerprint == new.fingerprint
+    before = generations.Generation({}, frozenset(), {}, crossed=False)
+    old = generations.Generation.of(graph, before).to_json()
+    del old["crossed"]
+    earlier = generations.plan(graph, [generations.Generation.from_json(old)])
+    assert [side.key for side in nodes(earlier.graph, "EquiJoin")[0].inputs] == [("#left",), ("#right",)]
+    assert earlier.generations[0].to_json()["crossed"] is False
+
+
 @pytest.mark.parametrize(
     ("operator", "choice"),
     [

@@ -87,7 +87,19 @@ class Statements(Terms):
             where = f" where {self.condition(columns, outer, depth - 1)}" if self.chance(0.5) else ""
             star = self.rng.choice(["*", f"{alias}.*", f"* replace ({alias}.c0 as c0)"])
             return f"select {star} from ({self.query(kinds, depth - 1, outer)}) {alias}{where}"
+        if depth > 0 and self.chance(0.05):
+            return self.paired(kinds, outer, depth)
         return self.select(kinds, depth, outer)
+
+    def paired(self, kinds: list[str], outer: Columns, depth: int) -> str:
+        """Return a query that filters the pairs of two entries by their columns, which are only related there."""
+        alias, (one, ones), (other, others) = self.name("z"), self.entry(0, []), self.entry(0, [])
+        items = [f"{column} as x{at}" for at, (column, _) in enumerate(ones + others)]
+        columns = [(f"{alias}.x{at}", kind) for at, (_, kind) in enumerate(ones + others)]
+        condition = self.condition(columns, outer, depth - 1, keys=(columns[: len(ones)], columns[len(ones) :]))
+        listed = ", ".join(f"{self.simple(kind, columns, [], 0)} as c{at}" for at, kind in enumerate(kinds))
+        pairs = f"{one}{self.rng.choice([', ', ' cross join '])}{other}"
+        return f"select {listed} from (select {', '.join(items)} from {pairs}) {alias} where {condition}"
 
     def select(self, kinds: list[str], depth: int, outer: Columns) -> str:
         source, columns = self.source(depth, outer)

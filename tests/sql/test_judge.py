@@ -18,6 +18,9 @@ from tests.sql.windows import WindowStatements
 STATEMENTS = [
     "select a, b+1 as x from t where b > 1",
     "select t.a, u.c from t, u where t.a=u.a and t.b>1",
+    "select b, s, d from (select * from t, u) where b = c",
+    "select * from (select t.b, u.c, v.x, v.k, u.d from t, u cross join v) where x = b and c = x and k = c and d is not null",
+    "select x, f from (select k as x, f, cast(a as int) as y from v cross join w where f) where x = y or x = 1 and x = y",
     "select t.a, u.c from t left join u on t.a=u.a and t.b>u.c",
     "select t.a, u.c, u.a as ua from t right join u on t.a=u.a",
     "select t.a, u.c, u.a as ua from t full join u on t.a=u.a",

@@ -37,6 +37,10 @@ class PassChoices(Protocol):
         """True if filters on keys apply to both sides of semijoins and as-of joins, and pass windows."""
 
     @property
+    def crossed(self) -> bool:
+        """True if joins without a key get the one that equalities above them state."""
+
+    @property
     def wholes(self) -> Wholes | None:
         """The collections that are kept whole."""
 
@@ -50,7 +54,7 @@ def push_filters_down(graph: Graph, choices: PassChoices) -> Rewritten:
     """Move filters below operators whose results have no other reader."""
     known = choices.several or {}
     several = {each for at, each, read in readers(graph) if known.get(at, read)}
-    return pushed_down(graph, several, partners=choices.partners)
+    return pushed_down(graph, several, partners=choices.partners, crossed=choices.crossed)
 
 
 def share_sides(graph: Graph, choices: PassChoices) -> Rewritten:

@@ -2,7 +2,7 @@
 
 Only moves that pay for all data are made: a filter passes a collection without another reader, and enters no side of a join that other joins by the
 same key share. The same records fail as before: a filter is moved only if it fails on no record, and passes only operators that fail on none. Of alternatives
-over both sides of a join, each side gets the condition that follows from all of them.
+over both sides of a join, each side gets the condition that follows from all of them. A join without a key gets the one that equalities above it state.
 
 Columns that no operator reads are dropped at the scan and wherever the state would keep them. To drop a column of a collection is a projection, and every operator that does not read the column has the same
 result over the projection. A node has the columns that its operator reads; operators that compare whole records read all columns, and so do loops.
@@ -123,12 +123,59 @@ DEEPEST = 40
 """The most nodes that a condition passes."""
 
 
-def pushed_down(graph: Graph, several: Collection[str], *, partners: bool = True) -> Rewritten:
+def with_keys(node: Join, parts: Parts) -> tuple[Join, Parts]:
+    """Return a join of each record with each as one by key, if conditions equate columns of its sides, and the remaining conditions."""
+    if node.how != "inner" or not all(_is_constant(node.inputs[at], pair[at]) for pair in node.on for at in (0, 1)):
+        return node, parts
+    origins = {name: (side, source) for name, side, source in node.columns}
+    left, right = (each.schema for each in node.inputs)
+    on: dict[str, str] = {}
+    rest: Parts = {}
+    for number, part in parts.items():
+        found = sorted(origins[each.name] for each in _equated(part))
+        if [side for side, _ in found] == ["left", "right"]:
+            (_, one), (_, other) = found
+            if left[one].required() == right[other].required() and one not in on and other not in on.values():
+                on[one] = other
+                continue
+        rest[number] = part
+    if not on:
+        return node, parts
+    partners = {other: one for one, other in on.items()}
+    columns, schema = [], dict(node.schema)
+    for name, side, source in node.columns:
+        if side == "right" and source in partners:
+            side, source = "left", partners[source]
+        columns.append((name, side, source))
+        if side == "left" and source in on:
+            schema[name] = schema[name].required()
+    return replace(node, schema=schema, on=tuple(on.items()), columns=tuple(columns)), rest
+
+
+def _is_constant(node: Node, name: str) -> bool:
+    """Return whether a column is written as a constant, as SQL does for joins without a condition."""
+    return (
+        isinstance(node, logical.Apply)
+        and isinstance(node.step, MapStep)
+        and isinstance(dict(node.step.columns)[name], Literal)
+    )
+
+
+def _equated(condition: Expression) -> list[Column]:
+    """Return the two columns that a condition equates; none if it is another."""
+    if not isinstance(condition, Call) or condition.function != "=":
+        return []
+    columns = [each for each in condition.args if isinstance(each, Column)]
+    return columns if len(columns) == len(condition.args) else []
+
+
+def pushed_down(graph: Graph, several: Collection[str], *, partners: bool = True, crossed: bool = True) -> Rewritten:
     """Return a graph with its filters moved; `several` has the fingerprints of nodes, and the names of sides, that several read.
 
-    Unless `partners` is set, filters pass no window, and apply only to the left sides of semijoins and as-of joins.
+    Unless `partners` is set, filters pass no window, and apply only to the left sides of semijoins and as-of joins. Unless `crossed` is
+    set, a join without a key gets none.
     """
-    mover = _FilterMover(several, partners)
+    mover = _FilterMover(several, partners, crossed)
     for node in graph.nodes():
         mover.take(node)
     outputs = {name: mover.done[node.fingerprint] for name, node in graph.outputs.items()}
@@ -161,6 +208,7 @@ class _FilterMover:
 
     several: Collection[str]
     partners: bool
+    crossed: bool
     done: dict[str, Node] = field(default_factory=dict)
     """The nodes with the records of those that were taken, by fingerprint."""
     stands: dict[str, Node] = field(default_factory=dict)
@@ -273,6 +321,7 @@ class _FilterMover:
         written = node
         if isinstance(node, Join):
             node = without_padding(node, parts.values())
+            node, parts = with_keys(node, parts) if self.crossed else (node, parts)
         inputs, left = list(node.inputs), dict(parts)
         for at, child in enumerate(node.inputs):
             instead = node.narrowed[at]
