@@ -87,6 +87,21 @@ def on_event(given: InputSpec, notes: Notes) -> None:
         )
 
 
+def check_times(given: InputSpec, notes: Notes) -> None:
+    """Report an input's times that are used as data: under the clock of arrivals a column `time` is data as any other."""
+    times = {*given.ignored, *(text.value for text in given.time)}
+    columns = given.columns or {}
+    wrong = [("key", key, f"'{key.value}' is the time", "a key has it for all times") for key in given.key]
+    for names, problem, hint in (
+        (given.optional, "is the time, so each file must have it", "write the type alone"),
+        (given.tags, "is the time, which no command hides", "leave its tags out"),
+    ):
+        wrong += [("columns", columns[name][0], f"'{name}' {problem}", hint) for name in names if name in columns]
+    for part, at, problem, hint in wrong:
+        if at.value in times:
+            notes.refuse(f"inputs.{given.name.value}.{part}", problem, at.span, hint)
+
+
 def beside_import(inputs: Sequence[tuple[Text, InputSpec]]) -> list[tuple[Text, InputSpec]]:
     """Return the inputs of a file, each with the name of an import beside it, if there is one: hints then don't propose `clock: arrival`."""
     name = next((given.name.value for _, given in inputs if given.arrangement is not None), "")
@@ -405,6 +420,8 @@ def _read(root: Node | None, file: str, notes: Notes, *, whole: bool) -> model.S
         found["inputs"] = beside_import(found["inputs"])
         for _, given in found["inputs"]:
             on_event(given, notes)
+    for _, given in found["inputs"]:
+        check_times(given, notes)
     found["inputs"] = [(name, _of_zone(given, found.get("timezone", UTC))) for name, given in found["inputs"]]
     if found.get("errors"):
         found["inputs"] = [(name, replace(given, quarantines=True)) for name, given in found["inputs"]]

@@ -230,9 +230,6 @@ class _ByFormat(Shape[model.InputSpec]):
             notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
             raise Refused
         for key in given.key:
-            if key.value in [text.value for text in given.time]:
-                notes.refuse(f"{place.path}.key", f"'{key.value}' is the time", key.span, "a key has it for all times")
-                raise Refused
             if given.columns is not None and key.value not in given.columns:
                 listed = f"declared are: {', '.join(given.columns)}"
                 notes.refuse(f"{place.path}.key", f"'{key.value}' is not under `columns`", key.span, listed)
@@ -277,13 +274,10 @@ def _not_optional(given: model.InputSpec) -> tuple[str, str] | None:
         return "files without a header have all columns, so none is optional", "write the type alone"
     if given.format == "debezium" and not given.flattened:
         return "events of Debezium have one table's columns, so none is optional", "write the type alone"
-    fixed = {text.value for text in (*given.key, *given.time, *((given.diff,) if given.diff else ()))}
+    fixed = {text.value for text in (*given.key, *((given.diff,) if given.diff else ()))}
     for name in given.optional:
         if name in fixed:
-            return (
-                f"'{name}' is a column of the key, the time or the diff, so each file must have it",
-                "write the type alone",
-            )
+            return f"'{name}' is a column of the key or the diff, so each file must have it", "write the type alone"
         if given.columns is not None and not given.columns[name][1].nullable:
             return (
                 f"'{name}' is null in files without it",
@@ -294,9 +288,8 @@ def _not_optional(given: model.InputSpec) -> tuple[str, str] | None:
 
 def _no_data(given: model.InputSpec) -> tuple[str, str] | None:
     """Return the reason why a column can't have tags, and a hint; None if all can."""
-    for name in given.tags:
-        if name in [text.value for text in (*given.time, *((given.diff,) if given.diff else ()))]:
-            return f"'{name}' is the time or the diff, which no command hides", "leave its tags out"
+    if given.diff and given.diff.value in given.tags:
+        return f"'{given.diff.value}' is the diff, which no command hides", "leave its tags out"
     return None
 
 

@@ -175,6 +175,32 @@ def test_what_does_not_go_with_it(shop, keys, problem):
     assert problem in shop("check", "p.yaml").err
 
 
+def test_a_column_named_time_is_data_as_any_other(shop):
+    """It may be of a key, have tags, and be missing from files, which no time may."""
+    kind = "{type: 'int64?', optional: true, tags: [pii]}"
+    shop.write(
+        "p.yaml",
+        "dd: 1\nname: p\nclock: arrival\ninputs:\n  a: {path: a/, format: upsert, key: [time], columns: {time: int64, n: int64}}\n"
+        f"  b: {{path: b/, format: append, columns: {{time: {kind}, n: int64}}}}\ncollections:\n"
+        "  c: {sql: 'select time as at, n from a'}\n  d: {sql: 'select time as at, n from b'}\noutputs: {c: c/, d: d/}\n",
+    )
+    shop.write("a/1.csv", "time,n\n1,2\n2,3\n")
+    shop.write("b/1.csv", "time,n\n1,2\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("a/2.csv", "n,time\n4,1\n")
+    shop.write("b/2.csv", "n\n4\n")
+    assert shop("run", "p.yaml").code == 0
+    assert contents(shop.folder / "c") == {(1, 4): 1, (2, 3): 1}
+    assert contents(shop.folder / "d") == {(1, 2): 1, (None, 4): 1}
+    event = (shop.folder / "p.yaml").read_text().replace("arrival", "event")
+    shop.write("p.yaml", event.replace("key: [time]", "key: [n]").replace(", tags: [pii]", ""))
+    assert "inputs.b.columns: 'time' is the time, so each file must have it" in shop("check", "p.yaml").err
+    shop.write("p.yaml", event.replace("int64?", "int64").replace("optional: true, ", ""))
+    error = shop("check", "p.yaml").err
+    assert "inputs.a.key: 'time' is the time" in error
+    assert "inputs.b.columns: 'time' is the time, which no command hides" in error
+
+
 def test_a_log_and_a_file_without_times_ask_for_the_clock(shop):
     shop.log("log/1.parquet", [("a", 1, 1)], k=pl.String, time=pl.Int64, diff=pl.Int64)
     shop.write("names/1.csv", "k,name\na,Ann\n")

@@ -299,6 +299,16 @@ def test_a_column_that_some_files_lack_is_optional_with_a_question_mark(tmp_path
     assert held(shop.folder / "p", "data") == {(1, 2, None, None): 1, (1, 2, days[0], 7): 1, (1, 3, days[1], 7): 1}
 
 
+@pytest.mark.parametrize("name", ["time", "diff"])
+def test_a_column_with_a_name_of_logs_may_be_in_some_files_alone(tmp_path, shop, name):
+    shop.write("data/s_1.csv", f"a,{name}\n1,2\n")
+    shop.write("data/s_2.csv", "a\n3\n")
+    assert shop("init", "p", "--from", "data").code == 0
+    result = shop("run", "p/data.yaml")
+    assert result.code == 0, result.err
+    assert held(shop.folder / "p", "s") == {(1, 2): 1, (3, None): 1}
+
+
 def test_files_without_a_header_that_differ_in_width_are_left_out_with_a_note(tmp_path, shop):
     """Their columns have no names by which one could be found missing, so no file of a pipeline reads them."""
     shop.write("data/orders/1.csv", "1,2.5\n2,3.5\n")

@@ -287,6 +287,7 @@ def test_a_comparison_of_an_output_before_and_after_it_grew(shop):
     [
         ("format: append", "{a: {type: int64, optional: true}}", "'a' is null in files without it"),
         ("format: upsert, key: a", "{a: {type: int64?, optional: true}}", "'a' is a column of the key"),
+        ("format: append, time: a", "{a: {type: int64?, optional: true}}", "'a' is the time, so each file must"),
         (
             "format: append, csv: {header: false}",
             "{a: {type: int64?, optional: true}}",
@@ -296,7 +297,7 @@ def test_a_comparison_of_an_output_before_and_after_it_grew(shop):
         ("format: debezium, key: a", "grow", "which can't grow"),
         ("format: debezium, key: a", "{a: int64, b: {type: int64?, optional: true}}", "so none is optional"),
     ],
-    ids=["null", "key", "no header", "no names", "events", "optional of events"],
+    ids=["null", "key", "time", "no header", "no names", "events", "optional of events"],
 )
 def test_columns_that_cannot_grow_are_refused(keys, columns, problem):
     text = f"inputs: {{t: {{path: in/, {keys}, columns: {columns}}}}}\noutputs: {{t: out/}}\n"
