@@ -134,6 +134,7 @@ select list_transform([a], lambda x: abs(abs(abs(abs(abs(abs(abs(abs(abs(x))))))
 select abs(lambda x: x) as l from t → 1:12 → a lambda is not allowed here
 select s.upper(1) as l from t → 1:8 → upper takes 1 argument, got 2
 select s.shout() as l from t → 1:8 → no function is named `shout`
+select age(d, d) as x from u → 1:8 → no function is named `age`
 select corr(a, s) as x from t → 1:16 → corr expects numbers, got string
 select array_agg(distinct a order by b) as x from t → 1:8 → different values are ordered by themselves
 select list_sum([s]) as x from t → 1:18 → list_sum takes a list of numbers
