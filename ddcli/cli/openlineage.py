@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ddcli.errors import DdError, UsageError
+from ddcli.errors import CheckError, CheckErrors, DdError, UsageError
 from ddcli.screen import shell
 from ddcli.spec.model import DATABASE, SPARK, database_file
 from ddcli.store.extras import check_package, package
@@ -73,6 +73,24 @@ def emitting(
     return observed
 
 
+def _verdicts(summary: RunSummary | None, error: BaseException | None) -> list[dict[str, Any]]:
+    """Return the verdicts of a run's checks as plain values, or the verdicts of the checks that have stopped it."""
+    if summary is not None:
+        return [each.to_json() for each in summary.checks.values()]
+    found = error.errors if isinstance(error, CheckErrors) else (error,)
+    return [each.verdict for each in found if isinstance(each, CheckError)]
+
+
+def _reason(failure: BaseException) -> str:
+    """Return why nothing was sent, in the system's own words if there are any, else in the client's."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(failure).__name__}: {failure}"
+
+
 def _is_url(place: str) -> bool:
     return urlsplit(place).scheme in ("http", "https")
 
@@ -109,7 +127,7 @@ class _RunEvents:
             self._send(self._event(kind, summary, error))
         except Exception as failure:  # noqa: BLE001 - of any transport; the run goes on
             self._failed = True
-            self._warn(f"no event of OpenLineage was sent: {type(failure).__name__}: {failure}")
+            self._warn(f"no event of OpenLineage was sent: {_reason(failure)}")
 
     def _event(self, kind: str, summary: RunSummary | None, error: BaseException | None) -> Any:
         events, facets = package(f"{CLIENT}.event_v2"), package(f"{CLIENT}.facet_v2")
@@ -131,7 +149,7 @@ class _RunEvents:
             run=events.Run(runId=self._run, facets=run),
             job=events.Job(namespace=os.environ.get(NAMESPACE, JOBS), name=name, facets={"jobType": job}),
             producer=PRODUCER,
-            inputs=list(self._inputs(bound, summary, events, facets)) if bound is not None else [],
+            inputs=list(self._inputs(bound, summary, error, events, facets)) if bound is not None else [],
             outputs=list(self._outputs(bound, summary, events, facets)) if bound is not None else [],
         )
 
@@ -145,7 +163,9 @@ class _RunEvents:
         except DdError:
             return None
 
-    def _inputs(self, bound: BoundPipeline, summary: RunSummary | None, events: Any, facets: Any) -> Iterator[Any]:
+    def _inputs(
+        self, bound: BoundPipeline, summary: RunSummary | None, error: BaseException | None, events: Any, facets: Any
+    ) -> Iterator[Any]:
         for name, schema in bound.schemas.items():
             namespace, place = dataset_of_input(bound.spec, name, self._pipeline.absolute().parent)
             found, own = {"schema": _schema(facets, schema)}, {}
@@ -156,10 +176,10 @@ class _RunEvents:
                 )
             assertions = [
                 facets.data_quality_assertions_dataset.Assertion(
-                    assertion=each.kind, success=each.passed, name=each.title
+                    assertion=each["kind"], success=each["passed"], name=each["title"]
                 )
-                for each in (summary.checks.values() if summary is not None else ())
-                if each.of == name
+                for each in _verdicts(summary, error)
+                if each["of"] == name
             ]
             if assertions:
                 own["dataQualityAssertions"] = facets.data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
