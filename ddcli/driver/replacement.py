@@ -18,10 +18,12 @@ Of tables the newest counts: that of the files as they are now is a table of the
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import polars as pl
 
 from ddcli.circuit.retention import kept_past
@@ -39,15 +41,24 @@ from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.input_format import InputFacts
 from ddcli.sources.readers import in_files, open_logs, refuse_unclean
 from ddcli.sources.slices import Corrected, InputSlice
+from ddcli.store.log.key_hashes import holding
 from ddcli.store.log.newest_tables import WITHIN, natural
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, SEQUENCE, Rows
 from ddcli.store.state.entries import ReplacedFile
-from ddcli.store.state.ledger import identity_of, known_files, next_ledger, restore, without_others
+from ddcli.store.state.ledger import (
+    identity_of,
+    known_files,
+    next_keys,
+    next_ledger,
+    read_keys,
+    restore,
+    without_others,
+)
 from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ddcli.driver.prepare import Prepared
     from ddcli.engine.columns import Matrix
@@ -72,6 +83,10 @@ SPARE = 1 << 20
 
 FILE = "$file"
 """The column with the path of a row's file."""
+KEY = "$key"
+"""The column with the number of a row's key, of those that are looked up."""
+TURNS = 3
+"""The times that files are chosen by the keys that they may have, the newest ones first; the last time all that are left."""
 BEFORE_ALL = -(1 << 63)
 """The order of the rows that correct a key: other rows of the run come later."""
 
@@ -128,6 +143,8 @@ class KeyedReplacement(Replacement):
     """The reader of some of these."""
     most: int
     """The number of rows that may be in memory."""
+    hashes: Callable[[], Mapping[str, bytes]]
+    """The hashes of the keys of these files, by path, as far as the state has them."""
     facts: InputFacts
     """The descriptions of errors."""
 
@@ -167,19 +184,14 @@ class KeyedReplacement(Replacement):
     def _now(self, columns: tuple[str, ...], changed: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
         """Return the newest row of each changed key; for one without any, its old row, which deletes it.
 
-        Where rows are as new as their files, only keys without a row in the replaced files, or later ones, are looked up in earlier files.
+        Where rows are as new as their files, only keys without a row in the replaced files, or later ones, are looked up in earlier files. Only
+        files are read that may have such a key, by the hashes of their keys.
         """
         on, now = self._keys, old.clear()
         for files in self._newest_first():
             left = changed.join(now, on=on, how="anti", nulls_equal=True)
-            if not files or left.is_empty():
-                continue
-            frames = _frames(self.opened(files), columns, self.closed, self.most)
-            there = [frame.join(left, on=on, how="semi", nulls_equal=True) for frame in frames]
-            every = pl.concat([old.clear(), *there])
-            now = pl.concat([now, self._newest(every)])
-            if not self._arrives:
-                self._refuse_ties(every, now)
+            if files and left.height:
+                now = pl.concat([now, *self._looked_up(columns, files, left, old.clear())])
         gone = old.join(changed, on=on, how="semi", nulls_equal=True).join(now, on=on, how="anti", nulls_equal=True)
         if not self._lasting:
             return pl.concat([now, gone.with_columns(pl.lit(0, pl.Int64).alias(PRESENT))])
@@ -192,6 +204,55 @@ class KeyedReplacement(Replacement):
                 ),
             ]
         )
+
+    def _looked_up(
+        self, columns: tuple[str, ...], files: Sequence[InputFile], left: pl.DataFrame, nothing: pl.DataFrame
+    ) -> Iterator[pl.DataFrame]:
+        """Yield the newest rows in some files of those keys `left` that have one there.
+
+        Where rows are as new as their files, the newest file that may have a key is read first, and files whose keys aren't known. A row counts if no newer
+        file may have its key; else its file may have to be read again.
+        """
+        files = sorted(files, key=lambda file: (file.at or 0, natural(file.path)))
+        may_have, known = holding(self.hashes(), self.before.key_kinds, [file.path for file in files], left)
+        if self._lasting or not self._arrives:
+            some = [files[at] for at in np.flatnonzero(may_have.any(axis=1)).tolist()]
+            if not some:
+                return
+            reader = self.opened(some)
+            frames = _frames(reader, columns, self.closed, self.most)
+            every = pl.concat(
+                [nothing, *(frame.join(left, on=self._keys, how="semi", nulls_equal=True) for frame in frames)]
+            )
+            found = self._newest(every)
+            if not self._arrives:
+                self._refuse_ties(every, found)
+            yield found
+            return
+        number = {file.path: at for at, file in enumerate(files)}
+        left = left.with_row_index(KEY)
+        for turn in range(TURNS):
+            newest = _last(may_have)
+            first = np.isin(np.arange(len(files)), newest) | ~known
+            chosen = np.flatnonzero(first & may_have.any(axis=1) if turn < TURNS - 1 else may_have.any(axis=1))
+            if not len(chosen):
+                return
+            reader = self.opened([files[at] for at in chosen.tolist()])
+            there = [
+                frame.join(left, on=self._keys, how="inner", nulls_equal=True)
+                for frame in self._placed(reader, columns, self.most)
+            ]
+            may_have[chosen] = False
+            if not there:
+                continue
+            found = self._newest(pl.concat(there))
+            keys, places = found[KEY].to_numpy(), found[FILE].replace_strict(number, return_dtype=pl.Int64).to_numpy()
+            sure = places > _last(may_have)[keys]
+            may_have[:, keys[sure]] = False
+            may_have[places[~sure], keys[~sure]] = True
+            done = found.filter(pl.Series(sure))
+            left = left.join(done, on=KEY, how="anti")
+            yield done.select(nothing.columns)
 
     def _newest_first(self) -> Sequence[Sequence[InputFile]]:
         """Return the files in parts, the part with the newest rows first."""
@@ -215,10 +276,10 @@ class KeyedReplacement(Replacement):
             row = twice.row(0, named=True)
             raise self.facts.tied({name: row[name] for name in self._keys}, row[MOMENT])
 
-    def _placed(self, reader: LogReader, columns: tuple[str, ...]) -> Iterable[pl.DataFrame]:
+    def _placed(self, reader: LogReader, columns: tuple[str, ...], most: int | None = None) -> Iterable[pl.DataFrame]:
         """Yield the rows of files with their times, and under the clock of arrivals the paths of their files, which the order shows."""
         paths = pl.Series(FILE, sorted((file.path for file in reader.listing.to_read), key=natural), pl.String)
-        for frame in _frames(reader, columns, self.closed):
+        for frame in _frames(reader, columns, self.closed, most):
             order = frame[SEQUENCE if self._lasting else ORDER]
             yield frame.with_columns(paths[order // (1 << WITHIN)]) if self._arrives else frame
 
@@ -230,6 +291,12 @@ class KeyedReplacement(Replacement):
         if not any(kind.is_float() or kind.is_nested() for kind in old.schema.values()):
             both = [one.join(other, on=values, how="anti", nulls_equal=True) for one, other in ((old, new), (new, old))]
         return pl.concat([each.select(self._keys) for each in both]).unique()
+
+
+def _last(may_have: np.ndarray) -> np.ndarray:
+    """Return the number of the last file that may have each key, -1 for none."""
+    count = len(may_have)
+    return np.where(may_have.any(axis=0), count - 1 - may_have[::-1].argmax(axis=0), -1)
 
 
 def _frames(
@@ -372,7 +439,10 @@ def open_replacements(
             continue
         if old.log.truncating() and any(each.truncations(None, manifest.upper) for each in (old, opened(present))):
             return None
-        found[name] = KeyedReplacement(*every, present, opened, most, InputFacts(request.spec.inputs[name], new))
+        hashes = cache(partial(read_keys, request.state, manifest.inputs[name].keys, present))
+        found[name] = KeyedReplacement(
+            *every, present, opened, most, hashes, InputFacts(request.spec.inputs[name], new)
+        )
     return found
 
 
@@ -448,8 +518,26 @@ def with_ledgers(
                 listing = replacements[name].after.listing
                 copied += [(file, listing) for file in listing.to_read]
             files = [*_replaceable(request, name, entry), *_explaining(entry)]
-            found[name] = replace(entry, ledger=next_ledger(transaction, _ledger(before, name), files, copied))
+            read = [readers[name], *(replacements[each].after for each in replacements if each == name)]
+            found[name] = replace(
+                entry,
+                ledger=next_ledger(transaction, _ledger(before, name), files, copied),
+                keys=_next_keys(transaction, before, name, entry, read),
+            )
     return found
+
+
+def _next_keys(
+    transaction: Transaction, before: Manifest | None, name: str, entry: InputEntry, read: Iterable[Reader]
+) -> tuple[FileEntry, ...]:
+    """Return the files with the hashes of an input's keys, to which the hashes of the files that were read are added."""
+    known = before.inputs[name].keys if before is not None and name in before.inputs else ()
+    hashes = (
+        each
+        for reader in in_files({str(at): each for at, each in enumerate(read)}).values()
+        for each in reader.key_hashes()
+    )
+    return next_keys(transaction, known, entry.files, {identity_of(file): content for file, content in hashes})
 
 
 def _with_replaced(
@@ -514,7 +602,9 @@ def with_whole_ledgers(
             continue
         ledger = _ledger(before, name)
         if forgetting is not None and name in forgetting.conditions:
-            ledger = ()
+            ledger, entry = (), replace(entry, keys=())
+        else:
+            entry = replace(entry, keys=_next_keys(transaction, before, name, entry, [reader]))
         unclean = forgetting.unclean.get(name, {}) if forgetting is not None else {}
         known = known_files(request.state, ledger)
         files = _replaceable(request, name, entry)
@@ -533,7 +623,8 @@ def with_clean_ledgers(
     for name in forgetting.conditions:
         entry, unclean = inputs[name], forgetting.unclean.get(name, {})
         clean = [file for file in entry.files if file.key not in unclean and not file.withdrawn]
-        found[name] = replace(entry, ledger=without_others(transaction, entry.ledger, clean))
+        ledger, keys = (without_others(transaction, files, clean) for files in (entry.ledger, entry.keys))
+        found[name] = replace(entry, ledger=ledger, keys=keys)
     return found
 
 

@@ -12,6 +12,7 @@ from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
 from ddcli.job.frontier import find_seen, find_time
+from ddcli.job.sizes import rows_held
 from ddcli.privacy import preview
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import format_of, shared_time
@@ -74,7 +75,11 @@ def open_logs(
             former = entry or (pins.inputs.get(name) if pins else None)
             inferred = pinned(given, there.listing, former)
             given = with_columns(given, inferred)
-        readers[name] = LogReader(there.listing, format_of(given), known, most, newest, inferred)
+        readers[name] = reader = LogReader(there.listing, format_of(given), known, most, newest, inferred)
+        if given.changed == "replace" and reader.has_latest_rows and request.resources.engine != "spark":
+            from ddcli.store.log.key_hashes import KeyHashes
+
+            reader.keys = KeyHashes(reader.key_kinds, rows_held(request.resources.memory))
     return readers
 
 

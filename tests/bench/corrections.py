@@ -1,4 +1,4 @@
-"""The cases of files that come again: one of 1 000 files has 30 other rows, or is withdrawn; and the cost of the copies in a first run."""
+"""The cases of files that come again: one of 1 000 files has 30 other rows, or is withdrawn, also where rows have keys; and the cost of the copies in a first run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.bench.files import Session
+    from tests.bench.processes import Run
 
 FILES = 1000
 OTHERS = 30
@@ -29,7 +30,7 @@ name: corrections
 inputs:
   sales:
     path: days/
-    format: append
+    format: {format}
     changed: {changed}
     columns: {{id: int64, region: int64, status: string, amount: int64}}
 collections:
@@ -60,10 +61,7 @@ def corrections(session: Session) -> list[Figure]:
         part(session.rows, at).write_csv(days / f"{at:04d}.csv")
     loads = {}
     for changed in ("refuse", "replace"):
-        file.write_text(PIPELINE.format(changed=changed))
-        for place in (".dd", "out"):
-            shutil.rmtree(folder / place, ignore_errors=True)
-        loads[changed] = measure(dd("run", file))
+        loads[changed] = _load(folder, changed, "append")
     title = f"{size(session.rows)} rows in {FILES} files of CSV"
     label = f"{title}: load with copies of the files"
     plain, copied = (loads[each] for each in ("refuse", "replace"))
@@ -108,7 +106,22 @@ def corrections(session: Session) -> list[Figure]:
                 runs=walls,
             )
         )
+    part(session.rows, FILES // 2).write_csv(place)
+    _load(folder, "replace", "upsert, key: [id]")
+    correct()
+    run = measure(dd("run", file))
+    check(folder, "with keys", withdrawn=None)
+    label = f"{title}: one of them comes again with {OTHERS} other rows, each with a key"
+    figures.append(Figure(label, run.wall, Asked(seconds=0.5), peak=run.peak, full=session.full, runs=(run.wall,)))
     return figures
+
+
+def _load(folder: Path, changed: str, format_: str) -> Run:
+    """Make the state and the output anew."""
+    (folder / "pipeline.yaml").write_text(PIPELINE.format(changed=changed, format=format_))
+    for place in (".dd", "out"):
+        shutil.rmtree(folder / place, ignore_errors=True)
+    return measure(dd("run", folder / "pipeline.yaml"))
 
 
 def check(folder: Path, way: str, withdrawn: Path | None) -> None:

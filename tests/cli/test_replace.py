@@ -9,6 +9,10 @@ import polars as pl
 import pytest
 
 from ddcli.provenance.explanation import explain
+from ddcli.store.log import key_hashes
+from ddcli.store.log.key_hashes import BOUND
+from ddcli.store.log.reader import LogReader
+from ddcli.store.state.ledger import read_keys
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
 from tests.harness import contents, files, read_log
@@ -255,10 +259,41 @@ def test_a_row_that_is_in_an_older_file_now_gives_way_to_newer_ones(days):
     assert contents(days.folder / "out") == dict.fromkeys([(1, "a1"), (11, "x"), (21, "y"), (12, "x")], 1)
 
 
-def test_random_histories_of_upserts(shop):
+def test_only_files_that_may_have_a_key_are_read(shop, monkeypatch):
+    """Keys are found by their hashes: files whose keys did not change are not read, the newest one first, and what is forgotten has no hash."""
+    shop.write("p.yaml", ARRIVAL.format(format=UPSERT))
+    for at in range(12):
+        keys = [0, 5] if at in (0, 2, 6) else []
+        shop.write(f"in/{at}.csv", csv([(key, f"v{at}") for key in [*keys, *range(10 * at + 10, 10 * at + 15)]]))
+        if at % 4 == 3:
+            ran(shop, "run")
+    counts, plain = [], LogReader.read
+
+    def counted(self, part):
+        rows = plain(self, part)
+        counts.append(rows.frame.height)
+        return rows
+
+    monkeypatch.setattr(LogReader, "read", counted)
+    shop.write("in/4.csv", csv([(50, "other"), *((key, "v4") for key in range(51, 55))]))
+    ran(shop, "run")
+    assert sum(counts) == 5 + 5 + 5  # before, after, and after once more
+    counts.clear()
+    shop.write("in/6.csv", csv([(5, "v6"), *((key, "v6") for key in range(70, 75))]))
+    ran(shop, "run")
+    assert sum(counts) == 7 + 6 + 6 + 7  # and the newest file that has the key still
+    assert contents(shop.folder / "out").keys() >= {(0, "v2"), (5, "v6"), (50, "other")}
+    ran(shop, "forget", "--where", "k = 33")
+    entry = read_newest(shop.folder / ".dd/p").inputs["a"]
+    known = read_keys(shop.folder / ".dd/p", entry.keys, entry.files)
+    assert "3.csv" not in known
+
+
+def test_random_histories_of_upserts(shop, monkeypatch):
     """Keys are set and deleted by several files of a run, which come again and are withdrawn: each key has its newest row, in the order in which the files arrived first."""
     for case in range(many(8)):
         draw = chance("replace upserts", case)
+        monkeypatch.setattr(key_hashes, "BOUND", draw.choice([1, 2, 5, BOUND]))
         kind = draw.choice(["int64?", "string?", "float64?"])
         for path in (".dd", "in", "out"):
             shutil.rmtree(shop.folder / path, ignore_errors=True)
@@ -351,10 +386,11 @@ def event_of(row, event):
 
 
 @pytest.mark.parametrize("kind", NEWEST_FORMATS)
-def test_random_histories_of_the_newest_rows(shop, kind):
+def test_random_histories_of_the_newest_rows(shop, kind, monkeypatch):
     """Keys are set and deleted, and tables come, by several files of a run, which come again and are withdrawn, under either clock: the newest rows hold, of the files as they are, in the order in which they arrived first. Nothing is computed anew."""
     for case in range(many(4)):
         draw = chance("replace newest", kind, case)
+        monkeypatch.setattr(key_hashes, "BOUND", draw.choice([1, 2, 5, BOUND]))
         event = draw.random() < 0.5
         for path in (".dd", "in", "other", "out", "pairs"):
             shutil.rmtree(shop.folder / path, ignore_errors=True)

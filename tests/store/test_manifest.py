@@ -26,6 +26,8 @@ MANIFEST = Manifest(
             FRONTIER,
             (InputFile("a/b.parquet", 5, 6, "ff", done=True), InputFile("c", 1, 2)),
             {"columns": {"k": "int64"}, "time": {"t": "date"}, "diff": True},
+            ledger=(FileEntry("000000001-0000.parquet", 1, 2, "cccccccc", None, (), footer="dddddddd"),),
+            keys=(FileEntry("000000002-0000.parquet", 3, 4, "cccccccc", None, (), footer="dddddddd"),),
         )
     },
     arrangements={

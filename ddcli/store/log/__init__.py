@@ -2,6 +2,7 @@
 
 * condition: a condition over rows, as a person states it
 * joint_file: the one file of a commit, put together from parts
+* key_hashes: the hashes of the keys in files
 * lineage: files of a log that grow, and those that stand for older ones
 * log_files: the columns in the footers of the files, checked, and the times of their rows
 * newest_tables: the newest of the tables that arrive together; the order in which rows arrived

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from ddcli.expressions.types import Schema
     from ddcli.store.formats.upsert import SnapshotsFormat
     from ddcli.store.log.condition import RowCondition
+    from ddcli.store.log.key_hashes import KeyHashes
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
 
@@ -36,6 +38,8 @@ class LogReader(LogFiles):
 
     without: RowCondition | None = None
     """Rows for which this holds are ignored, as if no file had them."""
+    keys: KeyHashes | None = None
+    """The hashes of the keys of rows, as these are read; None: they are not noted."""
 
     @cached_property
     def more_tables(self) -> set[int]:
@@ -218,11 +222,30 @@ class LogReader(LogFiles):
         )
         if self.without is not None:
             rows = rows.chosen(self.without.keeps(rows.frame))
+        elif self.keys is not None and not piece.only:
+            counts = [self._times()[at].rows for at in piece.files] if piece.first is None else [piece.count]
+            self.keys.note(rows.frame, rows.rows, piece.files, counts, piece.first or 0)
         return (
             rows._replace(times=advanced(rows.times, open_first(lower, upper)))
             if piece.only == "advanced" and lower
             else rows
         )
+
+    @property
+    def has_latest_rows(self) -> bool:
+        """Return whether the newest row of each key counts."""
+        return bool(self.log.key) and not self.log.adds_up and not self.log.tables
+
+    @property
+    def key_kinds(self) -> Schema:
+        """Return the columns of the key with their types."""
+        return {name: self.schema.columns[name] for name in self.log.key}
+
+    def key_hashes(self) -> Iterator[tuple[InputFile, bytes]]:
+        """Yield the files that were read as a whole, with the hashes of their keys, where these were noted."""
+        for at, file in enumerate(self.listing.to_read if self.keys is not None else ()):
+            if self.keys is not None and (content := self.keys.content(at, self._times()[at].rows)) is not None:
+                yield file, content
 
     def _held_times(self, piece: FilePiece) -> pl.DataFrame | None:
         """Return the times of a piece's rows, None where they are to be read."""

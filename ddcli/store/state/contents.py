@@ -93,7 +93,7 @@ def state_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, Fil
 def ledger_files(manifest: Manifest) -> Iterator[FileEntry]:
     """Yield every file of the ledgers of a manifest's inputs."""
     for given in manifest.inputs.values():
-        yield from given.ledger
+        yield from (*given.ledger, *given.keys)
 
 
 def batches_of(manifest: Manifest) -> Iterator[tuple[str, int, FileEntry]]:

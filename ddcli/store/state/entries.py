@@ -193,6 +193,7 @@ class ReplacedFile:
 class InputEntry:
     """An input: the rows before `upper` of these files are in the state. `schema` belongs to the log's reader; it has the columns at least.
     `ledger` are the files with copies of those, oldest first (see `ledger`); `replaced` are files as they were before, in the order of the runs.
+    `keys` are the files with the hashes of the keys in them, where their rows have keys (see `key_hashes`).
     """
 
     upper: Times
@@ -200,6 +201,7 @@ class InputEntry:
     schema: dict[str, Any]
     ledger: tuple[FileEntry, ...] = ()
     replaced: tuple[ReplacedFile, ...] = ()
+    keys: tuple[FileEntry, ...] = ()
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
@@ -216,9 +218,9 @@ class InputEntry:
             text_of(schema["identity"])
             mandatory(times(schema["begin"]))
             count_of(schema.get("built", 0)), text_of(schema.get("mark", ""))
-        ledger = tuple(_copies_from(*row) for row in tree.get("ledger", ()))
+        ledger, keys = (tuple(_copies_from(*row) for row in tree.get(name, ())) for name in ("ledger", "keys"))
         replaced = tuple(map(ReplacedFile.from_row, tree.get("replaced", ())))
-        return cls(mandatory(times(tree["upper"])), files, schema, ledger, replaced)
+        return cls(mandatory(times(tree["upper"])), files, schema, ledger, replaced, keys)
 
     @property
     def is_imported(self) -> bool:
@@ -243,11 +245,9 @@ class InputEntry:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that a manifest holds of it."""
         plain: dict[str, Any] = {"upper": self.upper, "schema": self.schema}
-        plain |= (
-            {"ledger": [(each.name, each.rows, each.size, each.checksum, each.footer) for each in self.ledger]}
-            if self.ledger
-            else {}
-        )
+        for name, files in (("ledger", self.ledger), ("keys", self.keys)):
+            if files:
+                plain[name] = [(each.name, each.rows, each.size, each.checksum, each.footer) for each in files]
         plain |= {"replaced": [each.to_row() for each in self.replaced]} if self.replaced else {}
         return plain | register_of(InputFile, self.files).to_json()
 

@@ -5,7 +5,8 @@ file's identity; the last part of a file that was copied whole, and had not chan
 the marked one: it is the content that the run has read. The footer has all rows but their contents, so that a copy is found without reading those.
 
 A commit merges the newest ledger files into the one that it adds while they are not much larger, so there are few; copies of files that the input
-no longer has go with that. A ledger most of whose rows are such copies is written anew.
+no longer has go with that. A ledger most of whose rows are such copies is written anew. The hashes of the keys of files (see `key_hashes`) are kept in
+the same way, in files of their own: one row for each file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ddcli.store.state.contents import ledger_path
 from ddcli.store.state.verify import damaged, read_checked, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import FileEntry, InputFile
@@ -62,20 +63,39 @@ def next_ledger(
     """Return an input's ledger after a commit that leaves it these files: the one `before`, with copies of the `new` ones, each with a listing that has it."""
     live = {identity_of(file): -(-file.size // PART) or 1 for file in files if not file.withdrawn}
     new = [(file, listing) for file, listing in new if identity_of(file) in live]
-    rows = sum(entry.rows for entry in before)
-    worn = rows > 2 * sum(live.values()) + FEW
-    merged = len(before) if worn else merges([entry.size for entry in before], sum(file.size for file, _ in new) // 4)
+    rows = (row for file, listing in new for row in _copied(file, listing))
+    return _with_rows(transaction, before, live, {identity_of(file): file.size for file, _ in new}, rows)
+
+
+def next_keys(
+    transaction: Transaction, before: Sequence[FileEntry], files: Iterable[InputFile], new: Mapping[Identity, bytes]
+) -> tuple[FileEntry, ...]:
+    """Return the files with the hashes of the keys of an input's files after a commit that leaves it these: those `before`, with `new` ones."""
+    live = dict.fromkeys((identity_of(file) for file in files if not file.withdrawn), 1)
+    new = {identity: content for identity, content in new.items() if identity in live}
+    rows = ((*identity, 0, True, content) for identity, content in new.items())
+    return _with_rows(transaction, before, live, {identity: len(content) for identity, content in new.items()}, rows)
+
+
+def _with_rows(
+    transaction: Transaction,
+    before: Sequence[FileEntry],
+    live: Mapping[Identity, int],
+    new: Mapping[Identity, int],
+    rows: Iterable[tuple[object, ...]],
+) -> tuple[FileEntry, ...]:
+    """Return the files of a ledger with `rows`, which are of the `new` files, of so many bytes each; the `live` ones have so many rows each."""
+    worn = sum(entry.rows for entry in before) > 2 * sum(live.values()) + FEW
+    merged = len(before) if worn else merges([entry.size for entry in before], sum(new.values()) // 4)
     if not new and not worn:
         return tuple(before)
     writer = _Writer(transaction)
-    again = {identity_of(file) for file, _ in new}
     for entry in before[len(before) - merged :]:
         for row in _read(transaction.state.directory, entry).iter_rows():
-            if row[:4] in live and row[:4] not in again:
+            if row[:4] in live and row[:4] not in new:
                 writer.add(row)
-    for file, listing in new:
-        for row in _copied(file, listing):
-            writer.add(row)
+    for row in rows:
+        writer.add(row)
     return (*before[: len(before) - merged], *writer.finish())
 
 
@@ -113,6 +133,13 @@ def merges(sizes: Sequence[int], added: int) -> int:
 def known_files(directory: Path, ledger: Sequence[FileEntry]) -> set[Identity]:
     """Return the identities of the files that a ledger has whole copies of."""
     return {identity for identity, places in _places(directory, ledger).items() if _is_whole(places)}
+
+
+def read_keys(directory: Path, keys: Sequence[FileEntry], files: Iterable[InputFile]) -> dict[str, bytes]:
+    """Return the hashes of the keys of some files, by their paths, as far as they are known. Raises StateError for a damaged ledger."""
+    wanted = {identity_of(file) for file in files}
+    rows = (row for entry in keys for row in _read(directory, entry).iter_rows())
+    return {row[0]: row[-1] for row in rows if row[:4] in wanted}
 
 
 def restore(directory: Path, ledger: Sequence[FileEntry], wanted: Sequence[InputFile], target: Path) -> bool:

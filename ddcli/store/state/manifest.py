@@ -118,7 +118,10 @@ class Manifest:
     @property
     def size(self) -> Size:
         """The size of the state: of its batches, and in bytes also of its inputs' ledgers."""
-        batches, ledgers = Size.of(self.files), [file for entry in self.inputs.values() for file in entry.ledger]
+        batches, ledgers = (
+            Size.of(self.files),
+            [file for entry in self.inputs.values() for file in (*entry.ledger, *entry.keys)],
+        )
         return replace(batches, bytes=batches.bytes + Size.of(ledgers).bytes)
 
     @property
