@@ -261,7 +261,8 @@ def _changing(asked: Question, subject: str, progress: Progress, replaced: Repla
     if last is not None and (given or not times or times[-1] < last.until):
         sides = [format_time((time,), kinds) for time in (last.until - 1, last.until)]
         hint = f"`--as-of '{sides[0]}'` and `--as-of '{sides[1]}'`, without `--change`, explain both"
-        raise NotThere(f"the record of {subject} changed at {sides[1]} with {last.words}", hint=hint)
+        rows = f": {last.rows}" if last.rows else ""
+        raise NotThere(f"the record of {subject} changed at {sides[1]} with {last.words}{rows}", hint=hint)
     if not times or (given and asked.time[0] not in times):
         listed = ", ".join(format_time((time,), kinds) for time in times[-3:])
         hint = f"it last changed at {listed}" if times else _never_existed(asked.inputs)

@@ -26,7 +26,6 @@ from ddcli.named_tuple import NamedTuple
 from ddcli.provenance.inputs import Inputs, Lifetime, near
 from ddcli.provenance.question import Question
 from ddcli.sources.readers import in_files, open_logs
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.ledger import restore
 from ddcli.store.state.runs import run_text
 from ddcli.store.tables.listing import Listing
@@ -48,6 +47,9 @@ if TYPE_CHECKING:
 TRIED = 8
 """The newest runs with replaced files that may have changed a record: for each the rows that may matter are read twice."""
 
+SHOWN = 3
+"""The rows that a message names."""
+
 
 class FileHistory:
     """The replaced and withdrawn files of a request's inputs, whose copies are put into a directory."""
@@ -57,11 +59,7 @@ class FileHistory:
         self.manifest = newest_of(request)
         entries = self.manifest.inputs if self.manifest is not None else {}
         self.replaced: Mapping[str, tuple[ReplacedFile, ...]] = {
-            name: entry.replaced
-            for name, entry in entries.items()
-            if entry.replaced
-            and name in request.spec.inputs
-            and not isinstance(self._found[name].listing.root, ObjectPath)
+            name: entry.replaced for name, entry in entries.items() if entry.replaced and name in request.spec.inputs
         }
         self._copies = copies
         self._places: dict[tuple[str, int], Path | None] = {}
@@ -194,16 +192,30 @@ def _keys(inputs: Inputs, layout: Layout, matrix: Matrix) -> list[bytes]:
 
 
 class ReplacedBy(NamedTuple):
-    """A run that replaced or withdrew files, the first time at which that counts, and the files that changed some records."""
+    """A run that replaced or withdrew files, the first time at which that counts, the files that changed some records, and the places of rows that came and went."""
 
     until: int
     run: str
     files: tuple[str, ...]
+    came: tuple[str, ...] = ()
+    went: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
         """Return the run in words."""
         return f"the run of {self.run}, which replaced or withdrew {', '.join(self.files)}"
+
+    @property
+    def rows(self) -> str:
+        """Return the rows in words."""
+        parts = [(f"{_listed(each)} {word}") for each, word in ((self.went, "went"), (self.came, "came")) if each]
+        return " and ".join(parts)
+
+
+def _listed(places: tuple[str, ...]) -> str:
+    """Return places in words, of many the first."""
+    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+    return ", ".join(places[:SHOWN]) + more
 
 
 @dataclass(frozen=True)
@@ -229,16 +241,13 @@ class Replacements:
             if len(kernels.consolidate(np.concatenate([found.matrix for found in each]))):
                 each[1].matrix[:, -1] *= -1
                 run, files = self.history.run(until), self.history.files(names, until)
-                named = {
-                    place.file.rpartition(":")[0] if place.row is None else place.file
-                    for question, found in zip((now, before), each, strict=True)
-                    for place in _places(question, found)
-                    if run in (place.came, place.went)
-                }
+                places = [[*_places(*pair)] for pair in zip((now, before), each, strict=True)]
+                came = [place for place in places[0] if place.came == run]
+                went = [place for place in places[1] if place.went == run]
+                named = {place.file.rpartition(":")[0] if place.row is None else place.file for place in (*came, *went)}
                 shown = [near(file) for file in files]
-                return ReplacedBy(
-                    until, run, tuple(file for file in shown if file in named or not named.intersection(shown))
-                )
+                some = tuple(file for file in shown if file in named or not named.intersection(shown))
+                return ReplacedBy(until, run, some, *(tuple(dict.fromkeys(map(str, rows))) for rows in (came, went)))
         return None
 
     def _with_files(self, at: int, time: int) -> Question:

@@ -167,6 +167,9 @@ class Where:
     came: str | None = None
     went: str | None = None
 
+    def __str__(self) -> str:
+        return self.file if self.row is None else f"{self.file}, row {self.row}"
+
 
 @dataclass
 class Inputs(WholeInputs):

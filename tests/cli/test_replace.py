@@ -790,7 +790,13 @@ def test_a_record_that_went_with_a_file_names_the_run(days):
     before = ran(days, "why", "a", "k=21", "--as-of", "2020-01-08").out
     assert "in/1.csv:4, came with the run of 2020-01-02 00:00:00, went with that of 2020-01-09 00:00:00" in before
     result = days("why", "p.yaml", "a", "k=21", "--change")
-    assert (result.code, "changed at 2020-01-09 00:00:00 with the run of" in result.err) == (1, True)
+    named = "changed at 2020-01-09 00:00:00 with the run of 2020-01-09 00:00:00, which replaced or withdrew in/1.csv"
+    assert (result.code, f"{named}: in/1.csv:4 went" in result.err) == (1, True)
+    days.write("in/1.csv", csv([(11, "other"), (1, "a1")]))
+    ran(days, "run", "--now", "2020-01-10")
+    assert "in/1.csv:3 went and in/1.csv:2 came" in days("why", "p.yaml", "a", "k=11", "--change").err
+    days.write("in/1.csv", csv([(1, "a1"), (11, "x")]))
+    ran(days, "run", "--now", "2020-01-11")
     # Copies of replaced files are no part of what is read: the state forgets rows in them, too.
     ran(days, "forget", "--where", "k = 21")
     assert "\n21," not in str(copies(days))

@@ -20,6 +20,7 @@ from ddcli.cli.main import main
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, UsageError
 from ddcli.job.sizes import BASE
+from ddcli.provenance.explanation import explain
 from ddcli.runtime.placement import Placement
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.gate import TEMPORARY, Files
@@ -501,11 +502,16 @@ outputs: {{sums: {bucket}/out/}}
     path.write_text(text.format(bucket=bucket))
     for day in range(3):
         (bucket / f"in/{day}.csv").put(f"k,v\n{day},1\n{day},2\n".encode())
-    run(path)
+    run(path, now="2020-01-01")
     (bucket / "in/1.csv").put(b"k,v\n1,5\n")
     (bucket / "in/3.csv").put(b"k,v\n3,7\n")
-    made = run(path)
+    made = run(path, now="2020-01-02")
     assert (made.inputs["a"].rows, made.replaced) == (4, {"a": ["1.csv"]})
+    for at, record, rows in (("2020-01-01 12:00", (1, 3), [":2", ":3"]), ("2020-01-02 12:00", (1, 5), [":2"])):
+        found = explain(path, "sums", {"k": 1}, at=at)
+        assert [each.record[:2] for each in found.explained] == [record]
+        places = sorted(place.file for some in found.places.values() for place in some)
+        assert places == [f"{bucket}/in/1.csv{row}" for row in rows]
     assert run(path, withdraw=[bucket / "in/0.csv"]).inputs["a"].rows == 2
     found = read_log(str(bucket / "out"), as_of="latest")
     assert sorted(found.select("k", "s", "diff").iter_rows()) == [(1, 5, 1), (2, 3, 1), (3, 7, 1)]
