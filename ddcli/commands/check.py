@@ -58,6 +58,8 @@ class CheckedInput:
     """True: it is a table of another program, without files of its own."""
     size: int = 0
     """The bytes of its files, which affect the choice of a new plan."""
+    listed: bool = True
+    """False: its columns are declared, and it is in an object store, which is not listed then."""
 
 
 @frozen
@@ -82,7 +84,8 @@ class Checked:
         found = self.inputs.items()
         none = [name for name, given in found if not (given.files or given.key or given.pinned or given.table)]
         inferred = [f"inputs.{name}: {given.pinned.note}" for name, given in found if given.pinned is not None]
-        none_here = [f"inputs.{name}: no files here; its columns are as declared" for name in none]
+        why = {True: "no files here", False: "its files, in an object store, were not looked at"}
+        none_here = [f"inputs.{name}: {why[self.inputs[name].listed]}; its columns are as declared" for name in none]
         return [*none_here, *inferred, *(f"inputs.{name}: {note}" for name, note in self.not_taken_in.items())]
 
     def to_json(self) -> dict[str, Any]:
@@ -274,7 +277,8 @@ def _check_input(given: InputSpec, base: Path, state: Path, entry: InputEntry | 
         later = entry is not None or file is not listing.new[0]
         check_file(bound, schema, path, bound.footer(path, footers.footer(path)), later=later)
     passed = {str(listing.root / one.path): one.why for one in listing.passed}
-    return CheckedInput(schema, len(listing.new), passed=passed, pinned=found, size=listing.size)
+    listed = given.columns is None or not isinstance(where, ObjectPath)
+    return CheckedInput(schema, len(listing.new), passed=passed, pinned=found, size=listing.size, listed=listed)
 
 
 def _check_table(given: InputSpec, base: Path, state: Path) -> CheckedInput:

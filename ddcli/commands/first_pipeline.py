@@ -30,7 +30,12 @@ def begin(data: Path, directory: Path, notes: list[str] | None = None) -> dict[s
     UsageError if nothing can be read.
     """
     if not data.is_dir():
-        raise UsageError("there is no such directory", place=str(data), hint="name the folder in which the files are")
+        hint = "name the folder in which the files are"
+        if data.parts[:1] and data.parts[0].endswith(":"):  # a URL, whose `//` a `Path` has as one
+            hint = (
+                "it looks at files of this machine: copy some here, and put the bucket into the `path` that it writes"
+            )
+        raise UsageError("there is no such directory", place=str(data), hint=hint)
     shown = os.path.relpath(data.absolute(), directory.absolute())
     found = [*_tables(data, shown)]
     if not found:

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import openpyxl
 import polars as pl
@@ -191,6 +192,9 @@ def test_a_mixed_folder_is_several_inputs_of_one_pipeline(tmp_path):
 def test_nothing_to_begin_with_and_nothing_overwritten(tmp_path):
     with pytest.raises(UsageError, match="there is no such directory"):
         begin(tmp_path / "data", tmp_path)
+    with pytest.raises(UsageError, match="there is no such directory") as caught:
+        begin(Path("s3://shop/orders/"), tmp_path)
+    assert "copy some here" in str(caught.value.hint)
     (tmp_path / "data").mkdir()
     with pytest.raises(UsageError, match="it has no file of a kind that is read"):
         begin(tmp_path / "data", tmp_path)

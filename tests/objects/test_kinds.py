@@ -79,6 +79,8 @@ def test_columns_are_checked_without_fetching_whole_objects(bucket, tmp_path, ki
     assert found.errors == ()
     assert list(found.inputs["a"].schema.columns) == ["k", "v"]
     assert found.inputs["a"].files == (0 if text else 1)
+    looked = "inputs.a: its files, in an object store, were not looked at; its columns are as declared"
+    assert found.remarks == ([looked] if text else [])
     if not text:
         (bucket / f"in/b.{kind}").put(b"no such file")
         (error,) = check(spec).errors

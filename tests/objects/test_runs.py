@@ -455,6 +455,15 @@ def test_a_store_out_of_reach_is_an_error_of_the_system(tmp_path, bucket, monkey
     assert "AWS_ENDPOINT_URL" in caught.value.hint
 
 
+def test_an_address_without_tls_is_named_with_the_setting_that_allows_it(tmp_path, bucket, monkeypatch):
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr(ddcli.store.files.objects, "PATIENCE", timedelta(seconds=0.2))
+    with pytest.raises(EngineError) as caught:
+        ObjectPath.parse("s3://without-tls/x").read_bytes()
+    assert "set AWS_ALLOW_HTTP=true" in caught.value.hint
+
+
 @pytest.mark.parametrize("way", ["at once", "piece by piece", "read", "remove"])
 def test_a_store_that_refuses_is_named_with_what_to_check(bucket, monkeypatch, way):
     """Also where a library raises an error of the system that has no number."""

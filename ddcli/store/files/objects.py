@@ -352,8 +352,16 @@ class ObjectPath(PosixPath):
             raise EngineError(
                 f"the object store refuses or can't be reached: {first_line(error, quotes=False)}",
                 place=str(self),
-                hint=f"check {_STORES[self.parts[1]][1]}",
+                hint=_remedy(self.parts[1]),
             ) from None
+
+
+def _remedy(scheme: str) -> str:
+    """Return the hint for a store that answers no request: the settings that may be wrong."""
+    address = os.environ.get("AWS_ENDPOINT_URL", "")
+    if scheme == "s3:" and address.startswith("http://") and "AWS_ALLOW_HTTP" not in os.environ:
+        return "AWS_ENDPOINT_URL has an address without TLS: write `https://`, or set AWS_ALLOW_HTTP=true"
+    return f"check {_STORES[scheme][1]}"
 
 
 class Appender:
