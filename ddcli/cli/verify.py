@@ -80,7 +80,7 @@ def command(
 
     \b
     JSON: {"pipeline", "at", "same", "slice": {"number", "parts"}|null, "outputs": {NAME: {"column", "values", "records", "differ",
-           "first": [{"diff", "record"}]}}, "tables": {NAME: {"place", "differ", "first"}}, "logs": {NAME: {"fingerprint", "fault"|null}},
+           "first": [{"diff", "record"}]}}, "tables": {NAME: {"place", "differ", "first", "fault"|null}}, "logs": {NAME: {"fingerprint", "fault"|null}},
            "arrangements": {OPERATOR: right}, "not_compared": {NAME: reason}, "unproven": {NAME: reason}, "seconds"}
 
     \b

@@ -415,7 +415,7 @@ def verification_lines(found: Verification, limit: int) -> Iterator[str]:
         yield f"  {kept:,} {plural(kept, 'arrangement')} of the state: right"
     for name, table in found.tables.items():
         wrong = table.differing.height + table.others
-        verdict = "right" if table.same else f"{wrong:,} {plural(wrong, 'record')} differ"
+        verdict = "right" if table.same else table.fault or f"{wrong:,} {plural(wrong, 'record')} differ"
         yield f"  {name} in {table.place}: {verdict}"
         yield from _differing(table, limit, "in the log, not in the table", "in the table, not in the log")
         if table.others:
@@ -457,6 +457,7 @@ def verification_json(found: Verification, limit: int) -> dict[str, Any]:
                 "place": table.place,
                 "differ": table.differing.height + table.others,
                 "first": _first(table, limit),
+                "fault": table.fault,
             }
             for name, table in found.tables.items()
         },

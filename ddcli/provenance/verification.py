@@ -25,7 +25,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.prepare import TOGETHER, before
 from ddcli.driver.run import dry_run
 from ddcli.engine.times import BEYOND, Frontier
-from ddcli.errors import DdError, StateError, UsageError, suggestion
+from ddcli.errors import DdError, StateError, UsageError, first_line, suggestion
 from ddcli.expressions.types import parse_schema
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
@@ -35,7 +35,7 @@ from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
 from ddcli.provenance.question import Question
 from ddcli.screen import shell
 from ddcli.sinks.fingerprint import log_number, number_in
-from ddcli.sinks.followers import compare_table
+from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.log.scan import not_after, physically, scan_entries
@@ -111,11 +111,13 @@ class TableProof:
     """Records with the column COUNT: the multiplicity by the log less that in the table."""
     others: int
     """The number of further rows of the table that are like no record of the log."""
+    fault: str | None = None
+    """The reason why the table can't be one with the contents of the log, where its rows can't be compared."""
 
     @property
     def same(self) -> bool:
         """Return whether the table has the contents of the log."""
-        return not self.differing.height and not self.others
+        return not self.differing.height and not self.others and self.fault is None
 
     def first(self, limit: int) -> list[tuple[dict[str, Any], int]]:
         """Return the first records that differ, each with its multiplicity by the log less that in the table."""
@@ -146,7 +148,7 @@ class Verification:
     arrangements: dict[str, bool] = field(default_factory=dict)
     """The verdicts on the arrangements that were computed, by the operators that keep them: True is right."""
     lagging: dict[str, str] = field(default_factory=dict)
-    """The reasons why a table can't be compared with its output's log."""
+    """The reasons why a table is not compared with its output's log: the next run completes it."""
     seconds: float = 0.0
 
     @property
@@ -219,13 +221,27 @@ def _verified(
     for name, entry in outputs.items():
         found.logs[name] = _log_proof(request, manifest, name, entry)
         try:
-            table = compare_table(request, manifest, name)
-        except DdError as error:
+            table = _table_proof(request, manifest, name)
+        except TableBehind as error:
             found.lagging[name] = error.problem
             continue
         if table is not None:
-            found.tables[name] = TableProof(table.place, table.rows.rename({DIFF: COUNT}), table.others)
+            found.tables[name] = table
     return found
+
+
+def _table_proof(request: Request, manifest: Manifest, name: str) -> TableProof | None:
+    """Compare the table that follows an output with the log, if there is one. A table that can't be read, or lacks columns, is wrong too: as it was written it could be."""
+    try:
+        table = compare_table(request, manifest, name)
+    except TableBehind:
+        raise
+    except (DdError, OSError, *READ_ERRORS) as error:
+        target = request.spec.outputs[name].target
+        assert target is not None, "without a table there is none to compare"
+        fault = error.problem if isinstance(error, DdError) else f"it can't be read: {first_line(error)}"
+        return TableProof(target.place.value, pl.DataFrame(), 0, fault)
+    return None if table is None else TableProof(table.place, table.rows.rename({DIFF: COUNT}), table.others)
 
 
 def _log_proof(request: Request, manifest: Manifest, name: str, entry: OutputEntry) -> LogProof:

@@ -93,10 +93,14 @@ class TableDifference:
     others: int
 
 
+class TableBehind(StateError):
+    """A table without its output's last commit, which the next run completes."""
+
+
 def compare_table(request: Request, manifest: Manifest, name: str) -> TableDifference | None:
     """Return the difference of an output's table with contents to its log; None where there is no such table. Changes nothing.
 
-    Raises StateError for a table that is not up to its log, and errors of the table.
+    Raises TableBehind for a table that is not up to its log, and errors of the table.
     """
     output, log = request.spec.outputs[name], manifest.outputs[name]
     spec = output.target
@@ -104,7 +108,7 @@ def compare_table(request: Request, manifest: Manifest, name: str) -> TableDiffe
         return None
     done = read_marks(directory_of(request.state, name)).done
     if done is None or (done.log, done.upto) != place_in(log, spec, request.base):
-        raise StateError("the table lacks the last commit: the next run completes it", place=spec.place.value)
+        raise TableBehind("the table lacks the last commit: the next run completes it", place=spec.place.value)
     path = output_paths(request.state, manifest)[name]
     change = _change(request, name, path, spec, log, manifest, list(log.files), 0, whole=True)
     with _opened(spec, request, CommitKey(manifest.identity, name), Files(), None) as target:
