@@ -12,7 +12,6 @@ from ddcli.job.functions import functions_of
 from ddcli.job.idle_check import is_changed
 from ddcli.job.summary import plural
 from ddcli.plan.changes import Known, PlanChanges, edits, present, shown
-from ddcli.plan.generations import wrongly_keyed
 from ddcli.plan.logical import INPUT
 from ddcli.screen import shell
 from ddcli.spec.file import excerpts, queries
@@ -53,8 +52,7 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChange
         manifest.cache["plan"]["outline"],
     )
     refresh = frozenset(plan.meanings) if everything or whole else frozenset(request.decided.refresh or ())
-    refresh |= wrongly_keyed(plan.logical, manifest.cache["plan"])
-    before = known.outline.get("collections")  # states of earlier versions lack the texts
+    before = known.outline.get("collections")  # none in a state without a run
     written = {} if before is None else edits(before, excerpts(request.spec), queries(request.spec))
     return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.decided.withdrawn), written)
 

@@ -85,7 +85,6 @@ def look_for_work(request: Request, manifest: Manifest, *, locks: bool) -> Input
         or request.decided.rewrite
         or manifest.pipeline != request.digest
         or manifest.engine != __version__
-        or _may_lack_keys(manifest)
         or unpublished(request.state, manifest)
     ):
         return InputCheck(idle=False)
@@ -100,12 +99,6 @@ def look_for_work(request: Request, manifest: Manifest, *, locks: bool) -> Input
             raise
         return InputCheck(idle=False)  # another run has committed since
     return checked
-
-
-def _may_lack_keys(manifest: Manifest) -> bool:
-    """Return whether an earlier version made the state with joins put first, which may have lost keys: only its plan shows whether any did."""
-    trees = manifest.cache["plan"]["generations"]
-    return any(not tree.get("keys") and tree.get("joins", {}).get("first") for tree in trees)
 
 
 def _check_inputs(request: Request, manifest: Manifest) -> InputCheck:

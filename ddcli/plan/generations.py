@@ -22,7 +22,7 @@ from ddcli.expressions.tree import Column
 from ddcli.plan import logical, physical
 from ddcli.plan.lower import GraphLowering, lower, read_counts
 from ddcli.plan.node import Graph, Node
-from ddcli.plan.optimizer.delta_joins import delta_joins, identity, keeps_key, much_smaller, reordered, with_delta_joins
+from ddcli.plan.optimizer.delta_joins import delta_joins, identity, much_smaller, reordered, with_delta_joins
 from ddcli.plan.optimizer.passes import PASSES, optimized, readers, side_place, side_places
 from ddcli.plan.optimizer.pushdown import Rewritten, as_written, required_columns, side_name, sides
 from ddcli.plan.optimizer.sharing import Share, by_conditions, chosen_wholes, sides_above
@@ -251,7 +251,6 @@ class Generation:
             }
             tree["partners"] = self.partners
             tree["crossed"] = self.crossed
-            tree["keys"] = True
         if self.deltas is not None:
             tree["deltas"] = self.deltas
         if self.wholes is not None:
@@ -321,22 +320,6 @@ class Plan:
 def known_generations(cached: Mapping[str, Any] | None) -> tuple[Generation, ...]:
     """Return the generations in a result of `Plan.to_json`, if it has any."""
     return tuple(Generation.from_json(tree) for tree in cached["generations"]) if cached else ()
-
-
-def wrongly_keyed(graph: Graph, cached: Mapping[str, Any]) -> frozenset[str]:
-    """Return the outputs whose keys may have wrong values in a state that kept `cached` (`Plan.to_json`): an earlier version reordered joins so that keys were lost."""
-    trees = [tree for tree in cached["generations"] if not tree.get("keys")]
-    first = {at for tree in trees for at in tree.get("joins", {"first": ()})["first"]}
-    found: set[str] = set()
-    for name, output in graph.outputs.items() if first else ():
-
-        def put_first(node: Join, other: Join, name: str = name) -> bool:
-            if node.place in first and keeps_key(node, other):
-                found.add(name)
-            return node.place in first
-
-        reordered(Graph({name: output}), put_first)
-    return frozenset(found)
 
 
 def plan(

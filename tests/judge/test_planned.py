@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import random
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,9 +18,8 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.spine import Trace
-from ddcli.job.kept_plan import KeptPlan
 from ddcli.plan.changes import WAITING
-from ddcli.plan.generations import Generation, known_generations, plan
+from ddcli.plan.generations import known_generations, plan
 from ddcli.plan.optimizer import delta_joins, sharing
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import compact_state
@@ -241,47 +238,6 @@ def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):
 
     judge(case, tmp_path, options)
     assert found[0] == found[1] != read_newest(tmp_path / "cut/.dd/judged").plan
-
-
-@pytest.mark.parametrize("new", [True, False])
-def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypatch, new):
-    """By its next run, with something new or without, as the difference, and that once; what has no such join stays as it is."""
-    turned, to_json = delta_joins._small_first, Generation.to_json
-
-    def lost(node, first):
-        found = turned(node, first)
-        columns = tuple((name, side, "a" if name == "k" else source) for name, side, source in found.columns)
-        return replace(found, columns=columns)
-
-    def unmarked(self):
-        return {name: tree for name, tree in to_json(self).items() if name != "keys"}
-
-    shop.write(
-        "p.yaml", TWICE.replace("outputs: {", "outputs: {d: out/d/, ") + "  d: {from: p, apply: [{filter: a > 0}]}\n"
-    )
-    types = {"time": pl.Int64, "diff": pl.Int64}
-    shop.log("in/p/0.parquet", [(1, 7, 2, 0, 1)], k=pl.Int64, a=pl.Int64, v=pl.Int64, **types)
-    shop.log("in/q/0.parquet", [(1, 5, 0, 1)], k=pl.Int64, w=pl.Int64, **types)
-    with monkeypatch.context() as patch:
-        patch.setattr(delta_joins, "_small_first", lost)
-        patch.setattr(Generation, "to_json", unmarked)
-        patch.setattr(delta_joins, "MUCH", 0)
-        patch.setattr(KeptPlan, "keep", lambda *_: None)
-        assert shop("run", "p.yaml").code == 0
-    assert "7  7  2" in shop("log", "out/c", "--as-of", "latest").out
-    if new:
-        shop.log("in/q/1.parquet", [(1, 6, 1, 1)], k=pl.Int64, w=pl.Int64, **types)
-    said = str(shop("run", "p.yaml"))
-    assert "changed c" in said
-    assert "changed d" not in said
-    assert "nothing new" in str(shop("run", "p.yaml"))
-    if not new:
-        shop.log("in/q/1.parquet", [(1, 6, 1, 1)], k=pl.Int64, w=pl.Int64, **types)
-        assert "changed" not in str(shop("run", "p.yaml"))
-    shop.log("in/q/2.parquet", [(1, 6, 2, -1)], k=pl.Int64, w=pl.Int64, **types)
-    assert "changed" not in str(shop("run", "p.yaml"))
-    lines = shop("log", "out/c", "--as-of", "latest").out.splitlines()
-    assert [line.split() for line in lines[1:]] == [["1", "7", "2", "5", "5", "1"]]
 
 
 class Asked:

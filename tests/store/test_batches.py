@@ -24,7 +24,6 @@ from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch, read_lanes
 from ddcli.store.batch.writers import is_packed
-from ddcli.store.files.gate import checksum
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
@@ -466,19 +465,6 @@ def test_damage_is_noticed_and_named(place):
     assert "damaged" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool).for_keys(matrix[:1, :1]))
     path.unlink()
     assert "can't be read" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool))
-
-
-def test_a_file_without_an_index_asks_for_its_version(place):
-    """Versions that wrote format 4 of the manifest had the index in Parquet's footer."""
-    matrix, pool = people(10)
-    path, entry = store(place, matrix, PEOPLE, pool)
-    PEOPLE.to_frame(matrix, pool).write_parquet(path)
-    data = path.read_bytes()
-    entry = replace(entry, size=len(data), checksum=checksum(data), footer=file.footer_checksum(data))
-    with pytest.raises(StateError, match="was written by an older version") as caught:
-        StoredBatch(path, entry, PEOPLE, pool).matrix()
-    assert caught.value.place == str(path)
-    assert "dd state compact" in caught.value.hint
 
 
 def test_verification_finds_every_damaged_file(place):

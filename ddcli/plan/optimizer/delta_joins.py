@@ -439,12 +439,6 @@ def much_smaller(sizes: Mapping[str, int], node: Join, first: Join) -> bool:
     return large is not None and small is not None and other is not None and MUCH * max(small, other) <= large
 
 
-def keeps_key(node: Join, first: Join) -> bool:
-    """Return whether a join has a key of the one before it as a key of its own."""
-    partner, origin = dict(first.on), {name: source for name, side, source in first.columns if side != "right"}
-    return any(side == "key" and origin.get(source) in partner for _, side, source in node.columns)
-
-
 def _size(node: Node, sizes: Mapping[str, int]) -> int | None:
     """Return the bytes of the largest input below; None if that is not known, or a loop is."""
     names = logical.sources(Graph({"": node}))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.errors import StateError
 from ddcli.store.batch.page_index import MAGIC, TRAILER, PageIndex, leaf_length, leaf_of, row_checksums
 from ddcli.store.files.access import PartialCopy, reading
 from ddcli.store.files.gate import checksum
@@ -51,7 +50,6 @@ WHOLE = 64 << 10
 WARM = 16 << 20
 """The bytes of a file that the system is to read as a whole if it stays mapped: one request instead of one for each lookup."""
 SIGN = np.int64(-(2**63))
-OLDER = "run `dd state compact PIPELINE` with the version that wrote the state last, or begin anew: `dd reset PIPELINE --outputs`"
 
 
 def in_byte_order(rows: Matrix) -> Strings:
@@ -176,10 +174,6 @@ class BatchFile:
         if not END < footer <= size <= len(data):
             raise damaged(self.path)
         tail = data[-size:]
-        if checksum(data[-footer:]) == self._entry.footer:
-            raise StateError(
-                "the file was written by an older version, without an index", place=str(self.path), hint=OLDER
-            )
         if size == footer or checksum(tail) != self._entry.footer:
             raise damaged(self.path)
         try:
