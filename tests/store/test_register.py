@@ -8,6 +8,7 @@ import pytest
 
 import ddcli.store.state.register
 from ddcli.driver.run import run
+from ddcli.engine.trace import policy
 from ddcli.errors import StateError
 from ddcli.store.files.gate import Files, checksum
 from ddcli.store.state.directory import State
@@ -15,7 +16,7 @@ from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, OutputEn
 from ddcli.store.state.export import export_state
 from ddcli.store.state.holds import Hold, holding, write_hold
 from ddcli.store.state.manifest import Manifest, manifest_path, read_manifest, read_newest
-from ddcli.store.state.register import LATELY, RATIO, SEGMENTS, Register, merged
+from ddcli.store.state.register import LATELY, SEGMENTS, Register
 from tests.crash.shop import Shop
 from tests.draws import many
 from tests.store.support import Faulty, names
@@ -74,11 +75,11 @@ def test_the_policy_keeps_few_segments_and_writes_each_entry_seldom():
     for _ in range(20_000):
         fresh = LATELY + 1
         entries += fresh
-        stay = len(counts) - merged(counts, fresh)
+        stay = policy.fold([*counts, fresh])
         counts = [*counts[:stay], sum(counts[stay:]) + fresh]
         written += counts[-1]
         assert sum(counts) == entries
-        assert all(older > RATIO * newer for older, newer in pairwise(counts))
+        assert all(older >= policy.RATIO * newer for older, newer in pairwise(counts))
     assert len(counts) <= 16
     assert written / entries < 16
 

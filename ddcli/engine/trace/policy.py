@@ -1,4 +1,4 @@
-"""The choice of batches to merge, in memory and on disk: pure functions of their sizes, so that they can be tested by simulation."""
+"""The choice of batches, segments and small files to merge, in memory and on disk: pure functions of their sizes, so that they can be tested by simulation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+BOUNDLESS = 1 << 63
+"""A limit that no rows reach."""
 
 RATIO = 2
 """Each batch is to be at least this many times the size of the next: then there are at most log2(rows) of them."""
@@ -51,19 +54,23 @@ def next_merge(sizes: Sequence[int], ratio: int = RATIO) -> int | None:
     return next((at for at in range(len(sizes) - 2, -1, -1) if sizes[at] < ratio * sizes[at + 1]), None)
 
 
-def joins(size: int, rows: int, limit: int, ratio: int = RATIO) -> bool:
-    """Return whether a batch of `size` rows is merged at once with `rows` younger ones: it is due, and both are at most `limit` rows."""
-    return size < ratio * rows and rows + size <= limit
+def joins(size: int, rows: int, limit: int, ratio: int = RATIO, small: int = 0) -> bool:
+    """Return whether a batch of `size` rows is merged at once with `rows` younger ones, which count as `small` at least: it is due, and both are at most `limit` rows."""
+    return size < ratio * max(rows, small) and rows + size <= limit
 
 
-def fold(sizes: Sequence[int], limit: int, ratio: int = RATIO) -> int:
-    """Return the first of the youngest batches to merge at once: those that are due, up to `limit` rows.
+def fold(sizes: Sequence[int], limit: int = BOUNDLESS, ratio: int = RATIO, small: int = 0) -> int:
+    """Return the place of the oldest of the batches, or files, to merge with the youngest at once: those that are due, up to `limit` rows.
+
+    So there are few, and a row is merged again a logarithmic number of times. `small` sizes are due in any case.
 
     >>> fold([1000, 100, 30, 10], 1000, 4), fold([1000, 100, 30, 10], 50, 4), fold([1000, 100, 10], 1000, 4)
     (1, 2, 2)
+    >>> fold([900, 40, 2, 0]), fold([900, 40, 2, 0], small=30)
+    (3, 1)
     """
     first, rows = len(sizes) - 1, sizes[-1]
-    while first and joins(sizes[first - 1], rows, limit, ratio):
+    while first and joins(sizes[first - 1], rows, limit, ratio, small):
         first -= 1
         rows += sizes[first]
     return first

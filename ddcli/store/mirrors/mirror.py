@@ -15,6 +15,7 @@ from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ddcli.dataclass import frozen
+from ddcli.engine.trace import policy
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.store.files.access import entries, is_there, reading
 from ddcli.store.files.document import Document
@@ -197,8 +198,6 @@ FILES = 64
 """Files that become one, at least."""
 SMALL = 1 << 16
 """The bytes of a file that counts as small in any case."""
-RATIO = 2
-"""A file stays as it is if it has more than this many times the bytes of all newer ones."""
 
 
 def due(sizes: Sequence[int]) -> int:
@@ -207,11 +206,7 @@ def due(sizes: Sequence[int]) -> int:
     >>> due([900_000] + [2_000] * 64), due([200_000] + [2_000] * 64), due([2_000] * 63)
     (64, 65, 0)
     """
-    total = count = 0
-    for size in reversed(sizes):
-        if total + size > JOINED or size > RATIO * max(total, SMALL):
-            break
-        total, count = total + size, count + 1
+    count = len(sizes) - policy.fold([*sizes, 0], JOINED, small=SMALL)
     return count if count >= FILES else 0
 
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from ddcli.dataclass import frozen
+from ddcli.engine.trace import policy
 from ddcli.errors import StateError
 from ddcli.store.files.gate import checksum
 from ddcli.store.state.names import CHECKSUM, SEGMENT, count_of, named
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 LATELY = 64
 """The number of a register's entries that are in the manifest."""
-RATIO = 2
-"""A segment is merged with the newer ones, unless it has more than this many times their entries."""
 SEGMENTS = "registers"
 """The directory of a state with its segments."""
 
@@ -141,7 +140,7 @@ class Register(Sequence[T]):
         """Return the register as a manifest may name it, with few recent entries; `write` makes a segment."""
         if len(self.recent) <= LATELY:
             return self
-        stay = len(self.segments) - merged([segment.count for segment in self.segments], len(self.recent))
+        stay = policy.fold([*(segment.count for segment in self.segments), len(self.recent)])
         rows = Register(self.kind, self.segments[stay:]).rows()
         rows |= {entry.key: entry.to_row() for entry in self.recent}
         data = segment_bytes(list(rows.values()))
@@ -203,20 +202,6 @@ def _rows_of(data: bytes, count: int) -> dict[str, list[Any]]:
     if len(found) != count:
         raise ValueError(f"it has {len(found)} entries, not {count}")
     return found
-
-
-def merged(counts: Sequence[int], fresh: int) -> int:
-    """Return the number of the newest segments that are merged with `fresh` entries; `counts` has the entries of each, oldest first.
-
-    >>> merged([5000, 1000, 100, 60], 65), merged([5000, 1000], 65), merged([], 65)
-    (2, 0, 0)
-    """
-    total = fresh
-    for at, count in enumerate(reversed(counts)):
-        if count > RATIO * total:
-            return at
-        total += count
-    return len(counts)
 
 
 def segment_bytes(rows: list[list[Any]]) -> bytes:

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
+from ddcli.engine.trace import policy
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.targets.mark import CommitKey, TableFile, strange
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 SMALL = 1 << 16
 """Rows of a file, at most; more where a table has more than `MANY` such."""
 MANY = 256
-RATIO = 2
-"""A run is merged with newer ones, unless it has more than this many times their rows."""
 SPARSE = 8
 """A run is merged when its files have less than this part of the rows that they may."""
 
@@ -127,14 +126,8 @@ def _merged(kept: Sequence[TableFile], parts: Sequence[FilePart], added: int) ->
     most = max(SMALL, (sum(rows.values()) + added) // MANY)
     merged = {run for run in rows if files[run] > 1 and rows[run] * SPARSE < files[run] * most}
     total = added + sum(rows[run] for run in merged)
-    for run in sorted(rows, reverse=True):
-        if run in merged:
-            continue
-        if not total or rows[run] > RATIO * total:
-            break
-        merged.add(run)
-        total += rows[run]
-    return merged
+    others = sorted(rows.keys() - merged)
+    return merged | {*others[policy.fold([*(rows[run] for run in others), total]) :]}
 
 
 def _count(rows: Lanes) -> int:
