@@ -364,6 +364,8 @@ def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Poo
     """
     count = len(layout.names)
     for record in records:
+        if not isinstance(record, tuple | list):
+            raise InputError(f"the record {record!r} is no tuple of values, one for each of: {', '.join(layout.names)}")
         if len(record) != count:
             wanted = ", ".join(layout.names)
             raise InputError(f"the record {record!r} has {len(record)} values, not one for each of: {wanted}")
@@ -383,9 +385,13 @@ def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Poo
 def are_integers(records: Sequence[tuple[Any, ...]], layout: Layout) -> bool:
     """Return whether a layout has only int64 columns and each record is as many Python integers, of any size."""
     count = len(layout.names)
-    if not layout.only_int64 or not count or {*map(len, records)} != {count}:
+    if not layout.only_int64 or not count:
         return False
-    return {*map(type, chain.from_iterable(records))} == INTEGER
+    try:
+        lengths = {*map(len, records)}
+    except TypeError:  # a value that stands for a record of itself is reported by the general way
+        return False
+    return lengths == {count} and {*map(type, chain.from_iterable(records))} == INTEGER
 
 
 def decode_records(matrix: Lanes, layout: Layout, pool: Pool) -> list[tuple[Any, ...]]:

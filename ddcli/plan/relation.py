@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, UnknownColumn, did_you_mean
+from ddcli.errors import SpecError, UnknownColumn, UsageError, did_you_mean
 from ddcli.expressions.aggregates import AggregateCall, Reduction
 from ddcli.expressions.coerce import INT64
 from ddcli.expressions.steps import FilterStep, MapStep
@@ -201,6 +201,9 @@ def once(nodes: Sequence[Node]) -> Node:
         for each in Graph({"": node}).nodes()
         if isinstance(each, logical.Source)
     }
+    if not sources:
+        hint = "such rows are there from the first row of an input on: add an input"
+        raise UsageError("a query that reads no table needs an input beside it", hint=hint)
     parts: list[Node] = []
     for each in sources.values():
         rows: Node = each

@@ -39,6 +39,30 @@ def test_a_matrix_fits_integer_columns_only():
         nullable.insert_many(np.array([[1, 2]]))
 
 
+@pytest.mark.parametrize(("kinds", "record"), [({"a": "int64"}, 3), ({"a": "string", "b": "string"}, "ab")])
+def test_a_value_in_the_place_of_a_record_is_refused(kinds, record):
+    dataflow = Dataflow()
+    rows = dataflow.input("rows", kinds)
+    rows.output()
+    rows.insert(record)
+    rows.close()
+    with pytest.raises(InputError, match=f"the record {record!r} is no tuple of values, one for each of: a"):
+        dataflow.step()
+
+
+@pytest.mark.parametrize("text", ["select 1 as a", "values (1), (2)", "select x from generate_series(1, 3) t(x)"])
+def test_a_query_of_no_table_needs_an_input(text):
+    with pytest.raises(UsageError, match="a query that reads no table needs an input beside it"):
+        Dataflow().sql(text)
+    dataflow = Dataflow()
+    rows = dataflow.input("rows", {"a": "int64"})
+    output = dataflow.sql(text).output()
+    rows.insert((3,))
+    rows.close()
+    dataflow.step()
+    assert sum(diff for *_, diff in output.updates()) == {"select": 1, "values": 2}[text.split()[0]] + 2 * ("x" in text)
+
+
 VALUES = {
     "string": ["", "a", "ä" * 40, None],
     "int64": [-(2**63), 0, 2**63 - 1, None],
