@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from ddcli.engine.operators.running_windows import Continued
 from ddcli.engine.pool import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED, Type
-from ddcli.named_tuple import NamedTuple
 from ddcli.plan.cells import is_gathered, window_cells
 from ddcli.plan.physical import lane_column, lane_columns
 

@@ -6,14 +6,13 @@ import re
 import time
 from datetime import UTC, datetime
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, UsageError
 from ddcli.job.frontier import find_time
 from ddcli.job.inputs import renaming, replaced_since
 from ddcli.job.paths import state_of
-from ddcli.named_tuple import NamedTuple
 from ddcli.plan.pipeline_file import load_spec
 from ddcli.store.files.access import is_there
 from ddcli.store.files.changes import Waker

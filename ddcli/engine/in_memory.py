@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.engine import kernels
 from ddcli.engine.arrow import take_back
@@ -16,7 +16,6 @@ from ddcli.engine.places import NOTHING
 from ddcli.engine.scope_tree import HERE, LATE, Address, ScheduledActivation
 from ddcli.engine.shards import dealt, joined, summed
 from ddcli.engine.workers import LARGE
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

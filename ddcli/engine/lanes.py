@@ -11,7 +11,7 @@ here; values of the other kinds go through polars, a column at a time.
 from __future__ import annotations
 
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from ddcli.errors import InputError
 from ddcli.expressions.nanoseconds import to_values
 from ddcli.expressions.python_values import UnfitError, to_series
 from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS, POOLED
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

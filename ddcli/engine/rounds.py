@@ -9,13 +9,12 @@ time the log accumulates to the same as if the difference were stated at its own
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.times import LEAST, Frontier, Time, join
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ keys are the partition, the order and the frame. In SQL each call has its own af
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlglot import exp
 
@@ -19,7 +19,6 @@ from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.statement import read
 from ddcli.expressions.tree import Column, ColumnScope, Expression, Literal
 from ddcli.expressions.windows import RUNNING, WHOLE, WINDOW_FUNCTIONS, Frame, FrameBound, WindowCall, WindowFunction
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from typing import NoReturn

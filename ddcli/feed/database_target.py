@@ -9,7 +9,7 @@ has delivered all or nothing, and of two that deliver the same changes one succe
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import polars as pl
 
@@ -17,7 +17,6 @@ from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError, StateError, UsageError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import Type, from_polars
-from ddcli.named_tuple import NamedTuple
 from ddcli.plan.targets import TABLES, too_long_name
 from ddcli.store.state.consumers import token
 from ddcli.store.targets.database import full_name

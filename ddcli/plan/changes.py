@@ -14,12 +14,11 @@ import re
 from dataclasses import field
 from functools import cached_property
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import DdError
 from ddcli.expressions.steps import MapStep
-from ddcli.named_tuple import NamedTuple
 from ddcli.plan import groupings, joins, logical, physical
 from ddcli.plan.generations import substitute
 from ddcli.plan.lineage import PRESENCE, reached, readers_of

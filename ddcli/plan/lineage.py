@@ -18,10 +18,9 @@ group alone, and each group lies in one partition.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli import privacy
-from ddcli.named_tuple import NamedTuple
 from ddcli.plan import groupings, logical, physical, physical_joins
 from ddcli.plan.logical import Source
 from ddcli.plan.loops import Iterate, Leave, LoopVariable

@@ -11,13 +11,12 @@ import hashlib
 import json
 from dataclasses import field, fields, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, dataclass_transform, overload
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.revisions import revisions_of
 from ddcli.expressions.tree import Column
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from ddcli.expressions.types import ARRIVAL_TIME, no_column
 from ddcli.job.functions import load_functions
 from ddcli.job.inputs import InputFiles, find_inputs
 from ddcli.job.request import newest_of
-from ddcli.named_tuple import NamedTuple
 from ddcli.provenance.inputs import Inputs, Lifetime, near
 from ddcli.provenance.question import Question
 from ddcli.sources.readers import in_files, open_logs

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,6 @@ from ddcli.engine.lanes import Layout, decode_records
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine
 from ddcli.expressions.types import no_column
-from ddcli.named_tuple import NamedTuple
 from ddcli.plan import joins, logical
 from ddcli.sources.arrangement_input import SharedReader
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddcli.named_tuple import NamedTuple
 from ddcli.render.drawing import as_label
 from ddcli.screen import markup
 

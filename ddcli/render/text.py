@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.named_tuple import NamedTuple
 from ddcli.render.units import cells, clipped, flow, loop_title, spent
 
 if TYPE_CHECKING:

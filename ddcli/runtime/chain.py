@@ -16,14 +16,13 @@ from collections import defaultdict
 from dataclasses import field
 from itertools import groupby
 from operator import attrgetter
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.scope_tree import BROUGHT
 from ddcli.errors import DdError
-from ddcli.named_tuple import NamedTuple
 from ddcli.runtime.task import Doing, Result, failure, packed_result, unpacked
 from ddcli.store.scratch.spill import chunks, from_chunks
 

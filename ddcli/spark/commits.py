@@ -12,10 +12,9 @@ import hashlib
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import DdError, InputError, LockedError, StateError
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import entries, read_given
 from ddcli.store.files.gate import TEMPORARY, Files, Written
 from ddcli.store.files.lock import take_lock

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.engine.times import box
 from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.types import Type
-from ddcli.named_tuple import NamedTuple
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
 from ddcli.store.files.objects import locate
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 from pyspark.sql.datasource import InputPartition
 
 from ddcli.errors import DdError, EngineError, RewrittenError
-from ddcli.named_tuple import NamedTuple
 from ddcli.sources.change_log import MOST_HELD, ChangeLog
 from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.formats.base import Updates

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.driver.run import run as run_pipeline
 from ddcli.errors import UsageError, suggestion
 from ddcli.job.request import read_request
-from ddcli.named_tuple import NamedTuple
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.spark.tables import write_difference
 from ddcli.spec.file import read_text

@@ -6,7 +6,7 @@ Tasks write hidden files beside the log's. The commit, on the driver, copies the
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 from pyspark import TaskContext
@@ -14,7 +14,6 @@ from pyspark.sql import datasource
 
 from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Type
-from ddcli.named_tuple import NamedTuple
 from ddcli.spark.commits import TaskFile, WriterBatch, add, discard, next_time, read_state
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import adopt_settings, settings_in_use

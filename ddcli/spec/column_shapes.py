@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
-from ddcli.named_tuple import NamedTuple
 from ddcli.spec import operator_model
 from ddcli.spec.reader import Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record

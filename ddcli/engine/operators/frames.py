@@ -7,7 +7,7 @@ reduction at instances, linear in the rows for all kinds of frames.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.reduce_evaluate import evaluate
 from ddcli.engine.operators.reduce_instances import Instances
 from ddcli.engine.operators.reduce_replay import Replay
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

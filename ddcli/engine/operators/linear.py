@@ -6,7 +6,7 @@ it reads, runs its logic on them and encodes the computed columns, while columns
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta, StatefulOperator, Stateless, empty
 from ddcli.errors import InputError
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

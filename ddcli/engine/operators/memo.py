@@ -9,7 +9,7 @@ something, they are emitted as of that step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, StatefulOperator, empty
 from ddcli.engine.operators.linear import weigh
 from ddcli.engine.times import LEAST
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -5,12 +5,11 @@ Lanes are counted from the beginning of the value part of `[key | value | time |
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from ddcli.dataclass import frozen
 from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import reduce_sums
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

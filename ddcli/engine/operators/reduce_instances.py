@@ -5,7 +5,7 @@ The updates that produce the records that each instance wants are delta(t) = wan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from ddcli.engine.kernels import reduce_rows, reduce_times, reduce_turns
 from ddcli.engine.kernels.reduce_rows import runs
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.rounds import some_before
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

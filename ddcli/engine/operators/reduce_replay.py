@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from ddcli.engine.kernels import ordered_values, reduce_rows
 from ddcli.engine.operators.reduce_aggregates import NullTest, TopRows, null_test
 from ddcli.engine.operators.reduce_instances import Instances, Single, sizes
 from ddcli.errors import EngineError
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

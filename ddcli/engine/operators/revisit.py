@@ -23,7 +23,7 @@ A reduction to first records is one call where it evaluates few groups, as in mo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from ddcli.engine.operators.reduce_instances import Due
 from ddcli.engine.operators.sweep import Sweep
 from ddcli.engine.rounds import split_rounds, with_rounds, without_rounds
 from ddcli.engine.times import Frontier
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

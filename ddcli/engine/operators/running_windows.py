@@ -10,7 +10,7 @@ They are for totally ordered time outside of loops. A mark holds the state as of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from ddcli.engine.operators.reduce_instances import sizes as row_counts
 from ddcli.engine.operators.reduce_replay import Replay
 from ddcli.engine.times import LEAST
 from ddcli.engine.trace.key_ranges import nearby, within
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ yet, as in a load, working traces would hold exactly the updates that the rounds
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.rounds import split_rounds, without_rounds
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import MemoryBatch, Trace
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

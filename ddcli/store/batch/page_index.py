@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from ddcli.engine.kernels.pages import are_sound, find_pages, locate_pages
 from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.expressions import types
 from ddcli.expressions.types import INTEGERS
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

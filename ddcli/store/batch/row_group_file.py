@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from ddcli.engine.kernels.packed_pages import BLOCK, HEAD, pack_deltas
 from ddcli.engine.kernels.page_headers import DELTAS, DICTIONARY_PAGE, NUMBERS, UNENCODED
 from ddcli.engine.kernels.page_values import FLIPPED, FLOAT, NARROW, NULLABLE, NUMBERED, OTHER, TEXT, WIDTH
 from ddcli.expressions.types import FLAGGED, POOLED
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
 from ddcli.store.batch.file import IndexWriter
 from ddcli.store.batch.page_index import PageColumn, decimal_width, form_of

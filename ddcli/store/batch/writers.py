@@ -7,14 +7,13 @@ column's values are numbered if the file's first rows have few different ones; e
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import packed_pages, page_writer
 from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
 from ddcli.store.batch.file import IndexWriter, most_numbered
 from ddcli.store.batch.page_index import PageColumn, form_of

@@ -8,12 +8,11 @@ polars is not imported before there are rows: a check asks for columns only.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.types import Type
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,10 +15,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import DdError
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.log.joint_file import read_footer
 from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, footer_in, metadata_of
 from ddcli.store.parquet.thrift import fields, number

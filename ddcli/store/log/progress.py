@@ -10,12 +10,11 @@ value of a coordinate: `[[3, null], [null, 4]]` closes the times before 3 in the
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.times import BEYOND, LEAST
 from ddcli.errors import DdError, InputError
 from ddcli.expressions.row_order import RowOrder, parse_order
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import read_given
 from ddcli.store.files.objects import locate
 from ddcli.store.state.names import path_of

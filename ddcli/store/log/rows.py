@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -14,7 +14,6 @@ from ddcli.engine.lanes import Columns
 from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import from_polars
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.formats.base import BadRow
 from ddcli.store.log.schema import INT64
 from ddcli.store.log.times import physical

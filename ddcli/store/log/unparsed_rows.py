@@ -7,12 +7,11 @@ readers of the file leave out the same rows, so the number, the order and the su
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from ddcli.errors import InputError
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.formats.base import BadRow
 from ddcli.store.log.rows import NULL, NullValue
 from ddcli.store.log.schema import INT64

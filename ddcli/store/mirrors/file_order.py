@@ -12,10 +12,9 @@ from bisect import bisect_right
 from collections import Counter
 from contextlib import suppress
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.dataclass import frozen
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:

@@ -7,14 +7,13 @@ takes three times as long to put them in another order.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from ddcli.engine.arrow import Chunk, Memory, chunks
 from ddcli.engine.kernels.pairs import keep_equal_texts, keep_equal_words, pair, pair_near, partition, place_views
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,13 +8,12 @@ at its row, for the next read of the rows that follow: slices that are read in t
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from ddcli.engine.kernels.page_headers import DEPTH, largest_group
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.parquet.row_groups import tail_of
 

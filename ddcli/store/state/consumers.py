@@ -16,11 +16,10 @@ Imports no third-party library.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, UsageError
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import entries
 from ddcli.store.files.document import Document
 from ddcli.store.files.lock import locked

@@ -10,12 +10,11 @@ from __future__ import annotations
 import io
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import polars as pl
 
 from ddcli.errors import InputError, first_line
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.csv_records import Damage
 

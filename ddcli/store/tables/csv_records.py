@@ -7,11 +7,10 @@ import io
 import re
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import UNNAMED
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.tables.compression import DAMAGED, SAVED, UTF_8, WIDER, NotWholeError, unpacked, wrong_encoding
 
 if TYPE_CHECKING:

@@ -14,13 +14,12 @@ import re
 from itertools import pairwise
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, Type
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.entries import InputFile

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.names import split_path

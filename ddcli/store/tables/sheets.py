@@ -9,10 +9,9 @@ from collections import Counter
 from datetime import datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import InputError, first_line
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.extras import package
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.csv_records import Damage

@@ -7,7 +7,7 @@ cost is in proportion to the change if an index leads to the rows; DuckDB scans 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,6 @@ from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.expressions.row_order import in_order
 from ddcli.expressions.tree import delimited
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
 from ddcli.store.targets.mark import CommitKey, strange
 

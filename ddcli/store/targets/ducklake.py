@@ -13,13 +13,12 @@ import uuid
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from ddcli.errors import EngineError, InputError, LockedError, StateError
 from ddcli.expressions.tree import delimited
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.access import is_directory, read_bytes
 from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.ducklake import KINDS, checked_facts, open_catalogue, within

@@ -14,14 +14,13 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.trace import policy
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.targets.mark import CommitKey, TableFile, strange
 
 if TYPE_CHECKING:

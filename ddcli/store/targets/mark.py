@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
-from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.document import Document
 from ddcli.store.state.contents import TABLES_OUT
 from ddcli.store.state.names import TABLE, count_of, integer_of, mapping_of, text_of
