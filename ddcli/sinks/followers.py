@@ -143,7 +143,7 @@ def _follow(
         target.check(known)
         identity, upto = place_in(log, spec, request.base)
         if known is not None and (known.log, known.upto) == (identity, upto):
-            write_marks(directory, state.files, FollowerCommits(replace(known, left=target.left())))
+            write_marks(directory, state.files, FollowerCommits(replace(known, left=target.left()), None))
             return False
         path = output_paths(request.state, manifest)[name]
         grown = _grown(known, log) if known is not None and known.log == identity else None
@@ -170,7 +170,7 @@ def _follow(
             write_marks(directory, state.files, FollowerCommits(marks.done, coming))
 
         target.publish(number, change, known, announce)
-        write_marks(directory, state.files, FollowerCommits(replace(coming, left=target.left())))
+        write_marks(directory, state.files, FollowerCommits(replace(coming, left=target.left()), None))
         return True
 
 
@@ -253,11 +253,11 @@ def _settled(
         return marks
     if held == marks.next.number:
         target.discard(marks.next.number, ())
-        settled = FollowerCommits(replace(marks.next, left=target.left()))
+        settled = FollowerCommits(replace(marks.next, left=target.left()), None)
     else:
         there = {piece.name for piece in marks.done.pieces} if marks.done else set()
         target.discard(marks.next.number, [piece for piece in marks.next.pieces if piece.name not in there])
-        settled = FollowerCommits(marks.done)
+        settled = FollowerCommits(marks.done, None)
     write_marks(directory, files, settled)
     return settled
 

@@ -2,7 +2,6 @@
 
 * access: files opened without following links
 * changes: waits until files change
-* document: small JSON files, each a record that is replaced as a whole
 * gate: all writes, so that a test can fail, cut or record each
 * lock: the lock of a state, on this machine and in an object store
 * move: a file's move to another directory

@@ -11,18 +11,19 @@ updates, together with older ones that are not much larger: so there are few fil
 from __future__ import annotations
 
 import io
-from dataclasses import asdict, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from dataclasses import field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from ddcli.dataclass import frozen
 from ddcli.engine.trace import policy
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.store.files.access import entries, is_there, reading
-from ddcli.store.files.document import Document
 from ddcli.store.files.gate import temporary
 from ddcli.store.state.contents import ours
+from ddcli.store.state.document import Document, tuple_of
 from ddcli.store.state.manifest import RESTORE
-from ddcli.store.state.names import BATCH, TABLE, WAITING, columns_of, count_of, integer_of, named, text_of
+from ddcli.store.state.names import BATCH, TABLE, WAITING, integer_of, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,28 +70,14 @@ class MirrorCursor:
     numbers: dict[str, int] = field(default_factory=dict)
     """The numbers that identify these columns under any name, if the table has such numbers."""
 
-    @classmethod
-    def from_json(cls, tree: dict[str, Any]) -> Self:
-        """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for a tree that `dd` never writes."""
-        found = cls(**{**tree, "files": tuple(tree["files"])})
-        (
-            text_of(found.identity),
-            text_of(found.tip),
-            integer_of(found.version),
-            integer_of(found.committed),
-            count_of(found.number),
-            count_of(found.instead_of),
-        )
-        columns_of(found.columns)
-        for name, number in found.numbers.items():
-            text_of(name), integer_of(number)
-        for name in found.files:
-            named(BATCH, name)
-        return found
-
 
 MARKS = Document(
-    lambda tree, _path: MirrorCursor.from_json(tree), asdict, "the mark of a table's mirror is damaged", RESTORE
+    MirrorCursor,
+    "the mark of a table's mirror is damaged",
+    RESTORE,
+    version=integer_of,
+    committed=integer_of,
+    files=tuple_of(partial(named, BATCH)),
 )
 
 

@@ -5,6 +5,7 @@
 * bundles: the small batches of a commit in one file, and the moves of the live ones
 * consumers: the claimants of outputs' logs: consumers with their positions, and readers in other pipelines
 * contents: the files in a state: those that a manifest names, those that wait, those to be removed
+* document: small JSON files, each a record that is replaced as a whole
 * directory: a state opened under its lock; the work that a dead run left is finished
 * entries: the entries of a manifest: inputs, arrangements, outputs, and their files
 * export: a copy of a state, made while runs go on

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
-from ddcli.store.state.entries import FileEntry, Times, mandatory, times
+from ddcli.store.state.entries import FileEntry, Times, frontier_of, times
 from ddcli.store.state.names import BATCH, BEYOND, BUNDLE, CHECKSUM, SEGMENT, mapping_of, named, text_of
 from ddcli.store.state.register import Segment, segment_bytes
 
@@ -285,7 +285,7 @@ def _batches(tree: Any) -> Iterator[Listed]:
             key = _single_times(lower, upper, since)
             bounds = known.get(key) if key else None
             if bounds is None:
-                bounds = times(lower), mandatory(times(upper)), times(since)
+                bounds = times(lower), frontier_of(upper), times(since)
                 if key:
                     known[key] = bounds
             yield arrangement, shard, FileEntry(name, count, size, sum_, *bounds, footer, run, bundle, at)

@@ -15,17 +15,17 @@ Imports no third-party library.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, UsageError
 from ddcli.store.files.access import entries
-from ddcli.store.files.document import Document
 from ddcli.store.files.lock import locked
 from ddcli.store.log.lineage import NAME
+from ddcli.store.state.document import Document
 from ddcli.store.state.holds import read_holds
-from ddcli.store.state.names import CONSUMER, LOG, count_of, named, text_of
+from ddcli.store.state.names import CONSUMER, LOG, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,17 +58,6 @@ class Consumer:
     before: int = 0
     offered: tuple[int, ...] = ()
 
-    @classmethod
-    def from_json(cls, tree: dict[str, Any], file: str) -> Consumer:
-        """Return the consumer that a file of this name has as `tree`. Raises ValueError, TypeError or KeyError for a tree that `dd` never writes."""
-        found = cls(**{**tree, "offered": tuple(map(count_of, tree["offered"]))})
-        check_name(found.name), named(LOG, found.log), text_of(found.output)
-        if not count_of(found.before) <= count_of(found.acknowledged) <= min(found.offered, default=found.acknowledged):
-            raise ValueError("positions that are in no order")
-        if file != _file(found.log, found.name):
-            raise ValueError("another consumer's file")
-        return found
-
     def offering(self, position: int) -> Consumer:
         """Return the consumer when it has been offered all up to a position."""
         return replace(self, offered=tuple(sorted({*self.offered, position}))[-MOST:])
@@ -95,11 +84,19 @@ class Consumer:
         return replace(self, acknowledged=position, before=since, offered=later)
 
 
+def _check(found: Consumer, path: Path) -> None:
+    check_name(found.name), named(LOG, found.log)
+    if not found.before <= found.acknowledged <= min(found.offered, default=found.acknowledged):
+        raise ValueError("positions that are in no order")
+    if path.name != _file(found.log, found.name):
+        raise ValueError("another consumer's file")
+
+
 DOCUMENT = Document(
-    lambda tree, path: Consumer.from_json(tree, path.name),
-    asdict,
+    Consumer,
     "how far a consumer is can't be read",
     "remove the file if the consumer is gone; it begins anew if it comes back",
+    _check,
 )
 
 

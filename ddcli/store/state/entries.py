@@ -12,7 +12,6 @@ from ddcli.dataclass import frozen
 from ddcli.store.state.names import (
     BATCH,
     BEYOND,
-    BUNDLE,
     CHECKSUM,
     CONTENTS,
     LEAST,
@@ -30,7 +29,6 @@ from ddcli.store.state.names import (
 from ddcli.store.state.register import Register, RegisterEntry
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Collection, Sequence
 
     Read = Callable[[str], bytes]
@@ -68,15 +66,6 @@ class FileEntry:
     first: int = 0
     commit: int = 0
 
-    @classmethod
-    def from_json(cls, tree: dict[str, Any], form: re.Pattern[str]) -> Self:
-        """Return the entry that a manifest holds as `tree`; its name has this form."""
-        found = cls(**{**tree, **{name: times(tree[name]) for name in ("lower", "upper", "since")}})
-        named(form, found.name), named(CHECKSUM, found.checksum), text_of(found.footer)
-        count_of(found.rows), count_of(found.size), count_of(found.run), mandatory(found.upper)
-        count_of(found.at), found.bundle == "" or named(BUNDLE, found.bundle)
-        return found
-
     @property
     def key(self) -> str:
         """Return the name, which no other file of the output has."""
@@ -104,7 +93,7 @@ class FileEntry:
         first, commit = commits or (0, 0)
         if count_of(first) > count_of(commit):
             raise ValueError(f"commits {first} to {commit}")
-        bounds = times(lower), mandatory(times(upper))
+        bounds = times(lower), frontier_of(upper)
         return cls(name, rows, size, sum_, *bounds, footer=footer, first=first, commit=commit)
 
 
@@ -216,11 +205,11 @@ class InputEntry:
             integer_of(order), integer_of(at)
         if "identity" in schema:
             text_of(schema["identity"])
-            mandatory(times(schema["begin"]))
+            frontier_of(schema["begin"])
             count_of(schema.get("built", 0)), text_of(schema.get("mark", ""))
         ledger, keys = (tuple(_copies_from(*row) for row in tree.get(name, ())) for name in ("ledger", "keys"))
         replaced = tuple(map(ReplacedFile.from_row, tree.get("replaced", ())))
-        return cls(mandatory(times(tree["upper"])), files, schema, ledger, replaced, keys)
+        return cls(frontier_of(tree["upper"]), files, schema, ledger, replaced, keys)
 
     @property
     def is_imported(self) -> bool:
@@ -280,7 +269,7 @@ class ArrangementEntry:
     @classmethod
     def from_json(cls, tree: dict[str, Any], shards: tuple[tuple[FileEntry, ...], ...]) -> Self:
         """Return the entry that a manifest holds as `tree`, with the batches of its shards."""
-        bounds = {"since": times(tree["since"]), "upper": mandatory(times(tree["upper"]))}
+        bounds = {"since": times(tree["since"]), "upper": frontier_of(tree["upper"])}
         found = cls(**{**tree, **bounds, "key": tuple(tree["key"]), "shards": shards})
         text_of(found.fingerprint)
         if not shards or not set(found.key) <= columns_of(found.schema).keys():
@@ -350,11 +339,12 @@ def times(tree: Any) -> Any:
     return found
 
 
-def mandatory(frontier: Times | None) -> Times:
-    """Return a frontier that must be there."""
-    if frontier is None:
+def frontier_of(tree: Any) -> Times:
+    """Return a frontier that must be there; raises as `times` does."""
+    if tree is None:
         raise ValueError("no frontier")
-    return frontier
+    found: Times = times(tree)
+    return found
 
 
 def _copies_from(name: Any, rows: Any, size: Any, checksum: Any, footer: Any) -> FileEntry:

@@ -12,16 +12,16 @@ know it. Imports no third-party library.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.store.files.access import entries, real
-from ddcli.store.files.document import DAMAGED, Document
 from ddcli.store.files.lock import locked
-from ddcli.store.state.entries import Times, mandatory, times
-from ddcli.store.state.names import HOLD, count_of, text_of, texts_of
+from ddcli.store.state.document import DAMAGED, Document
+from ddcli.store.state.entries import Times, frontier_of
+from ddcli.store.state.names import HOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,25 +56,19 @@ class Hold:
         """Return the name of the branch that has the hold; "" for the hold of a pipeline."""
         return self.reader.removeprefix(BRANCH) if self.reader.startswith(BRANCH) else ""
 
-    @classmethod
-    def from_json(cls, tree: dict[str, Any], reader: str) -> Hold:
-        """Return the hold of a reader that its file has as `tree`."""
-        bounds = {name: mandatory(times(tree[name])) for name in ("since", "through")}
-        texts = {name: tuple(texts_of(tree.get(name, []))) for name in ("arrangements", "marks")}
-        found = cls(**{**tree, **bounds, **texts})
-        text_of(found.state)
-        if found.reader != reader:
-            raise ValueError(f"the hold of {found.reader!r}")
-        if found.manifest is not None:
-            count_of(found.manifest)
-        return found
+
+def _check(found: Hold, path: Path) -> None:
+    if found.reader != path.stem:
+        raise ValueError(f"the hold of {found.reader!r}")
 
 
 HOLDS = Document(
-    lambda tree, path: Hold.from_json(tree, path.stem),
-    asdict,
+    Hold,
     "the hold of a reader can't be read",
     "remove the file if its reader is gone, or have the reader run again with `--full-refresh all`",
+    _check,
+    since=frontier_of,
+    through=frontier_of,
 )
 
 

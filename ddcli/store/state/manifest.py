@@ -30,9 +30,8 @@ from ddcli.store.state.entries import (
     OutputEntry,
     Size,
     Times,
-    mandatory,
+    frontier_of,
     register_of,
-    times,
 )
 from ddcli.store.state.names import (
     ARRANGEMENT,
@@ -203,7 +202,7 @@ class Manifest:
         named(IDENTITY, tree["identity"])
         count_of(tree["number"])
         check_cache(mapping_of(tree["cache"]))
-        plain["upper"] = mandatory(times(tree["upper"]))
+        plain["upper"] = frontier_of(tree["upper"])
         plain["publish"] = tuple(renaming(source, target) for source, target in tree["publish"])
         plain["inputs"] = each("inputs", InputEntry.from_json, read)
         plain["batches"] = BatchRegister.from_json(mapping_of(tree["batches"]), read, known)

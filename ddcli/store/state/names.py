@@ -125,11 +125,16 @@ def text_of(value: Any) -> str:
     return value
 
 
-def texts_of(values: Any) -> list[str]:
-    """Return a value that is a list of texts. Raises ValueError for any other."""
+def list_of(values: Any) -> list[Any]:
+    """Return a value that is a list. Raises ValueError for any other."""
     if not isinstance(values, list):
         raise ValueError(f"no list: {values!r:.80}")  # noqa: TRY004 - as in text_of
-    return [text_of(value) for value in values]
+    return values
+
+
+def texts_of(values: Any) -> list[str]:
+    """Return a value that is a list of texts. Raises ValueError for any other."""
+    return [text_of(value) for value in list_of(values)]
 
 
 def path_of(value: Any) -> str:
@@ -160,6 +165,11 @@ def integer_of(value: Any) -> int:
     if type(value) is not int or not LEAST <= value < BEYOND:
         raise ValueError(f"no integer: {value!r:.80}")
     return value
+
+
+def integers_of(value: Any) -> dict[str, int]:
+    """Return a value that is a mapping to integers of 64 bits."""
+    return {name: integer_of(each) for name, each in mapping_of(value).items()}
 
 
 def mapping_of(value: Any) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
-from ddcli.store.files.document import Document
 from ddcli.store.state.contents import TABLES_OUT
+from ddcli.store.state.document import Document, optional, record_of, tuple_of
 from ddcli.store.state.names import TABLE, count_of, integer_of, mapping_of, text_of
 
 if TYPE_CHECKING:
@@ -65,48 +66,22 @@ class CommitRecord:
     left: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def from_json(cls, tree: dict[str, Any]) -> Self:
-        """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for a tree that `dd` never writes."""
-        found = cls(**{**tree, "pieces": tuple(TableFile.from_row(row) for row in tree["pieces"])})
-        (
-            count_of(found.number),
-            text_of(found.log),
-            count_of(found.upto),
-            mapping_of(found.left),
-            mapping_of(found.columns),
-        )
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON that a file holds of it."""
-        tree = {name: getattr(self, name) for name in ("number", "log", "upto", "left", "columns")}
-        return tree | {"pieces": [one.to_row() for one in self.pieces]}
-
 
 @frozen
 class FollowerCommits:
     """The last commit that a table is known to have, and the one that was announced after it."""
 
-    done: CommitRecord | None = None
-    next: CommitRecord | None = None
-
-    @classmethod
-    def from_json(cls, tree: dict[str, Any]) -> Self:
-        """Return the marks that a file holds as `tree`; raise as `CommitRecord.from_json` does."""
-        done, announced = tree["done"], tree["next"]
-        return cls(done and CommitRecord.from_json(done), announced and CommitRecord.from_json(announced))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON that a file holds of them."""
-        return {"done": self.done and self.done.to_json(), "next": self.next and self.next.to_json()}
+    done: CommitRecord | None
+    next: CommitRecord | None
 
 
+_commit = optional(partial(record_of, CommitRecord, pieces=tuple_of(TableFile.from_row), columns=mapping_of))
 MARKS = Document(
-    lambda tree, _path: FollowerCommits.from_json(tree),
-    FollowerCommits.to_json,
+    FollowerCommits,
     "the mark of an output's table is damaged",
     "remove the file and the table: the next run writes the table anew",
+    done=_commit,
+    next=_commit,
 )
 
 
@@ -117,7 +92,7 @@ def directory_of(state: Path, output: str) -> Path:
 
 def read_marks(directory: Path) -> FollowerCommits:
     """Return the progress of a table. Raises StateError for a damaged file."""
-    return MARKS.read(directory / TABLE) or FollowerCommits()
+    return MARKS.read(directory / TABLE) or FollowerCommits(None, None)
 
 
 def write_marks(directory: Path, files: Files, marks: FollowerCommits) -> None:
