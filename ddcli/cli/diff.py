@@ -1,7 +1,9 @@
-"""`dd diff`: the difference of two collections, or of two pipelines' outputs."""
+"""`dd diff`: the difference of two collections, or of two pipelines' outputs; and `dd run --scenarios`, the differences that other inputs would make."""
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import sys
 from dataclasses import replace
@@ -14,8 +16,8 @@ import click
 from ddcli.cli.arguments import CSV_OPTION, NO_CODE, SHOW, VAR, MemorySize, added_files, formats, log_options, parse_csv
 from ddcli.cli.startup.process import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
-from ddcli.screen import say
-from ddcli.spec.file import AT, ENDINGS, branch_file
+from ddcli.screen import json_text, near, say
+from ddcli.spec.file import AT, ENDINGS, branch_file, file_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -318,3 +320,42 @@ def parse_keys(texts: Sequence[str], *, of_outputs: bool) -> dict[str | None, tu
             raise UsageError(f"'{text}' names no columns", hint="write it as --key id, or --key region,day")
         keys[output] = (*(keys.get(output) or ()), *named)
     return keys
+
+
+def print_scenarios(
+    pipelines: tuple[Path, ...],
+    branch: str | None,
+    file: Path,
+    state: str | None,
+    memory: int | None,
+    output: str,
+    *,
+    no_code: bool,
+) -> None:
+    """Print the rows that scenarios change. Raises UsageError for options of runs that commit."""
+    from ddcli.compare.scenarios import scenarios
+    from ddcli.render.rows import write_rows
+    from ddcli.store.files.objects import locate
+
+    context = click.get_current_context()
+    fit = {"pipelines", "scenarios", "state", "memory", "no_code", "output", "branch", "var", "show"}
+    typed = click.core.ParameterSource.COMMANDLINE
+    given = [name for name in context.params if name not in fit and context.get_parameter_source(name) is typed]
+    if given or len(pipelines) > 1:
+        option = f"--{given[0].replace('_', '-')}" if given else "a second pipeline"
+        raise UsageError(f"--scenarios and {option} don't go together", hint="leave out one of them")
+    pipeline = file_at(pipelines[0], branch)
+    place = None if state is None else locate(Path.cwd(), state)
+    found = scenarios(pipeline, file, place, memory, no_code=no_code, say=partial(say, err=True))
+    if output == "json":
+        rows = {}
+        for name, frame in found.items():
+            write_rows([frame], "json", text := io.BytesIO())
+            rows[name] = json.loads(text.getvalue())
+        say(json_text(rows))
+        return
+    for name, frame in found.items():
+        say(f"{near(name)}:")
+        write_rows([frame], "text", sys.stdout.buffer)
+    if not found:
+        say("no scenario changes an output", err=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import sys
 from contextlib import contextmanager
@@ -295,11 +293,13 @@ def command(
         )
     _refuse_missing_folders(summary=summary_file, metrics=metrics_file)
     if scenarios is not None:
-        _run_scenarios(pipelines, branch, scenarios, state, memory, output, no_code=no_code)
+        from ddcli.cli.diff import print_scenarios
+
+        print_scenarios(pipelines, branch, scenarios, state, memory, output, no_code=no_code)
         return
     pipelines, changes = _of_branch(pipelines, branch, added, without, watch=watch)
     several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
-    refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
+    refreshed, rewritten = frozenset(full_refresh) - {"all"} if full_refresh else None, frozenset(rewrite)
     if several and (watch or state is not None or refreshed or rewrite or profile or accept):
         raise UsageError(
             "--watch, --state, --profile, --accept, --rewrite and the --full-refresh of an output are for one pipeline",
@@ -313,7 +313,6 @@ def command(
         live = LiveProgress()
     speaker = MessagePrinter(log_format, quiet, live.say if live else partial(say, err=True))
     state_directory = None if state is None else locate(Path.cwd(), state)
-    rewritten = frozenset(rewrite)
     run_one: Callable[..., RunSummary] = partial(
         run,
         state=state_directory,
@@ -379,46 +378,6 @@ def command(
             stand(pipeline, state_directory, standby, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
-
-
-def _run_scenarios(
-    pipelines: tuple[Path, ...],
-    branch: str | None,
-    file: Path,
-    state: str | None,
-    memory: int | None,
-    output: str,
-    *,
-    no_code: bool,
-) -> None:
-    """Print the rows that scenarios change. Raises UsageError for options of runs that commit."""
-    from ddcli.compare.scenarios import scenarios
-    from ddcli.errors import UsageError
-    from ddcli.render.rows import write_rows
-    from ddcli.store.files.objects import locate
-
-    context = click.get_current_context()
-    fit = {"pipelines", "scenarios", "state", "memory", "no_code", "output", "branch", "var", "show"}
-    typed = click.core.ParameterSource.COMMANDLINE
-    given = [name for name in context.params if name not in fit and context.get_parameter_source(name) is typed]
-    if given or len(pipelines) > 1:
-        option = f"--{given[0].replace('_', '-')}" if given else "a second pipeline"
-        raise UsageError(f"--scenarios and {option} don't go together", hint="leave out one of them")
-    pipeline = file_at(pipelines[0], branch)
-    place = None if state is None else locate(Path.cwd(), state)
-    found = scenarios(pipeline, file, place, memory, no_code=no_code, say=partial(say, err=True))
-    if output == "json":
-        rows = {}
-        for name, frame in found.items():
-            write_rows([frame], "json", text := io.BytesIO())
-            rows[name] = json.loads(text.getvalue())
-        say(json_text(rows))
-        return
-    for name, frame in found.items():
-        say(f"{near(name)}:")
-        write_rows([frame], "text", sys.stdout.buffer)
-    if not found:
-        say("no scenario changes an output", err=True)
 
 
 def _of_branch(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Type
 
-MICROSECOND = timedelta(microseconds=1)
-
 
 class UnlikeError(ValueError):
     """A value that is not of a type."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 Unit = Literal["rows", "range", "groups"]
 Exclude = Literal["", "current row", "group", "ties"]
-Order = tuple[tuple[str, bool], ...]
-"""Columns that rows are ordered by, and whether descending; null is the largest value."""
 
 
 @dataclass(frozen=True)

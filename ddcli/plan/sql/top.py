@@ -178,11 +178,3 @@ def position_of(statement: QueryLowering, node: exp.Expr, count: int) -> int | N
         hint = f"the first is 1, the last {count}"
         raise SpecError(f"there is no column {text}", span=statement.tree.place(node), hint=hint)
     return int(str(text)) - 1
-
-
-def places(columns: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-    """Return columns by their names in lower case, the first of several with one name."""
-    found: dict[str, str] = {}
-    for name, each in columns:
-        found.setdefault(name.lower(), each)
-    return found

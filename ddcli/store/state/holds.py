@@ -12,7 +12,6 @@ know it. Imports no third-party library.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
@@ -24,7 +23,7 @@ from ddcli.store.state.entries import Times, frontier_of
 from ddcli.store.state.names import HOLD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -144,12 +143,6 @@ def release(directory: Path, reader: str, files: Files) -> Hold | None:
         if found is not None:
             files.remove(_path(directory, reader))
     return found
-
-
-def advanced(hold: Hold, frontier: Frontier, arrangements: Iterable[str]) -> Hold:
-    """Return the hold of a reader that has taken all before a frontier, and is not reading any more."""
-    bound = frontier.elements
-    return replace(hold, arrangements=tuple(arrangements), since=bound, through=bound, manifest=None)
 
 
 def _path(directory: Path, reader: str) -> Path:
