@@ -63,7 +63,7 @@ def command(
            kernels: {directory, writable, compiled, of, bytes} or null,
            state: {path, writable, free, total} or null, problems: [{problem, hint}]}; sizes are in bytes.
 
-    With --spark: Java, a session, and whether the executors have the same Python and packages and can read and write the state.
+    With --spark: Java, a session, and whether the executors have the same Python and packages, can read and write the state, and can open the inputs and outputs.
     Exits with 5 if one fails. JSON: {checks: [{name, ok, said, hint}]}.
 
     \b
@@ -103,11 +103,19 @@ def _check_spark(
     from ddcli.store.files.objects import locate
 
     options, spec = SparkOptions.of(*where), load_spec(pipeline) if pipeline else None
-    place = Path.cwd()
+    place, paths = Path.cwd(), dict[str, Path]()
     if spec is not None and pipeline is not None:
-        options, place = options.before(spark_of(spec)), state_of(spec, pipeline.absolute().parent)
+        base = pipeline.absolute().parent
+        options, place = options.before(spark_of(spec)), state_of(spec, base)
+        given = {
+            f"input '{name}'": each.path
+            for name, each in spec.inputs.items()
+            if each.in_files and each.arrangement is None
+        }
+        given |= {f"output '{name}'": each.path for name, each in spec.outputs.items() if each.path}
+        paths = {what: locate(base, text.value) for what, text in given.items()}
     found = []
-    for check in checks(options, locate(Path.cwd(), state) if state else place, cache_dir()):
+    for check in checks(options, locate(Path.cwd(), state) if state else place, cache_dir(), paths):
         found.append(check)
         if output == "text":
             say(f"{'ok' if check.ok else 'FAILED':7} {check.name:11} {check.said}")

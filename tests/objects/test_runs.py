@@ -18,10 +18,13 @@ import ddcli.store.state.directory
 import ddcli.store.state.manifest
 from ddcli.cli.main import main
 from ddcli.driver.run import run
+from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, UsageError
+from ddcli.job.options import SparkOptions
 from ddcli.job.sizes import BASE
 from ddcli.provenance.explanation import explain
 from ddcli.runtime.placement import Placement
+from ddcli.runtime.spark import doctor
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.lock import take_lock
@@ -442,6 +445,16 @@ def test_the_state_may_be_named_on_the_command_line(tmp_path, bucket, monkeypatc
     main(["run", str(shop.local.folder / "shop.yaml"), "--state", f"{bucket}/elsewhere"])
     assert read_newest(bucket / "elsewhere").number == 1
     assert not (tmp_path / "s3:").exists()
+
+
+def test_the_doctor_has_executors_look_into_a_store_with_the_settings_of_this_process(tmp_path, bucket, monkeypatch):
+    """Which they may lack, as those of a run do."""
+    monkeypatch.setattr(doctor, "start", lambda *_: Elsewhere(tmp_path, lacking=SETTINGS))
+    monkeypatch.setattr(doctor, "java_home", lambda _: None)
+    for paths in ({}, {"input 'orders'": bucket / "in"}):
+        checks = {each.name: each for each in doctor.checks(SparkOptions(), bucket / "state", cache_dir(), paths)}
+        assert all(check.ok for check in checks.values())
+        assert ("paths" in checks) == bool(paths)
 
 
 def test_a_store_out_of_reach_is_an_error_of_the_system(tmp_path, bucket, monkeypatch):

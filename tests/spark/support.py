@@ -96,10 +96,10 @@ class Elsewhere(Here):
     program = """
 import pickle, sys
 from pathlib import Path
-from ddcli.runtime.task import perform
 path = Path(sys.argv[1])
-function, *given = pickle.loads(path.read_bytes())
-path.write_bytes(pickle.dumps(perform(*given) if function is None else list(function(iter(given[0]), given[1]))))
+function, given, *names = pickle.loads(path.read_bytes())
+found = function(given if isinstance(given, bytes) else iter(given), *names)
+path.write_bytes(pickle.dumps(found if isinstance(found, bytes) else list(found)))
 """
 
     def __init__(self, folder, differ=nullcontext, lacking=()):
@@ -109,7 +109,7 @@ path.write_bytes(pickle.dumps(perform(*given) if function is None else list(func
 
     def run(self, function, common, tasks, about, progress):
         with self.differ():
-            return [self.do(None, common, task, str(next(self.names))) for task in tasks]
+            return [self.do(function, common, task, str(next(self.names))) for task in tasks]
 
     def stepped(self, step, part):
         with self.differ():

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import types
+from contextlib import nullcontext
 from pickle import dumps, loads
 
 import pytest
@@ -52,7 +53,7 @@ def test_all_is_well(spark, tmp_path, capsys):
 def test_an_executor_that_has_something_else_is_named(tmp_path, monkeypatch):
     def elsewhere(common, task, attempt):
         seen = loads(LOOK(common, task, attempt))  # noqa: S301
-        return dumps(doctor.HostFacts("far", "3.9", seen.versions | {"polars": "0.1", "numpy": None}, None))
+        return dumps(doctor.HostFacts("far", "3.9", seen.versions | {"polars": "0.1", "numpy": None}, None, {}))
 
     looking(monkeypatch, elsewhere)
     checks = found(SparkOptions(), tmp_path)
@@ -69,13 +70,13 @@ def test_a_state_that_executors_do_not_share_is_told_of(tmp_path, monkeypatch, w
     """It is not there; or there is another one, of the same name."""
 
     def elsewhere(common, task, attempt):
-        place, asked = loads(common)  # noqa: S301
+        place, asked, *rest = loads(common)  # noqa: S301
         if not writes:
-            return LOOK(dumps((place / "gone", asked)), task, attempt)
+            return LOOK(dumps((place / "gone", asked, *rest)), task, attempt)
         other = tmp_path / "other"
         other.mkdir(exist_ok=True)
         (other / doctor.ASKED).write_bytes(asked)
-        return LOOK(dumps((other, asked)), task, attempt)
+        return LOOK(dumps((other, asked, *rest)), task, attempt)
 
     looking(monkeypatch, elsewhere)
     checks = found(SparkOptions(), tmp_path / "state")
@@ -83,6 +84,36 @@ def test_a_state_that_executors_do_not_share_is_told_of(tmp_path, monkeypatch, w
     assert "a shared file system or s3://" in checks["state"].hint
     wanted = "what executors write" if writes else "an executor can't use"
     assert checks["state"].said.startswith(wanted)
+
+
+@pytest.mark.parametrize("lacks", ["input 'orders'", "output 'sums'", None])
+def test_inputs_and_outputs_that_executors_can_not_open_are_told_of(tmp_path, monkeypatch, capsys, lacks):
+    """An output's directory need not exist yet, and an input may be a pattern: then the one above is looked for."""
+
+    def elsewhere(common, task, attempt):
+        place, asked, paths, store = loads(common)  # noqa: S301
+        assert set(paths) == {"input 'orders'", "output 'sums'"}
+        gone = {what: path / "gone" if what == lacks else path for what, path in paths.items()}
+        return LOOK(dumps((place, asked, gone, store)), task, attempt)
+
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "name: sums\ninputs: {orders: {path: in/*.csv, format: append, columns: {k: int64}}}\n"
+        "collections: {sums: {from: orders, apply: [distinct]}}\noutputs: {sums: out/sums/}\n"
+    )
+    looking(monkeypatch, elsewhere)
+    with nullcontext() if lacks is None else pytest.raises(SystemExit) as end:
+        main(["doctor", str(path), "--spark", "-o", "json"])
+    checks = [check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "paths"]
+    if lacks is None:
+        assert [check["ok"] for check in checks] == [True]
+        return
+    assert end.value.code == 5
+    (check,) = checks
+    place = tmp_path / ("in" if "input" in lacks else "")
+    assert check["said"] == f"an executor can't open the {lacks}, {place}: {socket.gethostname()}: there is none"
+    assert "a shared file system or s3://" in check["hint"]
 
 
 def test_the_first_thing_that_is_missing_ends_it(tmp_path, monkeypatch, capsys):

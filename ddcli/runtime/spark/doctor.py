@@ -19,13 +19,15 @@ from ddcli.job.options import REMOTE
 from ddcli.runtime.spark.java import java_home, version_of
 from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
 from ddcli.runtime.spark.start import check_installed, start
+from ddcli.runtime.task import SHARED
 from ddcli.store.extras import package_version
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import ObjectPath, adopt_settings, settings_in_use
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from ddcli.job.options import SparkOptions
@@ -50,16 +52,23 @@ class Finding:
 
 @frozen
 class HostFacts:
-    """The facts that a task finds on its machine: the host, its Python, versions of packages, and why the state can't be used."""
+    """The facts that a task finds on its machine: the host, its Python, versions of packages, and why the state, inputs and outputs can't be used."""
 
     host: str
     python: str
     versions: dict[str, str | None]
     refused: str | None
+    lacking: dict[str, str]
+    """The reason for each input and output that can't be opened."""
 
 
-def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Finding]:
-    """Yield the result of each check, up to the first failure that makes the rest pointless. Leaves no file in `state`."""
+def checks(
+    options: SparkOptions, state: Path, cache: Path, paths: Mapping[str, Path] | None = None
+) -> Iterator[Finding]:
+    """Yield the result of each check, up to the first failure that makes the rest pointless. Leaves no file in `state`.
+
+    `paths` has the inputs and outputs by their names for people.
+    """
     step = "pyspark"
     try:
         check_installed(options)
@@ -80,7 +89,7 @@ def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Finding]
             step = "state"
             with _place(state, Files()) as (place, asked):
                 step = "executors"
-                yield from _executors(spark, state, place, asked)
+                yield from _executors(spark, state, place, asked, paths or {})
         finally:
             spark.close()
     except DdError as error:
@@ -88,10 +97,11 @@ def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Finding]
         yield Finding(step, ok=False, said=f"{where}{error.problem}", hint=error.hint)
 
 
-def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator[Finding]:
+def _executors(spark: Spark, state: Path, place: Path, asked: bytes, paths: Mapping[str, Path]) -> Iterator[Finding]:
     """Run tasks that report their machine, and compare their reports with this one."""
     tasks = [b""] * (ROUNDS * spark.slots)
-    done = spark.run(look, dumps((place, asked)), tasks, "dd doctor", SILENT)
+    there = {what: _nearest(path) for what, path in paths.items()}
+    done = spark.run(look, dumps((place, asked, there, settings_in_use())), tasks, "dd doctor", SILENT)
     found: list[HostFacts] = [loads(each) for each in done]  # noqa: S301
     written = sum(path.name != ASKED for path in place.iterdir())
     hosts = sorted({each.host for each in found})
@@ -103,16 +113,28 @@ def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator
         installed = {each.host: each.versions.get(name) or "none" for each in found}
         yield _same(name, installed, version or "none", f"install {name} {version} there, as it is here")
     refused = {each.host: each.refused for each in found if each.refused}
-    hint = (
-        "put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://"
-    )
     if refused:
         host, why = next(iter(refused.items()))
-        yield Finding("state", ok=False, said=f"an executor can't use {state}: {host}: {why}", hint=hint)
+        yield Finding("state", ok=False, said=f"an executor can't use {state}: {host}: {why}", hint=SHARED)
     elif written < len(found):
-        yield Finding("state", ok=False, said=f"what executors write at {state} is not visible here", hint=hint)
+        yield Finding("state", ok=False, said=f"what executors write at {state} is not visible here", hint=SHARED)
     else:
         yield Finding("state", ok=True, said=f"{state} can be read and written by all")
+    lacking = {what: (each.host, why) for each in found for what, why in each.lacking.items()}
+    for what, (host, why) in lacking.items():
+        yield Finding(
+            "paths", ok=False, said=f"an executor can't open the {what}, {there[what]}: {host}: {why}", hint=SHARED
+        )
+    if paths and not lacking:
+        yield Finding("paths", ok=True, said="all can open the inputs and outputs")
+
+
+def _nearest(path: Path) -> Path:
+    """Return a path, or the nearest directory above it that exists: an output's may not have been made yet, an input's may be a pattern."""
+    if isinstance(path, ObjectPath):
+        path.is_dir()  # so that the store answers here, with the settings that executors get
+        return path
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 @contextmanager
@@ -132,8 +154,9 @@ def _place(state: Path, files: Files) -> Iterator[tuple[Path, bytes]]:
 
 def look(common: bytes, _task: bytes, attempt: str) -> bytes:
     """Return the pickled `HostFacts` of this machine: called in a Python process of an executor."""
-    place, asked = loads(common)  # noqa: S301
-    refused = None
+    place, asked, paths, store = loads(common)  # noqa: S301
+    adopt_settings(store)
+    refused, lacking = None, {}
     try:
         if (place / ASKED).read_bytes() != asked:
             refused = "its content is not what was written here"
@@ -142,7 +165,13 @@ def look(common: bytes, _task: bytes, attempt: str) -> bytes:
         refused = error.strerror or str(error)
     except DdError as error:
         refused = error.problem
-    return dumps(HostFacts(socket.gethostname(), _minor(), _versions(), refused))
+    for what, path in paths.items():
+        try:  # an object store has no directories: it only must answer
+            if not path.is_dir() and not isinstance(path, ObjectPath) and not path.exists():
+                lacking[what] = "there is none"
+        except (DdError, OSError) as error:
+            lacking[what] = error.problem if isinstance(error, DdError) else error.strerror or str(error)
+    return dumps(HostFacts(socket.gethostname(), _minor(), _versions(), refused, lacking))
 
 
 def _minor() -> str:
