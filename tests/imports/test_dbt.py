@@ -140,3 +140,58 @@ def test_snapshots(shop):
     judged = Judged(shop, PROJECTS / "history", tables(chance("dbt history"), {"crm.accounts": 9, "crm.invoices": 40}))
     assert left(judge(judged)) == []
     assert judged.compared == {"current_accounts", "invoices_with_tier", "owners_per_account", "tier_changes"}
+
+
+def accounts(rng, steps):
+    """Return the table of accounts after each step: they come, change, go, and come back."""
+    held, found = {}, []
+    for at in range(steps):
+        for key in range(9):
+            fate = rng.random()
+            if key in held and fate < 0.25:
+                del held[key]
+            elif (key in held and fate < 0.6) or (key not in held and fate < 0.5):
+                held[key] = row(rng, "crm.accounts", key)
+                held[key][-1] = FIRST + dt.timedelta(days=at, minutes=rng.randrange(1000))
+        schema = SCHEMAS["crm.accounts"]
+        found.append({"crm.accounts": pl.DataFrame(list(held.values()), schema=schema, orient="row")})
+    return found
+
+
+def test_a_snapshot_that_both_continue(shop):
+    """A history begins from dbt's table after some steps, and then both have the same rows after each step; times after it are those of the runs."""
+    first, steps = 2, 7
+    judged = Judged(shop, PROJECTS / "continued", accounts(chance("dbt continued"), steps))
+    snapshots = {"all_columns": ["id", "owner", "tier", "changed"], "owners": ["id", "owner"]}
+    snapshots |= {"by_time": ["id", "owner", "tier", "changed"]}
+    (judged.project / "before").mkdir()
+    for name in snapshots:
+        begin = judged.project / f"before/{name}.parquet"
+        pl.read_parquet(judged.steps / str(first) / "built" / f"{name}.parquet").write_parquet(begin)
+    judged.tables = judged.tables[first:]
+    times = {name: {} for name in snapshots}
+    began = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+    for at in range(steps):
+        now = began + dt.timedelta(minutes=at)
+        if at >= first:
+            judged.land(at - first)
+            if at == first:
+                assert left(judged.imported()) == []
+            ran = shop("run", "project/p.yaml", "--now", str(now))
+            assert ran.code == 0, ran.err
+        for name, columns in snapshots.items():
+            built = pl.read_parquet(judged.steps / str(at) / "built" / f"{name}.parquet")
+            wanted = built.select(*columns, "dbt_valid_from", "dbt_valid_to").rows()
+            known = times[name]
+            for time in {time for row in wanted for time in row[-2:]} - {None}:
+                known.setdefault(time, time if at <= first or name == "by_time" else now)
+            if at < first:
+                continue
+            rows = pl.read_parquet(judged.project / f"out/{name}.parquet")
+            found = rows.select(*columns, "valid_from", "valid_to").rows()
+            assert rows["is_current"].to_list() == rows["valid_to"].is_null().to_list()
+            wanted = [(*each, known[since], until and known[until]) for *each, since, until in wanted]
+            if name == "by_time":  # dbt's are the times in the data, ours those of runs
+                found, wanted = ([(*each[:-2], each[-1] is None) for each in rows] for rows in (found, wanted))
+            assert sorted(found, key=repr) == sorted(wanted, key=repr), (name, at)
+    assert len(wanted) > len({each[0] for each in wanted})
