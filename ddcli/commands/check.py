@@ -195,9 +195,9 @@ def _missing_packages(spec: Spec) -> list[UsageError]:
 
 def _unfit_beginnings(
     spec: Spec, base: Path, outputs: Mapping[str, Schema], bound: BoundPipeline | None
-) -> list[UsageError]:
+) -> list[DdError]:
     """Return an error for each file from which a history can't begin; one in an object store is not asked for."""
-    errors = []
+    errors: list[DdError] = []
     for name, schema in outputs.items():
         target = spec.outputs[name].target
         if bound is None or target is None or target.begin is None:
@@ -210,7 +210,8 @@ def _unfit_beginnings(
                 read_beginning(path, history_columns(schema, bound.time), where=False)
         except EngineError as error:
             problem = f"outputs.{name}.begin: {near(str(path))}: {error.problem}"
-            errors.append(UsageError(problem, span=target.begin.span, hint=error.hint))
+            wrong = UsageError if path.exists() else InputError  # one that is not there yet can be put there
+            errors.append(wrong(problem, span=target.begin.span, hint=error.hint))
     return errors
 
 

@@ -136,7 +136,10 @@ class ProjectImporter(ABC):
                 if place is not None and place.line in text.checks:
                     self.leave_check(text.checks[place.line], error)
                     continue
-                found = text.origin(place) if place is not None else None
+                missing = isinstance(error, InputError) and error.problem.startswith(
+                    "outputs."
+                )  # where a history begins
+                found = None if place is None or missing else text.origin(place)
                 if found is None:
                     elsewhere.append(error)
                     continue
@@ -152,7 +155,7 @@ class ProjectImporter(ABC):
                             self.found.notes.append(str(error.problem))
                     else:
                         self.found.left_out.append(error)
-                if any(isinstance(error, InputError) for error in elsewhere):
+                if any(isinstance(error, InputError) and error.problem.startswith("inputs.") for error in elsewhere):
                     again = "import again, with `--force`, when their files are there"
                     self.found.notes.append(f"models of inputs whose columns are not known are not checked: {again}")
                 return text, checked
