@@ -341,8 +341,6 @@ def order_lanes(node: physical.OrderLanes) -> list[Lane]:
 
 
 WAITS = {REASON: Type("string")}
-TOGETHER = 1 << 16
-"""The most records that are given to a function in a batch, and whose results are Python values at once."""
 
 
 class CallBudget:
@@ -429,10 +427,6 @@ class _Calls:
 
     def answers(self, records: np.ndarray) -> Answers:
         """Call the function for records, and return their results. Raises InputError, if it isn't lenient."""
-        parts = [self._some(records[at : at + TOGETHER], at) for at in range(0, len(records), TOGETHER)]
-        return Answers(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-
-    def _some(self, records: np.ndarray, first: int) -> Answers:
         frame, errors = decode(records, self.arguments, self.pool), dict[int, InputError]()
         sound = np.arange(frame.height)
         try:
@@ -453,8 +447,8 @@ class _Calls:
         why = pl.DataFrame({REASON: [error.problem for error in errors.values()]}, schema={REASON: pl.String})
         return Answers(
             lanes[each] if len(without) else lanes,
-            sound[np.append(rows, without)] + first,
-            np.array([*errors], np.int64) + first,
+            sound[np.append(rows, without)],
+            np.array([*errors], np.int64),
             encode(why, Layout(WAITS), self.pool),
         )
 

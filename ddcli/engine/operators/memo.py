@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
+TOGETHER = 1 << 16
+"""The most records that are called for, or joined with their results, at once: so what is computed of them stays in the cache, and memory is used again."""
+
+
 class Answers(NamedTuple):
     """The results of calls for some records: rows `[outcome | result]`, each of the record with a number, and for each record without an answer the lanes of its reason."""
 
@@ -85,63 +89,66 @@ class MemoizedCalls(StatefulOperator):
             updates = kernels.consolidate(np.concatenate([updates, again]))
         keys = kernels.distinct_keys(updates, nk)
         known, failed, reasons = self._answered(keys, now)
-        bounds = kernels.locate(keys, [known])[0]
-        counts = bounds[:, 1] - bounds[:, 0]
-        of_key = kernels.locate(keys, [updates])[0]
+        if len(failed) or len(waiting):
+            self._wait(updates, np.repeat(np.arange(len(keys)), _counts(keys, updates)), failed, reasons, waiting)
+        parts = [self._results(keys[at : at + TOGETHER], updates, known) for at in range(0, len(keys), TOGETHER)]
+        return Delta(kernels.concat([empty(len(self.lanes) + nt + 1), *parts]))
+
+    def _results(self, keys: np.ndarray, updates: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """Return the results for the updates of some records: each update with each of its record's results."""
+        nk, nt = self.trace.nk, self.trace.nt
+        bounds, of_key = kernels.locate(keys, [known])[0], kernels.locate(keys, [updates])[0]
         key = np.repeat(np.arange(len(keys)), of_key[:, 1] - of_key[:, 0])
-        self._wait(updates, key, failed, reasons, waiting)
-        times = counts[key]
-        row = np.repeat(np.arange(len(updates)), times)
+        times = (bounds[:, 1] - bounds[:, 0])[key]
+        row = np.repeat(np.arange(len(key)), times)
         result = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + bounds[:, 0][key][row]
         some = known[result, nk] != 0
-        row, result = row[some], result[some]
+        row, result = row[some] + of_key[0, 0], result[some]
         tail = range(nk, nk + nt + 1)
         out = np.concatenate([kernels.take(known, self.lanes, result), kernels.take(updates, tail, row)], axis=1)
-        return Delta(weigh(out, known[result, -1], "the records that a function returned for it"))
+        return weigh(out, known[result, -1], "the records that a function returned for it")
 
     def _answered(self, keys: np.ndarray, now: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the results of records, `[record | outcome | result | diff]`, those without an answer and their reasons; store the new ones."""
+        """Return the results of records, in rows of the trace, those without an answer and their reasons; store the new ones."""
         nk, nt = self.trace.nk, self.trace.nt
-        width = nk + self.trace.nv
-        lanes = [*range(width), width + nt]
-        nothing = np.empty((0, width + nt + 1), np.int64)
+        nothing = empty(nk + self.trace.nv + nt + 1)
+
+        def as_of_now(matrices: Iterable[np.ndarray]) -> np.ndarray:
+            rows = np.concatenate([nothing, *matrices])
+            rows[:, -nt - 1 : -1] = now
+            return kernels.consolidate(rows)
 
         def looked_up(matrices: Iterable[np.ndarray], wanted: np.ndarray) -> np.ndarray:
-            found = [kernels.gather(np.ascontiguousarray(matrix), nk, wanted) for matrix in matrices]
-            return kernels.consolidate(kernels.take(np.concatenate([nothing, *found]), lanes))
+            return as_of_now(kernels.gather(np.ascontiguousarray(matrix), nk, wanted) for matrix in matrices)
 
         known = looked_up(self.trace.batches_for(keys), keys)
-        missing = self._missing(keys, known)
-        fresh = [nothing[:, lanes]]
+        missing = _counts(keys, known) == 0
+        fresh = [nothing]
         if self.former.batches:
             found = looked_up([batch.for_keys(keys[missing]) for batch in self.former.batches], keys[missing])
             known = kernels.merge([known, found])
-            missing = self._missing(keys, known)
+            missing = _counts(keys, known) == 0
             if self.former.whole:
-                every = np.concatenate([nothing, *(batch.matrix() for batch in self.former.batches)])
-                found = kernels.consolidate(kernels.take(every, lanes))
+                found = as_of_now(batch.matrix() for batch in self.former.batches)
                 self.former = FormerAnswers()
             fresh.append(found)
         asked = np.flatnonzero(missing)
-        answers = self.call(np.ascontiguousarray(keys[asked])) if len(asked) else None
-        failed, reasons = asked[:0], empty(self.waiting.trace.nv)
-        if answers is not None:
-            # All lanes of a record, once: a kernel copies rows faster than numpy.
-            own = kernels.take(keys, range(nk), asked[answers.records])
-            made = kernels.consolidate(np.concatenate([own, answers.results, np.ones((len(own), 1), np.int64)], axis=1))
-            fresh.append(made)
-            known = kernels.merge([known, made])
-            failed, reasons = asked[answers.failed], answers.reasons
-        stored = kernels.merge(fresh)
-        times = np.broadcast_to(np.array(now, np.int64), (len(stored), nt))
-        self.batch = np.concatenate([stored[:, :-1], times, stored[:, -1:]], axis=1)
-        return known, failed, reasons
-
-    @staticmethod
-    def _missing(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
-        bounds = kernels.locate(keys, [known])[0]
-        missing: np.ndarray = bounds[:, 0] == bounds[:, 1]
-        return missing
+        made, failed, reasons = [nothing], [asked[:0]], [empty(self.waiting.trace.nv)]
+        for at in range(0, len(asked), TOGETHER):
+            some = asked[at : at + TOGETHER]
+            answers = self.call(kernels.take(keys, range(nk), some))
+            rows = np.empty((len(answers.records), nothing.shape[1]), np.int64)
+            rows[:, :nk] = kernels.take(keys, range(nk), some[answers.records])
+            rows[:, nk : -nt - 1] = answers.results
+            rows[:, -nt - 1 : -1] = now
+            rows[:, -1] = 1
+            made.append(kernels.consolidate(rows))
+            failed.append(some[answers.failed])
+            reasons.append(answers.reasons)
+        # The parts are in order: a part has greater records than the part before.
+        new = kernels.concat(made)
+        self.batch = kernels.merge([*fresh, new])
+        return kernels.merge([known, new]), np.concatenate(failed), np.concatenate(reasons)
 
     # --- records without an answer ------------------------------------------------------------------------------------
 
@@ -158,8 +165,6 @@ class MemoizedCalls(StatefulOperator):
         self, updates: np.ndarray, key: np.ndarray, failed: np.ndarray, reasons: np.ndarray, before: np.ndarray
     ) -> None:
         """Have the updates of records without an answer wait, and no others."""
-        if not len(failed) and not len(before):
-            return
         trace = self.waiting.trace
         at = np.searchsorted(failed, key)
         mine = (at < len(failed)) & (failed[np.minimum(at, len(failed) - 1)] == key) if len(failed) else key < 0
@@ -180,6 +185,13 @@ class MemoizedCalls(StatefulOperator):
     def close(self, interval: Interval) -> None:
         super().close(interval)
         self.waiting.close(interval)
+
+
+def _counts(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return how many rows each key has."""
+    bounds = kernels.locate(keys, [rows])[0]
+    counts: np.ndarray = bounds[:, 1] - bounds[:, 0]
+    return counts
 
 
 def _first(interval: Interval) -> Sequence[int]:
