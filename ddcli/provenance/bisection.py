@@ -276,6 +276,8 @@ class _Search:
             self.fed[name] = parts[0] if len(parts) == 1 else np.concatenate([nothing, *parts])
         self.tick = max((int(matrix[:, -2].max()) for matrix in self.fed.values() if len(matrix)), default=0) + 1
         self.history = self.trial.close(before((self.tick,)), self.fed)
+        self.undo: dict[str, Matrix] = {}
+        """What takes back the changes of the logs that are tried."""
 
     # --- the time of the failure ------------------------------------------------------------------------------------
 
@@ -337,11 +339,20 @@ class _Search:
         self.history = {name: np.concatenate([matrix, found[name]]) for name, matrix in self.history.items()}
         return self.tick
 
+    def _with(self, changes: Mapping[str, Matrix]) -> int:
+        """Have these changes of the logs in place of those tried before, and return the time at which it is so."""
+        steps = {
+            name: kernels.consolidate(
+                np.concatenate([part for part in (changes.get(name), self.undo.get(name)) if part is not None])
+            )
+            for name in changes.keys() | self.undo.keys()
+        }
+        self.undo = {name: _negated(matrix) for name, matrix in changes.items()}
+        return self._moved(steps)
+
     def _holds_with(self, changes: Mapping[str, Matrix]) -> bool:
         """Return whether the condition would hold with changes of the logs."""
-        held = not self._fails(self._moved(changes))
-        self._moved({name: _negated(matrix) for name, matrix in changes.items()})
-        return held
+        return not self._fails(self._with(changes))
 
     def culprits(self, at: int) -> tuple[tuple[Culprit, ...], pl.DataFrame | None, list[str]]:
         """Return the fewest updates of inputs at a time without which the condition would hold, the query's rows without them, and notes."""
@@ -378,7 +389,7 @@ class _Search:
             )
         least = tries.least(rows, lambda some: self._holds_with(without(some)))
         notes = [] if tries.left else [f"there may be fewer: only {MOST_TRIALS:,} sets of rows were tried"]
-        shown = self.rows(self._moved(without(least)))
+        shown = self.rows(self._with(without(least)))
         return self._placed(least, effects), shown, notes
 
     def _changed(self, name: str, at: int) -> list[Change]:
@@ -488,28 +499,40 @@ class _Effect:
 
 
 class _Tries:
-    """The sets of elements that are tried, up to a bound: delta debugging."""
+    """The sets of elements that are tried, up to a bound."""
 
     def __init__(self) -> None:
         self.left = MOST_TRIALS
 
     def least(self, elements: list[Any], works: Callable[[list[Any]], bool]) -> list[Any]:
-        """Return some of the elements that work together, all of them needed; all elements together are known to work."""
-        parts = 2
-        while len(elements) > 1 and self.left:
-            size = -(-len(elements) // parts)
-            chunks = [elements[at : at + size] for at in range(0, len(elements), size)]
-            rests = [[each for other in chunks if other is not chunk for each in other] for chunk in chunks]
-            for tried, finer in ((chunks, 2), (rests if len(chunks) > 2 else [], max(parts - 1, 2))):
-                found = next((some for some in tried if self._works(some, works)), None)
-                if found is not None:
-                    elements, parts = found, finer
-                    break
-            else:
-                if parts >= len(elements):
-                    break
-                parts = min(2 * parts, len(elements))
-        return elements
+        """Return some of the elements that work together, all of them needed; all elements together are known to work, and none to fail.
+
+        The fewest first elements that work have a last one, which is needed; so has what works of those before, together with it. A search begins as far
+        from the end as the one before ended, so `k` needed elements of `n` take about `k` log(`n` / `k`) tries.
+        """
+        needed: list[Any] = []
+        low, gap = 0, -(-len(elements) // 2)
+        while elements:
+            high = len(elements)  # the needed elements work together with so many first ones, and fail with `low`
+            middle = max(high - gap, low + 1)
+            while high - low > 1 and self.left:
+                if self._works([*needed, *elements[:middle]], works):
+                    high = middle
+                else:
+                    low = middle
+                middle = (low + high) // 2
+            if not self.left:
+                return [*needed, *elements[:high]]
+            if not high:
+                break
+            gap = len(elements) - high + 1
+            needed.append(elements[high - 1])
+            elements, low = elements[: high - 1], -1
+        at = 0
+        while len(needed) > 1 and at < len(needed):  # fewer may work where more fail
+            rest = needed[:at] + needed[at + 1 :]
+            needed, at = (rest, 0) if self._works(rest, works) else (needed, at + 1)
+        return needed
 
     def _works(self, some: list[Any], works: Callable[[list[Any]], bool]) -> bool:
         self.left = max(0, self.left - 1)

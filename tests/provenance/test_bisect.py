@@ -7,7 +7,10 @@ import random
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ddcli.provenance.bisection import MOST_TRIALS, _Tries
 from tests.draws import many
 
 PIPELINE = """\
@@ -227,3 +230,32 @@ def test_an_error_in_a_condition_is_at_its_place(shop, condition, message):
     assert done.code == 2
     assert done.err.startswith(message)
     assert "verdict" not in done.err
+
+
+@given(st.data())
+def test_the_least_set_works_and_all_of_it_is_needed(data):
+    """Whether more elements always work where some do, or not; and few needed ones take few tries."""
+    count = data.draw(st.integers(1, 40))
+    needed = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
+    other = data.draw(st.sets(st.integers(0, count - 1), min_size=1) | st.none())
+    spoils = data.draw(st.sets(st.integers(0, count - 1), max_size=3))
+    tried = []
+
+    def works(some):
+        tried.append(some)
+        assert len(some) == len({*some})
+        fits = needed <= {*some} or (other is not None and other <= {*some})
+        return fits and (len(some) == count or not spoils <= {*some} or not spoils)
+
+    found = _Tries().least([*range(count)], works)
+    assert len(found) == count or works(found)
+    assert not any(works([one for one in found if one != each]) for each in found if len(found) > 1)
+    if other is None and not spoils:
+        assert {*found} == needed
+        assert len(tried) <= 2 * (len(needed) + 1) * (2 + (count // len(needed)).bit_length())
+
+
+def test_four_needed_of_a_thousand_take_few_tries():
+    tries = _Tries()
+    assert sorted(tries.least([*range(1_000)], lambda some: {3, 4, 5, 997} <= {*some})) == [3, 4, 5, 997]
+    assert MOST_TRIALS - tries.left < 45
