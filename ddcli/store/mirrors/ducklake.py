@@ -21,12 +21,20 @@ from ddcli.dataclass import frozen
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
-from ddcli.expressions.types import Type, parse_type
+from ddcli.expressions.types import Type, from_polars
 from ddcli.store.extras import check_package
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.mirrors.cancellation import DIFF
 from ddcli.store.mirrors.connections import connected
+from ddcli.store.mirrors.ducklake_columns import (
+    columns_at,
+    field_number,
+    nested_value,
+    physical,
+    python_values,
+    shaped,
+)
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.postgres_reader import place_of
 from ddcli.store.mirrors.query_reader import errors_at_file
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from ddcli.store.mirrors.ducklake_columns import LakeColumn
     from ddcli.store.mirrors.mirror import MirrorCursor
 
     Ask = Callable[..., list[tuple[Any, ...]]]
@@ -45,12 +54,6 @@ if TYPE_CHECKING:
 
 VERSION = "1.0"
 """The version of catalogues that is read."""
-KINDS = {
-    "boolean": "bool", "varchar": "string", "json": "string", "blob": "binary", "date": "date", "time": "time", "float32": "float32", "float64": "float64",
-    "timestamp": "datetime[us]", "timestamp_us": "datetime[us]", "timestamp_ms": "datetime[ms]", "timestamp_ns": "datetime[ns]", "timestamptz": "datetime[us, UTC]",
-    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-"""The types of DuckLake that are read, with ours; decimals, too."""
 TABLES = {
     "duckdb": "select 1 from information_schema.tables where table_name = ?",
     "postgresql": "select 1 from information_schema.tables where table_name = ?",
@@ -87,6 +90,8 @@ class DuckLakeSource(TableSource):
 
     def __init__(self, uri: str, file: Path, table: str) -> None:
         self.place, self._base = place_of(uri) if uri.startswith("postgres") else uri, file.parent
+        # In other catalogues than its own DuckDB keeps structs as text in another form than that of its casts.
+        self._literal = not uri.startswith("duckdb")
         with open_catalogue(uri, file) as ask:
             facts = checked_facts(ask, self.place)
             schema, _, name = table.rpartition(".")
@@ -138,15 +143,15 @@ class DuckLakeSource(TableSource):
             )
             self._inlined = [row for each in inlined for row in self._inlined_rows(ask, *each)]
             self._deleted = self._inlined_deletes(ask, uri)
-        columns = [row for row in self._history if row[5] is None and row[7] is None]
-        kinds = {name: kind for _, name, text, *_ in columns if (kind := _kind(text)) is not None}
+        columns = columns_at(self._history, NEVER - 1)
         super().__init__(
             self.place,
-            {name: kind.to_polars() for name, kind in kinds.items()},
-            {row[1]: bool(row[3]) for row in columns},
+            {each.name: dtype for each in columns if (dtype := each.dtype) is not None},
+            {each.name: each.nullable for each in columns},
         )
-        self.numbers = {row[1]: row[0] for row in columns}
-        self._defaults = {row[1]: row[6] for row in columns if row[6] is not None}
+        self._named = {each.name: each for each in columns}
+        self.numbers = {each.name: each.number for each in columns}
+        self._defaults = {each.name: each.default for each in columns if each.default is not None}
 
     def _parts(self, rows: Iterable[Sequence[Any]]) -> list[_Part]:
         found = []
@@ -172,11 +177,24 @@ class DuckLakeSource(TableSource):
         first = "select min(snapshot_id) from ducklake_snapshot where schema_version >= ?"
         # Of a version that only began to hold rows in the catalogue nothing is stated: the table has the columns that it had.
         ((at,),) = ask(f"select coalesce(({stated}), ({first}))", self._table, version, version)
-        known = [row for row in self._history if row[7] is None and row[4] <= at < (row[5] or NEVER) and _kind(row[2])]
-        texts = [delimited(row[1]) if row[2] in PLAIN else f"cast({delimited(row[1])} as varchar)" for row in known]
+        known = [each for each in columns_at(self._history, at) if each.dtype is not None]
+        texts = [
+            delimited(each.name) if each.kind in PLAIN else f"cast({delimited(each.name)} as varchar)" for each in known
+        ]
         listed = ", ".join(["begin_snapshot", "end_snapshot", *texts])
-        for begin, end, *values in ask(f"select {listed} from {delimited(table)}"):  # noqa: S608 - names of the catalogue
-            yield begin, NEVER if end is None else end, dict(zip((row[0] for row in known), values, strict=True))
+        for begin, end, *found in ask(f"select {listed} from {delimited(table)}"):  # noqa: S608 - names of the catalogue
+            values = {each.number: self._nested(each, value) for each, value in zip(known, found, strict=True)}
+            yield begin, NEVER if end is None else end, values
+
+    def _nested(self, column: LakeColumn, value: Any) -> Any:
+        """Return a value of the catalogue, a list or struct of the texts in it. Raises InputError for a text that is none."""
+        if not column.parts:
+            return value
+        try:
+            return nested_value(column, value, literal=self._literal)
+        except ValueError:
+            problem = f"the catalogue has a value of '{column.name}' that is no {column.kind} as DuckDB writes it"
+            raise InputError(problem, place=self.place) from None
 
     def _inlined_deletes(self, ask: Ask, uri: str) -> dict[int, list[tuple[int, int]]]:
         """Return the positions that the catalogue itself deletes in data files, with their snapshots."""
@@ -195,8 +213,13 @@ class DuckLakeSource(TableSource):
             return None
         if stepwise and self.version <= mark.version and self.tip != mark.tip:
             raise self._rolled_back(mark)
-        if self._tip(mark.version) != mark.tip or any(name not in mark.columns for name in self._defaults):
-            raise UnknownChange  # that snapshot is expired, or old rows have a new column's default
+        added = [self.numbers[name] for name in self.columns if name not in mark.columns]
+        if (
+            self._tip(mark.version) != mark.tip
+            or any(name not in mark.columns for name in self._defaults)
+            or any(row[0] in added and row[4] <= mark.version for row in self._history)
+        ):
+            raise UnknownChange  # that snapshot is expired, or old rows have a new column's default, or values that were left out
         later = [number for number in self._changed if number > mark.version]
         steps, end = [], mark
         for number in later if stepwise else later[-1:]:
@@ -258,16 +281,18 @@ class DuckLakeSource(TableSource):
         from pyarrow import parquet
 
         with self._opened(file) as data, parquet.ParquetFile(data) as opened:
-            names = {int((each.metadata or {}).get(b"PARQUET:field_id", -1)): each.name for each in opened.schema_arrow}
-            own = {name: names[self.numbers[name]] for name in self.columns if self.numbers[name] in names}
-            wanted = [*own.values(), *([SNAPSHOT] if file.partial else [])]
+            fields = {field_number(each): each for each in opened.schema_arrow}
+            own = {name: fields[self.numbers[name]] for name in self.columns if self.numbers[name] in fields}
+            wanted = [*(each.name for each in own.values()), *([SNAPSHOT] if file.partial else [])]
             frame = pl.DataFrame(opened.read(wanted))
             rows = opened.metadata.num_rows
         columns = [
-            frame[own[name]].cast(dtype).alias(name)
+            frame.select(
+                shaped(pl.col(own[name].name), self._named[name], own[name], self._leaves).alias(name)
+            ).to_series()
             if name in own
             else self._parsed(name, [self._defaults.get(name)] * rows)
-            for name, dtype in self._dtypes.items()
+            for name in self._dtypes
         ]
         return pl.DataFrame(columns), frame[SNAPSHOT].to_numpy() if file.partial else None
 
@@ -282,7 +307,18 @@ class DuckLakeSource(TableSource):
 
     def _parsed(self, name: str, values: Sequence[Any]) -> pl.Series:
         """Return values that the catalogue has as text in a column's type. Raises InputError for one that is none of it."""
-        kind = self.columns[name]
+        column, dtype = self._named[name], self._dtypes[name]
+        if column.parts:
+            nested = [self._nested(column, value) if isinstance(value, str) else value for value in values]
+            found = python_values(column, nested, self._leaves)
+            return pl.Series(name, found, physical(dtype)).cast(dtype)
+        return self._leaves(column, values)
+
+    def _leaves(self, column: LakeColumn, values: Sequence[Any]) -> pl.Series:
+        name, dtype = column.name, column.dtype
+        assert dtype is not None
+        kind = from_polars(dtype, nullable=True)
+        assert kind is not None
         if kind.kind == "string":
             values = [value.decode() if isinstance(value, bytes) else value for value in values]
         if kind.kind in ("string", "binary"):
@@ -376,11 +412,6 @@ def within(folder: str, paths: Sequence[Any]) -> str:
     for part, relative in zip(paths[::2], paths[1::2], strict=True):
         folder = f"{folder.rstrip('/')}/{part}" if relative else str(part)
     return folder.rstrip("/")
-
-
-def _kind(text: str) -> Type | None:
-    """Return the type of a column by its name in the catalogue; None for one that is left out."""
-    return parse_type(text if text.startswith("decimal") else KINDS.get(text, ""))
 
 
 def _micros(at: Any) -> int:

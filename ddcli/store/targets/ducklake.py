@@ -21,7 +21,8 @@ from ddcli.errors import EngineError, InputError, LockedError, StateError
 from ddcli.expressions.tree import delimited
 from ddcli.store.files.access import is_directory, read_bytes
 from ddcli.store.files.objects import locate
-from ddcli.store.mirrors.ducklake import KINDS, checked_facts, open_catalogue, within
+from ddcli.store.mirrors.ducklake import checked_facts, open_catalogue, within
+from ddcli.store.mirrors.ducklake_columns import KINDS
 from ddcli.store.mirrors.postgres_reader import place_of
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.mark import CommitKey, strange
