@@ -43,6 +43,7 @@ from ddcli.sources.readers import in_files, open_logs, refuse_unclean
 from ddcli.sources.slices import Corrected, InputSlice
 from ddcli.store.log.key_hashes import holding
 from ddcli.store.log.newest_tables import WITHIN, natural
+from ddcli.store.log.pieces import LogSlice
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, SEQUENCE, Rows
 from ddcli.store.state.entries import ReplacedFile
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
 
 RECORDED = 200
 """The replaced and withdrawn files of an input that its state remembers."""
+SMALL = 64
+"""The part of the memory that replaced files may have on disk, where a run may be on Spark: this process reads them, and sends their rows to tasks."""
 SPARE = 1 << 20
 """Bytes of replaced files whose copies are kept in any case."""
 
@@ -131,6 +134,13 @@ class ReadRows:
 
     def matrix(self, layout: Layout, pool: Pool) -> Matrix:
         return self.updates(layout, pool).matrix()
+
+
+def read_slice(part: Slice) -> Slice:
+    """Return a slice of a replacement with its rows, which any process can take."""
+    if isinstance(part, Corrected) and isinstance(part.part, LogSlice):
+        return replace(part, part=ReadRows(part.part.read()))
+    return ReadRows(part.read()) if isinstance(part, LogSlice) else part
 
 
 @dataclass
@@ -372,9 +382,6 @@ def with_copies(
         not decided.withdrawn
         or decided.refreshes_all
         or decided.forgetting is not None
-        or request.resources.engine == "spark"
-        or request.resources.spark.ready
-        or any(graph.engines.values())
         or any(
             given.grows for given in request.spec.inputs.values()
         )  # new files may add columns, after which the plan is another
@@ -385,6 +392,7 @@ def with_copies(
             _has_ledger(request, name, reader := ready.readers[name]) and _is_corrected_by_copies(request, reader)
             for name in decided.withdrawn
         )
+        or (_may_be_on_spark(request, graph) and not _is_small(request, manifest, ready))
     ):
         return request
     copies = {}
@@ -489,6 +497,26 @@ def _is_corrected_by_copies(request: Request, reader: Reader) -> bool:
     kinds = [reader.schema.columns[each].to_polars() for each in reader.log.key if each in reader.schema.columns]
     moved = not request.clock.arrival and reader.log.late == "arrive"
     return not moved and not any(kind.is_float() or kind.is_nested() for kind in kinds)
+
+
+def _may_be_on_spark(request: Request, graph: PhysicalGraph) -> bool:
+    """Return whether a run may be done on Spark."""
+    resources = request.resources
+    return resources.engine == "spark" or resources.spark.ready or any(graph.engines.values())
+
+
+def _is_small(request: Request, manifest: Manifest, ready: Prepared) -> bool:
+    """Return whether this process can read all that replaces rows of withdrawn files, where a run may be on Spark: these files alone, if their rows add up."""
+    gone = [
+        file.size
+        for name, keys in request.decided.withdrawn.items()
+        for file in manifest.inputs[name].files
+        if file.key in keys
+    ]
+    adds_up = all(
+        reader.log.adds_up for name, reader in in_files(ready.readers).items() if name in request.decided.withdrawn
+    )
+    return adds_up and sum(gone) <= request.resources.memory // SMALL
 
 
 def _has_standing_record(graph: PhysicalGraph, names: Iterable[str]) -> bool:

@@ -13,7 +13,7 @@ from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.dataflow_run import DataflowRun, StepInput
 from ddcli.driver.prepare import horizons_of, input_horizons
-from ddcli.driver.replacement import with_ledgers
+from ddcli.driver.replacement import read_slice, with_ledgers
 from ddcli.driver.step import pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Columns, Layout
@@ -284,6 +284,8 @@ class SingleRun(DataflowRun):
         self._taken, self._sources = taken, {**taken}
         for name, replacement in self.replacements.items():
             own, more = taken[name], replacement.taken(columns[name], upper, cut.most)
+            if spread:  # tasks on other machines lack the copies
+                more = InputSlice([read_slice(each) for each in more.slices], more.rows)
             self._sources[name] = InputSlice([*own.slices, *more.slices], own.rows + more.rows)
         return cut, spread
 

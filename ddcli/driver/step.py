@@ -276,6 +276,7 @@ class StepExecutor:
                 graph=graph,
                 cut=self.cut,
                 interval=self.interval,
+                upper=traces.frontier or self.interval.upper,
                 time=publishing.time,
                 taken=self.taken,
                 facts=facts,

@@ -90,6 +90,8 @@ class Job:
     graph: PhysicalGraph
     cut: Sizes
     interval: Interval
+    upper: Frontier
+    """The frontier that arrangements are written as of: that of the interval, if the run closes its times."""
     time: Schema
     taken: Mapping[str, Feed]
     facts: Mapping[str, InputFacts]
@@ -269,8 +271,7 @@ class Doing:
         """Do the task."""
         if task.merges or task.moves or task.joins:
             assert self.attempt is not None, "a dry run keeps nothing"
-            upper = self.job.interval.upper
-            self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
+            self.result.merged = [self.traces.merge(rest, self.attempt, self.job.upper) for rest in task.merges]
             for name, shard, file in task.moves:
                 moved = self.attempt.move(name, shard, file)
                 self.result.merged.append(Merged(name, shard, frozenset([file.name]), (moved,)))
@@ -419,7 +420,7 @@ class Doing:
     def _on_trace_ready(self, trace: Trace) -> None:
         if self.attempt is None:
             return
-        self.result.kept += self.traces.store(trace, self.attempt, self.job.interval.upper)
+        self.result.kept += self.traces.store(trace, self.attempt, self.job.upper)
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
         if self.job.reopen is not None:  # its updates of the past were shown when they were new

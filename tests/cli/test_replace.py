@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 from collections import Counter
 
@@ -12,10 +13,12 @@ from ddcli.provenance.explanation import explain
 from ddcli.store.log import key_hashes
 from ddcli.store.log.key_hashes import BOUND
 from ddcli.store.log.reader import LogReader
+from ddcli.store.state.contents import batches_of
 from ddcli.store.state.ledger import read_keys
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
 from tests.harness import contents, files, read_log
+from tests.spark.support import Here, started
 
 ARRIVAL = """\
 name: p
@@ -560,6 +563,15 @@ collections:
   reached: {{sql: "with recursive r(k, v) as (select k, v from a union select r.k, a.v from r join a on r.v = a.k) select * from r"}}
 outputs: {{{outputs}}}
 """
+
+
+class Apart(Here):
+    """Gives tasks what they would get on another machine."""
+
+    def run(self, function, common, tasks, about, progress):
+        return super().run(function, pickle.loads(pickle.dumps(common)), tasks, about, progress)  # noqa: S301
+
+
 OPERATORS = ["failing", "sums", "once", "pairs", "first", "running", "reached"]
 
 
@@ -600,9 +612,13 @@ def test_random_histories_of_many_operators(shop):
             for name in changed:
                 os.utime(shop.write(f"in/{name}", csv(files[name], "k,v" + more)), (step + 1, step + 1))
             past = closed(shop, logs)
-            summary, read_rows = read(shop, "run")
+            on_spark = draw.choice([[], ["--engine", "spark"]])
+            with started(Apart(case)):
+                summary, read_rows = read(shop, "run", *on_spark)
             assert not summary.get("rebuilt"), (case, step)
             assert (read_rows or 0) <= sum(len(files[name]) + len(before.get(name, ())) for name in changed)
+            manifest = read_newest(shop.folder / ".dd/p")
+            assert all(file.upper <= manifest.upper for *_, file in batches_of(manifest)), (case, step)
             if files and draw.random() < 0.3:
                 gone = draw.choice(sorted(files))
                 summary, read_rows = read(shop, "retract", f"in/{gone}")
