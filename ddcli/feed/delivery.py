@@ -17,6 +17,7 @@ from ddcli.feed.database_target import Delivery
 from ddcli.store.files.access import real, unreadable
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
+from ddcli.store.log.lineage import updates_after
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.consumers import (
     Consumer,
@@ -299,25 +300,16 @@ class OutputFeed:
         if not any(file.rows for file in later):  # an output without rows so far has a file for its columns
             schema = {name: kind.to_polars() for name, kind in _columns(output).items()}
             return Delivery(since, since, pl.DataFrame(schema=schema | {"diff": pl.Int64}), 0)
-        known = 0
         for file in later:
             check_bytes(self.path / file.name, file)
-            if since and file.first <= since < file.commit:
-                known = self._known_rows(file, since)
-        return Delivery(since, manifest.number, self._summed(manifest, output, later, known), len(later))
-
-    def _known_rows(self, file: FileEntry, since: int) -> int:
-        """Return the number of rows, at the start of a file that has grown since, from the commits up to a position."""
-        from ddcli.store.log.lineage import rows_through
-
-        known = rows_through(self.path / file.name, since)
-        if known is None:
+        found = updates_after(self.path, later, since)
+        if found is None:
             raise StateError(
-                f"the consumer is at {since}, and commits {file.first} to {file.commit} were summed up since: the updates that it lacks are no longer known",
-                place=str(self.path / file.name),
+                f"the consumer is at {since}, and commits {later[0].first} to {later[0].commit} were summed up since: the updates that it lacks are no longer known",
+                place=str(self.path / later[0].name),
                 hint=BEGIN,
             )
-        return known
+        return Delivery(since, manifest.number, self._summed(manifest, output, *found), len(later))
 
     def _summed(self, manifest: Manifest, output: OutputEntry, files: Sequence[FileEntry], known: int) -> pl.DataFrame:
         """Return the sum of the updates in some files, without the first `known` rows.

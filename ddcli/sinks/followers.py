@@ -27,6 +27,7 @@ from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.files.objects import locate
+from ddcli.store.log.lineage import updates_after
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.change import DIFF
@@ -148,7 +149,9 @@ def _follow(
         path = output_paths(request.state, manifest)[name]
         grown = _grown(known, log) if known is not None and known.log == identity else None
         rewrites = grown is not None and any(grown[name] != kind for name, kind in log.schema.items() if name in grown)
-        newer = None if known is None or known.log != identity or rewrites else _newer(path, log.files, known.upto)
+        newer = (
+            None if known is None or known.log != identity or rewrites else updates_after(path, log.files, known.upto)
+        )
         if newer is None:
             target.check(None)
             known, newer = None, (list(log.files), 0)
@@ -229,20 +232,6 @@ def _past(state: Path, name: str, manifest: Manifest, key: Sequence[str]) -> Key
     if identity is None or entry is None or set(entry.key) != set(key) or entry.since != ((LEAST,),):
         return None
     return KeyLookup(state, identity, entry, 1, Pool(manifest.secret_bytes))
-
-
-def _newer(log: Path, files: Sequence[FileEntry], upto: int) -> tuple[list[FileEntry], int] | None:
-    """Return the files of a log with updates of commits after one, and how many rows of the first are of commits up to it: it has grown.
-
-    None if that is unknown.
-    """
-    newer = [file for file in files if file.commit > upto]
-    if all(file.first > upto for file in newer):
-        return newer, 0
-    from ddcli.store.log.lineage import rows_through
-
-    known = rows_through(log / newer[0].name, upto)
-    return None if known is None or any(file.first <= upto for file in newer[1:]) else (newer, known)
 
 
 def _settled(

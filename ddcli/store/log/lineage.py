@@ -24,7 +24,7 @@ from ddcli.store.parquet.thrift import fields, number
 from ddcli.store.state.names import split_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import FileEntry
@@ -127,6 +127,18 @@ def rows_of(path: Path, known: str) -> int | None:
 def rows_through(path: Path, commit: int) -> int | None:
     """Return how many rows, the first ones of a file, are of this commit and those before it; None: its footer has none of them."""
     return max((each.rows for each in read_versions(path) if each.commit <= commit), default=None)
+
+
+def updates_after(log: Path, files: Sequence[FileEntry], commit: int) -> tuple[list[FileEntry], int] | None:
+    """Return the files of a log with updates of commits after one, and the number of the first one's rows that are of earlier commits: it has grown since.
+
+    None where files were summed up on both sides of the commit: then the updates after it are no longer known. All files are after commit 0.
+    """
+    newer = [file for file in files if not commit or file.commit > commit]
+    if not commit or all(file.first > commit for file in newer):
+        return newer, 0
+    known = rows_through(log / newer[0].name, commit)
+    return None if known is None or any(file.first <= commit for file in newer[1:]) else (newer, known)
 
 
 def _is_version(found: FileVersion, rows: int) -> bool:
