@@ -116,7 +116,7 @@ KINDS = {
 WIDTHS = (("tinyint", "smallint", "integer", "bigint"), ("real", "float", "double", "double precision"))
 """The types of numbers by their size, as databases write them."""
 FORM = 1
-"""The version of the format of values: null for older versions of dd, which wrote times to SQLite with as many digits as they needed."""
+"""The version of the format of values."""
 WANTED = "dd_wanted"
 """The temporary table with the columns of the changes."""
 
@@ -153,13 +153,11 @@ class DatabaseFeed:
             self._database.exclude_others(connection, self._feeds)
             listed = ", ".join(f"{name} {kind}" for name, kind in KINDS.items())
             connection.execute(f"create table if not exists {full_name(self._feeds)} ({listed})")
-            if "form" not in self._database.column_names(connection, full_name(self._feeds)):
-                connection.execute(f"alter table {full_name(self._feeds)} add column form bigint")
             if self._position(connection, there) != delivery.since:
                 raise overtaken(self.place)
             self._make(connection, kinds, there=there)
             self._database.load(connection, full_name(self._parts), frame)
-            self._write_position(connection, kinds, delivery.position)
+            self._write_position(connection, delivery.position)
 
     def _find_table(self, connection: Any) -> bool:
         """Find the table of the name in the database, and return whether it exists."""
@@ -174,6 +172,10 @@ class DatabaseFeed:
             raise StateError("the table exists, but has no position", place=self.place, hint=hint)
         if found is None:
             return 0
+        if found.get("form") != FORM:
+            raise StateError(
+                "another version of `dd` wrote the table", place=self.place, hint="deliver to another table"
+            )
         position = found["position"]
         if type(position) is not int or position < 0:
             raise StateError(f"the position in {FEEDS} is invalid", place=self.place, hint="deliver to another table")
@@ -186,18 +188,14 @@ class DatabaseFeed:
         query = f"select * from {feeds} where target = {self._database.mark}"
         return next(iter(self._database.rows(connection, query, [self._parts[-1]])), None)
 
-    def _write_position(self, connection: Any, kinds: Schema, position: int) -> None:
+    def _write_position(self, connection: Any, position: int) -> None:
         """Write the target's position to `dd_feeds`."""
         mark, target, feeds = self._database.mark, self._parts[-1], self._database.escaped(full_name(self._feeds))
-        before = self._row(connection)
-        if before is None:
+        if self._row(connection) is None:
             values = [target, *self._subscription, position, FORM]
             connection.execute(f"insert into {feeds} values ({', '.join([mark] * len(KINDS))})", values)
-            return
-        if before["form"] is None and self._database.name == "SQLite":
-            self._write_times_anew(connection, kinds)
-        reached = f"update {feeds} set position = {mark}, form = {mark} where target = {mark}"
-        connection.execute(reached, [position, FORM, target])
+        else:
+            connection.execute(f"update {feeds} set position = {mark} where target = {mark}", [position, target])
 
     def _make(self, connection: Any, kinds: Schema, *, there: bool) -> None:
         """Create the table, or give it the columns and wider types that the output has got; refuse one with others."""
@@ -261,18 +259,6 @@ class DatabaseFeed:
 
             return as_text(column)
         return column
-
-    def _write_times_anew(self, connection: Any, kinds: Schema) -> None:
-        """Rewrite the times that an older version wrote with all digits, so that equal times are equal texts."""
-        for name, kind in kinds.items():
-            if kind.kind == "datetime":
-                column = delimited(name)
-                fraction, zone = f"substr({column}, 20)", "''"
-                if kind.zone:
-                    fraction, zone = f"substr({column}, 20, length({column}) - 25)", f"substr({column}, -6)"
-                whole = f"substr(coalesce(nullif({fraction}, ''), '.') || '000000000', 1, {kind.second_digits + 1})"
-                text = f"substr({column}, 1, 19) || {whole} || {zone}"
-                connection.execute(f"update {full_name(self._parts)} set {column} = {text}")
 
     def _transaction(self, *, write: bool) -> AbstractContextManager[Any]:
         def refusal(error: Exception) -> DdError:
