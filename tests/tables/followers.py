@@ -18,7 +18,7 @@ import ddcli.store.state.directory
 from ddcli.driver.run import run
 from tests.draws import chance
 from tests.harness import contents, write_log
-from tests.tables.histories import properties_of
+from tests.tables.histories import named, properties_of
 
 KINDS = ("delta", "iceberg", "ducklake", "parquet")
 """What a table can be. A further one: its place in `PLACES`, what its own reader reads in `read`, and its commits in `commits`."""
@@ -63,8 +63,7 @@ class Follower:
         place = PLACES[kind]
         if kind == "iceberg":
             self.path.mkdir(parents=True, exist_ok=True)
-            listed = ", ".join(f"{key}: '{value}'" for key, value in self.properties.items())
-            place = f"{{catalog: {{{listed}}}, table: shop.t}}"
+            place = f"{{catalog: {named(self.properties)}, table: shop.t}}"
         if kind == "ducklake":
             make_lake(folder / "lake")
             place = "{catalog: 'sqlite:///lake/lake.sqlite', table: main.t}"

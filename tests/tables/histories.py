@@ -247,6 +247,13 @@ def properties_of(folder):
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
 
 
+def named(properties):
+    """Return a catalog as pipeline files name it: a server's by a name of pyiceberg's configuration, as it takes credentials."""
+    if properties["type"] == "rest":
+        return "prod"
+    return "{" + ", ".join(f"{key}: '{value}'" for key, value in properties.items()) + "}"
+
+
 # Commits that the packages don't write.
 
 

@@ -1,9 +1,12 @@
 """Tables of Iceberg as inputs."""
 
 import importlib.util
+import json
 import random
+import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -22,15 +25,18 @@ from ddcli.store.mirrors.iceberg import IcebergSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
 from tests.harness import contents, imported_by
-from tests.tables.histories import IcebergHistory, delete_equal, delete_positions, properties_of
+from tests.tables import followers, histories
+from tests.tables.followers import Follower, race
+from tests.tables.histories import IcebergHistory, delete_equal, delete_positions, named, properties_of
+from tests.tables.rest_catalog import rest_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
 
 
 def pipeline(folder, more=""):
     """Write a pipeline that copies an input."""
-    file, properties = folder / "p.yaml", ", ".join(f"{key}: '{value}'" for key, value in properties_of(folder).items())
-    table = f"{{iceberg: {{catalog: {{{properties}}}, table: shop.orders}}{more}}}"
+    file = folder / "p.yaml"
+    table = f"{{iceberg: {{catalog: {named(properties_of(folder))}, table: shop.orders}}{more}}}"
     file.write_text(f"name: p\ninputs: {{orders: {table}}}\noutputs: {{orders: out/}}\n")
     return file
 
@@ -84,6 +90,54 @@ def test_a_random_history(tmp_path, monkeypatch, seed):
     for version in range(first, history.table.current_snapshot().sequence_number + 1) if "version" in time else ():
         assert held(tmp_path, version) == history.contents(version), version
     assert not run(file).changed
+
+
+@pytest.fixture
+def rest(tmp_path, monkeypatch):
+    """Have catalogs of a folder be a server's; return what it is asked."""
+    with rest_server(properties_of(tmp_path)) as (properties, asked):
+        for name, value in properties.items():
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{name.upper()}", value)
+        for module in (histories, followers, sys.modules[__name__]):
+            monkeypatch.setattr(module, "properties_of", lambda _: properties)
+        yield asked
+
+
+@pytest.mark.parametrize("seed", range(many(3)))
+def test_a_random_history_by_a_server(tmp_path, monkeypatch, rest, seed):
+    test_a_random_history(tmp_path, monkeypatch, seed)
+    assert "GET /v1/config" in rest
+    assert "GET /v1/namespaces/shop/tables/orders" in rest
+
+
+def test_a_table_of_a_server_is_written(tmp_path, rest):
+    """By one commit a run, also where two runs begin at once."""
+    draw = random.Random(SEED)
+    follower = Follower(tmp_path / "f", "iceberg")
+    load_catalog("default", **follower.properties).create_namespace("shop")
+    for _ in range(4):
+        follower.supply(draw)
+        follower.run()
+        follower.check()
+    race(follower)
+    assert rest.count("POST /v1/namespaces/shop/tables/t") >= 3
+
+
+def test_a_table_of_version_3(tmp_path, table):
+    """Pyiceberg writes none, so its metadata are made of those of version 2: rows have numbers."""
+    metadata, first = json.loads(table.metadata.model_dump_json(by_alias=True)), 0
+    for snapshot in metadata["snapshots"]:
+        snapshot["first-row-id"], snapshot["added-rows"] = first, int(snapshot["summary"]["added-records"])
+        first += snapshot["added-rows"]
+    location = table.metadata_location.replace("/metadata/", "/metadata/3-")
+    Path(location.removeprefix("file://")).write_text(
+        json.dumps(metadata | {"format-version": 3, "next-row-id": first})
+    )
+    catalog = load_catalog("default", **properties_of(tmp_path))
+    catalog.drop_table("shop.orders")
+    assert catalog.register_table("shop.orders", location).metadata.format_version == 3
+    run(pipeline(tmp_path))
+    assert held(tmp_path) == Counter([(1, "a"), (2, "b"), (3, "c")])
 
 
 def test_only_files_that_differ_are_read(tmp_path, table, monkeypatch):
