@@ -19,6 +19,8 @@ from tests.harness import await_answer, same_environment
 from tests.objects.clouds import azure_server, google_server
 
 NUMBERS = count()
+STORE = os.environ.get("DD_STORE", "s3")
+"""The store of the tests that are of no certain one: s3, gs or az."""
 SERVER = """
 import io, sys
 from functools import lru_cache
@@ -152,8 +154,8 @@ def azure(tmp_path_factory):
 
 @pytest.fixture
 def bucket(request):
-    """Return an empty bucket, of S3 if a test names no other store."""
-    name, store = f"bucket{next(NUMBERS)}", getattr(request, "param", "s3")
+    """Return an empty bucket, in the store that the test or DD_STORE names."""
+    name, store = f"bucket{next(NUMBERS)}", getattr(request, "param", STORE)
     if store != "s3":
         return ObjectPath.parse(request.getfixturevalue({"gs": "google", "az": "azure"}[store])(name))
     endpoint = request.getfixturevalue("endpoint")
