@@ -271,6 +271,44 @@ def test_expectations_are_checks(shop):
     assert "bronze_positive" in failed.err
 
 
+def test_expectations_in_python_are_left_out_with_their_reason(shop):
+    """The file is parsed and never run; one that is no Python is left out as a whole."""
+    raw = "dd.inputs.raw: '{path: ../raw/, format: append, columns: {k: int64}}'"
+    shop.write(
+        "p/sql/a.py",
+        """from pyspark import pipelines as dp
+raise SystemExit("never run")
+@dp.table
+@dp.expect("known", "k is not null")
+@dp.expect_or_drop(name="small", condition="k < 10")
+@dp.expect_all_or_fail({"positive": "k > 0", LIMIT: f"k < {LIMIT}"})
+def t(): ...
+""",
+    )
+    shop.write("p/sql/b.py", "def (")
+    spec = f"{SPEC}configuration:\n  {raw}\n"
+    report = imported(shop, "create materialized view v as select k from raw;", spec=spec, code=1)
+    left = {(each["file"], each["line"], each["problem"], each["hint"]) for each in report["left_out"]}
+    wanted = {
+        ("known", 4): "constraint known expect (k is not null)",
+        ("small", 5): "constraint small expect (k < 10) on violation drop row",
+        ("positive", 6): "constraint positive expect (k > 0) on violation fail update",
+        ("...", 6): "constraint ... expect (...) on violation fail update",
+    }
+    expectations = {
+        (
+            *("sql/a.py", line, f"expectation `{name}` of `t`: it is written in Python"),
+            f"write the table in SQL, with `{text}`",
+        )
+        for (name, line), text in wanted.items()
+    }
+    files = {
+        (f"sql/{name}.py", None, "it is written in Python", "write it in SQL, or as `function` by hand")
+        for name in "ab"
+    }
+    assert left == expectations | files
+
+
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [

@@ -5,8 +5,10 @@ The project's specification, `spark-pipeline.yml`, names the files.
 
 from __future__ import annotations
 
+import ast
 import glob
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +20,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.commands.projects.translation import span
 from ddcli.dataclass import frozen
-from ddcli.errors import SpecError, UsageError, first_line
+from ddcli.errors import Span, SpecError, UsageError, first_line
 from ddcli.spec.syntax import too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from ddcli.errors import Span
 
 
 KINDS = {
@@ -55,6 +55,15 @@ CHANGE_CLAUSES = {
 """The clauses of a flow of changes, in any order."""
 UNKNOWN_CLAUSES = ("apply as truncate", "system sequence by")
 ACTIONS = {("DROP", "ROW"): "drop", ("FAIL", "UPDATE"): "fail"}
+DECORATORS = {
+    "expect": "",
+    "expect_all": "",
+    "expect_or_drop": " on violation drop row",
+    "expect_all_or_drop": " on violation drop row",
+    "expect_or_fail": " on violation fail update",
+    "expect_all_or_fail": " on violation fail update",
+}
+"""The decorators of tables in Python that are expectations, with the same in SQL."""
 
 
 @frozen
@@ -402,6 +411,38 @@ def yaml_value(text: str) -> Any:
     if too_deep(text, loader):
         raise ValueError("nested too deeply")
     return yaml.load(text, Loader=loader)  # noqa: S506 - a safe one
+
+
+def expectations_in_python(file: str, path: Path) -> list[SpecError]:
+    """Return an error for each expectation of a table in a Python file: it is left out with its table. The file is only parsed; one that can't be has none."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(text_of(path))
+    except (UsageError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found = []
+    for table in ast.walk(tree):
+        for call in getattr(table, "decorator_list", ()):
+            word = getattr(call, "func", None)
+            action = DECORATORS.get(getattr(word, "attr", getattr(word, "id", "")))
+            for name, condition in _pairs(call) if action is not None else ():
+                problem = f"expectation `{name}` of `{getattr(table, 'name', '?')}`: it is written in Python"
+                hint = f"write the table in SQL, with `constraint {name} expect ({condition}){action}`"
+                found.append(SpecError(problem, span=Span(file, call.lineno, call.col_offset + 1), hint=hint))
+    return found
+
+
+def _pairs(call: ast.Call) -> list[tuple[str, str]]:
+    """Return the names and the conditions of a decorator: two arguments, or a mapping; `...` for what is no text."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    both = given[0] if given else None
+    pairs = zip(both.keys, both.values, strict=True) if isinstance(both, ast.Dict) else [(*given, None, None)[:2]]
+    return [(_text_in(name), _text_in(condition)) for name, condition in pairs]
+
+
+def _text_in(node: ast.expr | None) -> str:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else "..."
 
 
 def text_of(path: Path) -> str:

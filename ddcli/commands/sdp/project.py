@@ -19,6 +19,7 @@ from ddcli.commands.sdp.definitions import (
     Key,
     SparkDefinition,
     SparkProject,
+    expectations_in_python,
     library_files,
     read_definitions,
     read_spec,
@@ -137,6 +138,7 @@ def import_sdp(project: Path, target: Path) -> ImportedProject:
         if path.suffix != ".sql":
             what = "it is written in Python" if path.suffix == ".py" else "it is not an SQL file"
             errors.append(SpecError(what, place=file, hint="write it in SQL, or as `function` by hand"))
+            errors += expectations_in_python(file, path) if path.suffix == ".py" else ()
             continue
         found, wrong = read_definitions(file, text_of(path))
         definitions += found
