@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,13 +35,13 @@ from ddcli.screen import columns, json_text, near, say
 from ddcli.spec.file import AT, file_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.engine.counts import Progress
     from ddcli.errors import DdError
     from ddcli.job.options import Engine, WatchCache
-    from ddcli.job.summary import RunSummary
+    from ddcli.job.summary import RunSummary, Verdict
     from ddcli.render.profile import Profile
     from ddcli.store.files.lock import IfLocked
 
@@ -178,6 +179,12 @@ LEAST_MEMORY = 256 << 20
     help="Write the summary of the run, or its error, to FILE as JSON.",
 )
 @click.option(
+    "--junit",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the verdicts of the checks to FILE as JUnit's XML, also when one of them stops the run.",
+)
+@click.option(
     "--metrics",
     "metrics_file",
     metavar="FILE",
@@ -234,6 +241,7 @@ def command(
     verbose: bool,
     log_format: Literal["text", "json"],
     summary_file: Path | None,
+    junit: Path | None,
     metrics_file: Path | None,
     openlineage: str | None,
     output: str,
@@ -291,7 +299,7 @@ def command(
             f"--watch and {next(option for option, given in unfit.items() if given)} don't go together",
             hint="leave out one of them: --watch runs again and again, and each run commits",
         )
-    _refuse_missing_folders(summary=summary_file, metrics=metrics_file)
+    _refuse_missing_folders(summary=summary_file, junit=junit, metrics=metrics_file)
     if scenarios is not None:
         from ddcli.cli.diff import print_scenarios
 
@@ -300,9 +308,9 @@ def command(
     pipelines, changes = _of_branch(pipelines, branch, added, without, watch=watch)
     several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
     refreshed, rewritten = frozenset(full_refresh) - {"all"} if full_refresh else None, frozenset(rewrite)
-    if several and (watch or state is not None or refreshed or rewrite or profile or accept):
+    if several and (watch or state is not None or refreshed or rewrite or profile or accept or junit):
         raise UsageError(
-            "--watch, --state, --profile, --accept, --rewrite and the --full-refresh of an output are for one pipeline",
+            "--watch, --state, --profile, --accept, --junit, --rewrite and the --full-refresh of an output are for one pipeline",
             hint="name one pipeline file",
         )
     keep_freed_memory()
@@ -340,7 +348,7 @@ def command(
         from ddcli.cli.openlineage import emitting
 
         run_one = emitting(run_one, openlineage, partial(speaker.say, event="openlineage", level="warning"))
-    run_one = _reporting_checks(run_one, state_directory, json=output == "json" and not several)
+    run_one = _reporting_checks(run_one, state_directory, junit, json=output == "json" and not several)
     skips = if_locked == "skip"
     put = _reports(summary_file, metrics_file, state_directory)
     run_one, put = (run_one, put) if dry_run else _telemetry(run_one, put, state_directory, speaker, live or SILENT)
@@ -404,25 +412,39 @@ def _watch_cache() -> WatchCache:
     return WatchCache()
 
 
-def _reporting_checks(run: Callable[..., RunSummary], state: Path | None, *, json: bool) -> Callable[..., RunSummary]:
+def _reporting_checks(
+    run: Callable[..., RunSummary], state: Path | None, junit: Path | None, *, json: bool
+) -> Callable[..., RunSummary]:
     """Return a function that runs a pipeline as `run` does; the error of failed checks names the rows of files that violate them.
 
-    With `json` it prints the error on stdout, too, where the summary would be.
+    It writes the verdicts to the file `junit`. With `json` it prints the error on stdout, too, where the summary would be.
     """
+
+    def report(pipeline: Path, verdicts: Mapping[str, Verdict]) -> None:
+        if junit is None:
+            return
+        from ddcli.commands.checks import checks
+
+        found = checks(pipeline, state)
+        junit.write_bytes(replace(found, verdicts=found.verdicts | {**verdicts}).junit())
 
     def named(pipeline: Path, **options: Any) -> RunSummary:
         from ddcli.cli.messages import error_values
         from ddcli.errors import CheckError, CheckErrors
 
         try:
-            return run(pipeline, **options)
+            summary = run(pipeline, **options)
         except (CheckError, CheckErrors) as error:
+            from ddcli.job.verdict import failed_verdicts
             from ddcli.provenance.violations import name_rows
 
             name_rows(error, pipeline, state)
+            report(pipeline, failed_verdicts(error))
             if json:
                 say(json_text({"error": error_values(error, error.exit_code)}))
             raise
+        report(pipeline, summary.checks)
+        return summary
 
     return named
 

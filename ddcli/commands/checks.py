@@ -81,7 +81,8 @@ class CheckReport:
                 ET.SubElement(case, "skipped", message="no run has judged it")
             elif name in failed:
                 body = ET.SubElement(case, "failure", message=visible(self.verdicts[name].words))
-                body.text = f"{check.span}: {check.place}: {visible(self.verdicts[name].words)}"
+                lines = [self.verdicts[name].words, *self.verdicts[name].first]
+                body.text = f"{check.span}: {check.place}: " + "\n".join(map(visible, lines))
             elif not self.verdicts[name].passed:
                 ET.SubElement(case, "system-out").text = visible(self.verdicts[name].words)
         suites = ET.Element("testsuites")

@@ -265,7 +265,8 @@ def check_outputs(spec: Spec, names: frozenset[str]) -> None:
     """Refuse names that no output has."""
     for name in sorted(names):
         if name not in spec.outputs:
-            hint = suggestion(name, spec.outputs, f"outputs: {', '.join(spec.outputs)}")
+            own = [output for output in spec.outputs if output not in spec.checks]
+            hint = suggestion(name, spec.outputs, f"outputs: {', '.join(own)}")
             raise UsageError(f"no output is named '{name}'", place=str(spec.path), hint=hint)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -177,5 +178,21 @@ def _error(check: CheckSpec, verdict: Verdict, done: str, accepting: str) -> Che
 
 def failed_checks(error: DdError) -> Sequence[dict[str, Any]]:
     """Return the verdicts of the checks that a run failed by, as plain values; none for other errors."""
+    return [each.verdict for each in _failed(error)]
+
+
+def failed_verdicts(error: DdError) -> dict[str, Verdict]:
+    """Return the verdicts of the checks that a run failed by, by the names of their collections, with the first violations as the error shows them."""
+    names = {each.name for each in fields(Verdict)}
+    return {
+        each.check: Verdict(
+            **{name: value for name, value in each.verdict.items() if name in names and name != "first"},
+            first=each.detail,
+        )
+        for each in _failed(error)
+    }
+
+
+def _failed(error: DdError) -> Sequence[CheckError]:
     errors = error.errors if isinstance(error, CheckErrors) else (error,)
-    return [each.verdict for each in errors if isinstance(each, CheckError)]
+    return [each for each in errors if isinstance(each, CheckError)]

@@ -158,6 +158,31 @@ def test_reports(checked):
     }
 
 
+def test_a_run_writes_junit(checked):
+    """Of a run that a check stops, too: its failures have the rows of files; of a dry run its own verdicts."""
+
+    def run(*options):
+        done = checked("run", "p.yaml", "--junit", "r.xml", *options)
+        suite = ET.parse(checked.folder / "r.xml").getroot()[0]  # noqa: S314 - our own
+        cases = {case.get("name"): [(part.tag, part.text) for part in case] for case in suite}
+        return done.code, suite.get("failures"), cases
+
+    checked.checks(
+        ["{row: amount < 25, of: orders, name: small}", "{unique: [id], of: orders, name: once, otherwise: warn}"]
+    )
+    checked.order("2", (2, 5, 30, ""))
+    code, failures, cases = run()
+    assert (code, failures, cases["once"]) == (7, "1", [("skipped", None)])
+    ((kind, text),) = cases["small"]
+    assert kind == "failure"
+    assert text.splitlines()[0].endswith(": checks[0]: 1 violation: 1 new")
+    assert text.splitlines()[1:] == ["{id: 2, person: 5, amount: 30, at: null}  (orders/2.csv:2)"]
+    checked.order("2", (2, 5, 3, ""), (2, 6, 3, ""))
+    warned = {"small": [], "once": [("system-out", "1 violation: 1 new")]}
+    assert run("--dry-run") == run() == (0, "0", warned)
+    assert run() == (0, "0", {"small": [], "once": [("system-out", "1 violation")]})
+
+
 def test_a_report_names_the_rows_that_violate_a_check(checked):
     """Those of this run and of earlier ones, as far as they make the violation."""
     checked.checks(
