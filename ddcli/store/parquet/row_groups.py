@@ -130,13 +130,14 @@ def footer_in(data: bytes | memoryview) -> bytes:
     return footer_of(len(view), lambda start, end: bytes(view[start:end]))
 
 
-def row_count(path: Path) -> int | None:
-    """Return the number of rows by a file's footer; None where it is large or far, or can't be read: others read it then."""
+def row_count(path: Path, without: str = "") -> int | None:
+    """Return the number of rows by a file's footer; None where it is large or far, can't be read, or may name a column `without`: others read it then."""
     if isinstance(path, ObjectPath):
         return None
     try:
-        kind, value = fields(tail_of(path, SMALL))[ROWS]
-        return number(value) if kind == I64 else None
+        tail = tail_of(path, SMALL)
+        kind, value = fields(tail)[ROWS]
+        return number(value) if kind == I64 and not (without and without.encode() in tail) else None
     except (OSError, IndexError, ValueError, KeyError):
         return None
 

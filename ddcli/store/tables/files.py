@@ -217,9 +217,12 @@ class Tables:
                 ]
 
     def _arrivals(self, path: Path) -> pl.DataFrame | None:
-        """Return the time of arrival of each row of a file whose footer states their number, which takes no query; None for others."""
+        """Return the time of arrival of each row of a file whose footer states their number, which takes no query; None for others.
+
+        A file of a mirror that stands for several has the times of its rows itself.
+        """
         known = self.partitions.get(path, {}).get(ARRIVAL)
-        rows = row_count(path) if known is not None and self.kind(path).name == PARQUET else None
+        rows = row_count(path, ARRIVAL) if known is not None and self.kind(path).name == PARQUET else None
         if known is None or rows is None:
             return None
         time = pl.Series(ARRIVAL, [int(known)], pl.Int64).cast(self.partitioned[ARRIVAL].to_polars())
