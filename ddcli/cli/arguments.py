@@ -141,6 +141,15 @@ class OutputOfSeveral(click.types.StringParamType):
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds, from 0 on."""
+
+    name = "number of seconds"
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """Bytes of memory; `least` are needed before a row is read: `2GiB` or `500MB`."""
 
@@ -221,9 +230,7 @@ def following(about: str) -> Callable[[F], F]:
     """Return the options of a command that may follow commits."""
     follow = click.option("-f", "--follow", is_flag=True, help=about)
     count = click.option("--count", type=click.IntRange(1), metavar="N", help="End after N commits, with --follow.")
-    timeout = click.option(
-        "--timeout", type=click.FloatRange(0), metavar="SECONDS", help="End after SECONDS, with --follow."
-    )
+    timeout = click.option("--timeout", type=Seconds(), metavar="SECONDS", help="End after SECONDS, with --follow.")
     return lambda command: follow(count(timeout(command)))
 
 

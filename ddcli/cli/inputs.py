@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import ONLY_PIPELINE, QUIET, REPORT, STATE, VAR
+from ddcli.cli.arguments import ONLY_PIPELINE, QUIET, REPORT, STATE, VAR, Seconds
 from ddcli.commands.inputs import STATES, input_files
 from ddcli.screen import in_columns, json_text, say, visible
 
@@ -76,9 +76,7 @@ LATE = 1
     metavar="AGE",
     help="Wait until all times that are older than AGE are closed: 90s, 30m, 2h, 1d. Under the clock of arrivals: until a run has committed within AGE.",
 )
-@click.option(
-    "--timeout", metavar="SECONDS", type=click.FloatRange(0), help="Exit with 1 after SECONDS. [default: never]"
-)
+@click.option("--timeout", metavar="SECONDS", type=Seconds(), help="Exit with 1 after SECONDS. [default: never]")
 @QUIET
 def wait_command(log: str, complete: str | None, newer_than: str | None, timeout: float | None, quiet: bool) -> None:
     """Wait until the times of the change log LOG, an output of a pipeline, are closed: a directory, also s3://.

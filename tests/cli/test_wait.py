@@ -67,3 +67,4 @@ def test_wrong_use(log):
     assert "'soon' is no age" in log("wait", "out", "--newer-than", "soon").err
     assert "has no age" in log("wait", "out", "--newer-than", "2h").err
     assert "'soon' is not a time" in log("wait", "out", "--complete", "soon").err
+    assert "'1s' is not a valid number of seconds" in log("wait", "out", "--complete", "3", "--timeout", "1s").err
