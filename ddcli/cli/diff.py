@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ddcli.compare.difference import Difference
     from ddcli.compare.output import Form
     from ddcli.compare.pipelines import Differences
+    from ddcli.provenance.verification import SampledOutputs
 
 DIFFERENT = 1
 SHOWN = 20
@@ -33,6 +34,9 @@ ALL_SHOWN = ("jsonl", "parquet")
 LEAST_MEMORY = 384 << 20
 NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*)),')
 """A column's name before a comma: in double quotes, or as it is; not by the module `csv`, which refuses line breaks."""
+
+
+SAMPLE = re.compile(r"\s*(.+?)\s*%\s*(\d{1,18})\s*=\s*(\d{1,18})\s*")
 
 
 @click.command("diff", short_help="Compare logs, tables, or the outputs of two pipelines.")
@@ -95,6 +99,11 @@ NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*)),')
     type=click.Path(path_type=Path),
     help="With --against: leave out the rows of this input file, as `dd retract` would; repeatable.",
 )
+@click.option(
+    "--sample",
+    metavar="COLUMN%N=K",
+    help="With --against: compare only the records whose COLUMN leaves the remainder K when divided by N (text and dates by their hash). Rows of the inputs that they do not depend on are not read.",
+)
 @click.option("--plain", is_flag=True, help="Compare the rows of files as they are, also the updates of a log.")
 @click.option(
     "--select",
@@ -138,6 +147,7 @@ def command(
     against: str | None,
     added: tuple[str, ...],
     without: tuple[Path, ...],
+    sample: str | None,
     plain: bool,
     select: tuple[str, ...],
     no_code: bool,
@@ -189,7 +199,7 @@ def command(
     if as_of is not None and (timed or against is not None):
         other = "--from and --to" if timed else "--against, which compares what the state has committed last"
         raise UsageError("--as-of is one time for both sides", hint=f"leave it out, or {other}")
-    _refuse_files(added, without, against)
+    _refuse_files(added, without, against, sample)
     if b is None and against is None and not timed:
         raise UsageError("there is nothing to compare A with", hint="name B; or, of a log, two times: --from T --to T")
     if select and not pipelines:
@@ -227,6 +237,7 @@ def command(
             select=select,
             memory=memory,
             no_code=no_code,
+            sampled=None if sample is None else _sampled(sample),
             say=partial(say, err=True),
         )
     elif b is not None and base is None and _is_of_branches(a, b):
@@ -262,6 +273,22 @@ def command(
         raise click.exceptions.Exit(DIFFERENT)
 
 
+def _sampled(text: str) -> partial[SampledOutputs]:
+    """Return the sample of outputs that a person names.
+
+    >>> _sampled("customer%100=7").args[0].words
+    'customer%100=7'
+    """
+    from ddcli.provenance.verification import Sample, SampledOutputs
+
+    found = SAMPLE.fullmatch(text)
+    if found is None or int(found[3]) >= int(found[2]):
+        raise UsageError(
+            f"--sample {text}: there is no such sample", hint="write a column, a number and a remainder: customer%100=7"
+        )
+    return partial(SampledOutputs, Sample(found[1], int(found[2]), int(found[3])))
+
+
 def _of_branch(side: str) -> str:
     """Return the pipeline file that `sales.yaml@q4` stands for; any other side as it is.
 
@@ -274,8 +301,14 @@ def _of_branch(side: str) -> str:
     return path if name == "main" else str(branch_file(Path(path), name))
 
 
-def _refuse_files(added: Sequence[str], without: Sequence[Path], against: str | None) -> None:
-    """Raise UsageError for files that fit no comparison."""
+def _refuse_files(added: Sequence[str], without: Sequence[Path], against: str | None, sample: str | None) -> None:
+    """Raise UsageError for files and a sample that fit no comparison."""
+    if sample is not None and against is None:
+        raise UsageError("--sample is for --against", hint="name the state: --against .dd/orders")
+    if sample is not None and (added or without):
+        raise UsageError(
+            "--sample is for an edit, and --with and --without read no input again", hint="leave out --sample"
+        )
     if (without or added) and against is None:
         raise UsageError("--with and --without are for --against", hint="name the state: --against .dd/orders")
     if without and added:

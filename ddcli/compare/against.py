@@ -8,9 +8,10 @@ the outputs are the difference. Inputs are as the state has read them, so rows t
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
@@ -35,7 +36,7 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.compare.columns import Settings
     from ddcli.compare.difference import Difference
@@ -58,23 +59,66 @@ def compare_against(
     select: Sequence[str] = (),
     memory: int | None = None,
     no_code: bool = False,
+    sampled: Sampled | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Differences:
     """Compare the outputs as a state has committed them (A) with those that the pipeline file at `path` would make of the rows that the state has read (B).
 
-    `added` are files that an input of B has beside those that were read, `without` are files that B lacks; the pipeline file must be the state's then. `settings` returns the settings of an output.
+    `added` are files that an input of B has beside those that were read, `without` are files that B lacks; the pipeline file must be the state's then. `settings` returns the settings of an output. With `sampled` only a sample of each output is compared,
+    and neither checks nor budgets are judged.
     Raises StateError if there is no state, or if it is another pipeline's, and the errors of a run.
     """
     for left in reversed(range(ATTEMPTS)):
         manifest = newest_manifest(state)
         try:
-            return _compare(path, state, manifest, settings, added, without, select, memory, say, no_code=no_code)
+            return _compare(
+                path, state, manifest, settings, added, without, select, memory, say, no_code=no_code, sampled=sampled
+            )
         except DdError:
             newest = read_newest(state)
             if not left or newest is None or newest.number == manifest.number:
                 raise
             say("the state was committed meanwhile: the comparison begins again on its newest commit")
     raise AssertionError("the last attempt returns or raises")
+
+
+class Samples(Protocol):
+    """A sample of the outputs of a file, beside that of a state's logs."""
+
+    def sides(self, name: str, before: str) -> tuple[pl.DataFrame, pl.DataFrame] | str: ...
+
+
+Sampled = Callable[["Request", "Manifest"], Samples]
+"""The sample of a request's outputs and of a commit's."""
+
+
+def _compare_samples(
+    found: Differences,
+    request: Request,
+    names: Sequence[str],
+    known: Mapping[str, str],
+    samples: Samples,
+    settings: Callable[[str], Settings],
+    memory: int | None,
+) -> None:
+    """Compare the samples of outputs. Raises UsageError if none can be compared."""
+    left = {}
+    for name in names:
+        sides = samples.sides(name, known[name])
+        if isinstance(sides, str):
+            left[name] = sides
+            continue
+        labels = [f"{near(str(side))}: {name}" for side in (request.state, request.spec.path)]
+        a, b = (
+            _side(label, dict([*frame.schema.items()][:-1]), [frame.lazy().rename({frame.columns[-1]: WEIGHT})])
+            for label, frame in zip(labels, sides, strict=True)
+        )
+        found.outputs[name] = compare(a, b, settings(name), memory)
+    if left and not found.outputs:
+        name, why = next(iter(left.items()))
+        raise UsageError(f"no output can be sampled: {name}: {why}", hint="name a column of an output")
+    found.notes += tuple(f"{name}: not compared: {why}" for name, why in left.items())
+    found.notes += ("a sample is compared: checks and budgets are not judged",)
 
 
 def newest_manifest(state: Path) -> Manifest:
@@ -101,6 +145,7 @@ def _compare(
     say: Callable[[str], None],
     *,
     no_code: bool,
+    sampled: Sampled | None,
 ) -> Differences:
     request = base_request(path, state, manifest, memory, say)
     refuse_code(request.spec, no_code=no_code)
@@ -117,6 +162,10 @@ def _compare(
         if request.spec.inputs.keys() <= manifest.inputs.keys()
         else (),
     )
+    if sampled is not None:
+        both = [name for name in chosen if name in known and name in request.outputs]
+        _compare_samples(found, request, both, known, sampled(request, manifest), settings, memory)
+        return found
     with tempfile.TemporaryDirectory(prefix="dd-against-", ignore_cleanup_errors=True) as scratch:
         received = ReceivedUpdates(Path(scratch))
         summary, exceeded = _effect(replace(request, receives=received.add), manifest, inputs)

@@ -67,9 +67,9 @@ class WholeInputs:
     answers: StateAnswers | None = None
 
     @classmethod
-    def of(cls, request: Request, *, taken: bool = False) -> Self:
-        """Open the inputs of a request, or the files of them that its state has `taken`, and build its collections."""
-        manifest = newest_of(request)
+    def of(cls, request: Request, *, taken: bool = False, manifest: Manifest | None = None) -> Self:
+        """Open the inputs of a request, or the files of them that its state has `taken` by its newest commit or `manifest`, and build its collections."""
+        manifest = manifest or newest_of(request)
         found = cls(request, prepare(request, manifest, TOGETHER, whole=True, taken=taken))
         if manifest is not None:
             found.pool, found.answers = Pool(manifest.secret_bytes), StateAnswers(request.state, manifest)

@@ -77,6 +77,24 @@ class SliceNumber:
         return f"slice {self.number + 1:,} of {self.parts:,}"
 
 
+@frozen
+class Sample:
+    """The records of outputs whose value of a column leaves a remainder: an integer itself, the hash of another value. A null leaves none."""
+
+    column: str
+    parts: int
+    number: int
+
+    def of(self, values: pl.Series) -> pl.Series:
+        """Return the values that are in the sample."""
+        remainders = (values if values.dtype.is_integer() else values.hash(SEED)) % self.parts
+        return values.filter((remainders == self.number) & values.is_not_null())
+
+    @property
+    def words(self) -> str:
+        return f"{self.column}%{self.parts}={self.number}"
+
+
 @dataclass
 class OutputProof:
     """An output's records that were verified, and those that differ.
@@ -404,7 +422,7 @@ def _types(inputs: Inputs, name: str) -> dict[str, pl.DataType]:
     return {column: kind.to_polars() for column, kind in node.schema.items()}
 
 
-def _values(inputs: Inputs, node: Node, column: str, part: SliceNumber, at: Time) -> pl.Series:
+def _values(inputs: Inputs, node: Node, column: str, part: SliceNumber | Sample, at: Time) -> pl.Series:
     """Return the values in a slice that the column may have by the inputs."""
     kind = node.schema[column].to_polars()
     found = [pl.Series(column, [], dtype=kind)]
@@ -416,6 +434,47 @@ def _values(inputs: Inputs, node: Node, column: str, part: SliceNumber, at: Time
             values = piece.read().frame[own].drop_nulls().unique()
             found.append(part.of(values).cast(kind).alias(column))
     return pl.concat(found).unique()
+
+
+# --- samples -----------------------------------------------------------------------------------------------------------
+
+
+class SampledOutputs:
+    """The outputs of an edited pipeline file beside those in a state's logs, both restricted to a sample, as of the last closed time."""
+
+    def __init__(self, sample: Sample, request: Request, manifest: Manifest) -> None:
+        self.sample, self.manifest = sample, manifest
+        self.inputs = Inputs.of(request, taken=True, manifest=manifest)
+        self.at = _last_closed(self.inputs, manifest)
+
+    def sides(self, name: str, before: str) -> tuple[pl.DataFrame, pl.DataFrame] | str:
+        """Return the records in the log of an output, called `before` in the state, and the records of the file, each with its multiplicity as the last column; or the reason why they can't be compared.
+
+        Of the inputs, the rows are read that records with the values of the sample can depend on.
+        """
+        column, inputs, at = self.sample.column, self.inputs, self.at
+        entry = self.manifest.outputs[before]
+        node = inputs.relations[collection_named(inputs.request.spec, name)].node
+        old, new = parse_schema(entry.schema).get(column), node.schema.get(column)
+        if at is None:
+            return "no time is closed in it"
+        if old is None or new is None:
+            return f"it has no column '{column}'"
+        for kind in (old.required(), new.required()):
+            if str(kind) not in EXACT:
+                return f"values of type {kind} are not sampled"
+        log = _contents(inputs, name, entry, at)
+        values = self.sample.of(log[column].unique())
+        log = log.filter(pl.col(column).is_in(values.implode()))
+        wanted: dict[str, Any] = {}
+        if old.required() == new.required() and _origins(node, column) is not None:
+            known = pl.concat([_values(inputs, node, column, self.sample, at), values]).unique()
+            wanted[column] = KeySet(known)
+        question = Question(inputs, node, wanted, at, 0)
+        contents = question.contents_in(question.fed, question.facts)
+        made = contents.frame().with_columns(pl.Series(COUNT, contents.counts(), pl.Int64))
+        chosen = self.sample.of(made[column].unique())
+        return log, made.filter(pl.col(column).is_in(chosen.implode())).select(*node.schema, COUNT)
 
 
 # --- everything --------------------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 """A pipeline file against a state: what an edit, or a file less, would change, read from a checkout elsewhere."""
 
 import json
+from collections import Counter
 
+import polars as pl
 import pytest
 
-from tests.harness import ORDER_COLUMNS, ORDERS, files
+from tests.draws import chance
+from tests.harness import ORDER_COLUMNS, ORDERS, contents, files
 
 LARGE = "  large:\n    from: orders\n    apply: [filter: amount > 6]\noutputs:\n"
 TEXT = ORDERS.replace("outputs:\n", LARGE) + "  large: out/large/\n"
@@ -181,3 +184,76 @@ def test_a_run_that_commits_meanwhile(shop, monkeypatch):
 def test_options_that_do_not_fit(shop, options, problem):
     result = shop("diff", *options)
     assert (result.code, problem in result.err) == (2, True)
+
+
+SAMPLED = """\
+name: shop
+inputs:
+  sales: {path: sales/, columns: {person: int64, amount: int64}}
+  people: {path: people/, columns: {person: int64, city: string}}
+collections:
+  spent:
+    from: sales
+    apply:
+      - filter: amount > LEAST
+      - join: {with: people, on: [person]}
+      - reduce: {by: [person, city], amount: sum(amount), n: count(*)}
+  total: {from: sales, apply: [{filter: amount > LEAST}, {reduce: {amount: sum(amount)}}]}
+outputs:
+  spent: out/spent/
+  total: out/total/
+"""
+
+
+@pytest.mark.parametrize(("column", "number"), [("person", 0), ("person", 1), ("city", 2)])
+def test_samples_together_are_the_whole_effect(shop, column, number):
+    """Beside a fresh run of the edited file; only the rows of the sample are read."""
+    draw = chance("samples", column, number)
+    for name, other in (("sales", lambda: draw.randrange(20)), ("people", lambda: draw.choice("xyz"))):
+        kind = pl.Int64 if name == "sales" else pl.String
+        kinds = {"person": pl.Int64, "amount" if name == "sales" else "city": kind, "time": pl.Int64, "diff": pl.Int64}
+        for at in range(3):
+            rows = [(draw.randrange(-9, 9), other(), at, 1) for _ in range(20)]
+            for folder in ("prod", "fresh"):
+                shop.log(f"{folder}/{name}/{at}.parquet", rows, **kinds)
+    before, after = (SAMPLED.replace("LEAST", str(least)) for least in (3, 9))
+    for folder, text in (("prod", before), ("fresh", after), ("co", after)):
+        shop.write(f"{folder}/shop.yaml", text)
+    assert [shop("run", f"{folder}/shop.yaml").code for folder in ("prod", "fresh")] == [0, 0]
+    old, new = (Counter(contents(shop.folder / folder / "out/spent")) for folder in ("prod", "fresh"))
+    wanted = {record: (new[record] - old[record]) for record in {*old, *new} if new[record] != old[record]}
+    names = ["person", "city", "amount", "n"]
+    found, kept = {}, files(shop.folder)
+    for remainder in range(3):
+        result = shop(
+            "diff",
+            "--against",
+            "prod/.dd/shop",
+            "co/shop.yaml",
+            "-o",
+            "json",
+            "--sample",
+            f"{column}%3={remainder}",
+            "--limit",
+            "100",
+        )
+        tree = json.loads(result.out)
+        assert any("total: not compared: it has no column" in note for note in tree["notes"])
+        for change in tree["outputs"]["spent"]["changes"]:
+            record = tuple(change["row"][name] for name in names)
+            assert column != "person" or record[0] % 3 == remainder
+            assert record not in found
+            found[record] = change["count"] * (1 if change["change"] == "added" else -1)
+        assert result.code == bool(tree["outputs"]["spent"]["changes"])
+    assert files(shop.folder) == kept
+    assert found == wanted
+
+
+def test_a_sample_that_there_is_not(shop):
+    for sample, says in (
+        ("region%3=3", "no such sample"),
+        ("nothing%3=1", "it has no column 'nothing'"),
+        ("region", "no such sample"),
+    ):
+        result = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--sample", sample)
+        assert (result.code, says in result.err) == (2, True), result
