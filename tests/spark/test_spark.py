@@ -260,6 +260,9 @@ def test_errors_of_spark_are_told_in_a_line():
     )
     text = "x\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\nModuleNotFoundError: No module named 'polars'\n\n\tat org.apache"
     assert "lacks a package: No module named 'polars'" in shortened(text).problem
+    text = "x\nTraceback (most recent call last):\n  File x\nSystemError: error return without exception set\ndd: on far\n\n\tat y"
+    problem = "a task failed on far: SystemError: error return without exception set: perhaps it ran out of memory"
+    assert (shortened(text).problem, "memoryOverhead" in shortened(text).hint) == (problem, True)
     text = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider"
     assert shortened(text).problem.startswith("a Python process of an executor was killed")
     text = text.replace(

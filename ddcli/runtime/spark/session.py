@@ -204,7 +204,10 @@ def shortened(text: str) -> DdError:
                 f"a Python process of an executor{_place(text)} lacks a package: {message.partition(': ')[2]}",
                 hint="install ddcli and what it needs there, and name that Python with PYSPARK_PYTHON",
             )
-        return EngineError(f"a task failed{_place(text)}: {message}", hint=AGAIN)
+        failed = f"a task failed{_place(text)}: {message}"
+        if message.startswith("SystemError"):  # C code of Python that got no memory may forget to report that
+            return EngineError(f"{failed}: perhaps it ran out of memory", hint=LESS)
+        return EngineError(failed, hint=AGAIN)
     lost = list(LOST.finditer(text))
     if WAITED in (lost[-1]["why"] if lost else text):
         return _waited(text)
