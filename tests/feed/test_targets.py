@@ -4,15 +4,16 @@ import datetime as dt
 import sqlite3
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from decimal import Decimal
 
 import duckdb
 import polars as pl
+import psycopg
 import pytest
 
 from ddcli.errors import EngineError, LockedError, StateError, UsageError
-from ddcli.feed.database_target import Delivery, Subscription
+from ddcli.feed.database_target import DatabaseFeed, Delivery, Subscription
 from ddcli.feed.delivery import OutputFeed
 from ddcli.feed.targets import open_target
 from ddcli.store.state.consumers import read_consumers
@@ -21,13 +22,23 @@ from tests.feed.test_histories import History
 from tests.harness import contents
 
 TARGETS = ["changes", "changes.duckdb", "changes.sqlite"]
+ON_SERVERS = [*TARGETS, "postgres"]
 ME = Subscription("index", "0" * 32, "1" * 16)
 FRAME = pl.DataFrame({"k": [1, 2], "region": ["a", None], "diff": [1, -1]})
 
 
+@pytest.fixture
+def text(kind, request):
+    """Return the name of a target of a kind, as a person writes it."""
+    return request.getfixturevalue("postgres_database") if kind == "postgres" else kind
+
+
 def rows_in(path, table="totals"):
-    """Return the rows of a target, without their positions: what glob and SQL see."""
-    if path.suffix == ".duckdb":
+    """Return the rows of a target, without their positions: what glob and SQL see. It is a file, a folder, or a URI of Postgres."""
+    if str(path).startswith("postgresql:/"):
+        with psycopg.connect(str(path)) as database:
+            rows = database.execute(f'select * from "{table}"').fetchall()
+    elif path.suffix == ".duckdb":
         with closing(duckdb.connect(path)) as database:
             rows = database.execute(f'from "{table}"').fetchall()
     elif path.suffix == ".sqlite":
@@ -38,96 +49,111 @@ def rows_in(path, table="totals"):
     return [row[:-1] for row in rows]
 
 
-def held(path):
+def held(path, table="totals"):
     """Return what the changes in a target add up to."""
     found = Counter()
-    for row in rows_in(path):
+    for row in rows_in(path, table):
         found[row[:-1]] += row[-1]
     return {record: count for record, count in found.items() if count}
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("kind", TARGETS)
-def test_each_change_is_delivered_once_whoever_dies(tmp_path, kind, monkeypatch):
+@pytest.mark.parametrize("kind", ON_SERVERS)
+def test_each_change_is_delivered_once_whoever_dies(tmp_path, kind, text, monkeypatch):
     """A process dies before the target's commit, after it, or not at all; then the output goes on."""
     for case in draws.some(range(2)):
-        history = History(tmp_path / str(case), draws.chance(f"into {kind} {case}"))
+        history, table = History(tmp_path / str(case), draws.chance(f"into {kind} {case}")), f"totals{case}"
         folder, chance = history.folder, history.chance
         history.supply()
-        target = folder / kind
+        target = text if kind == "postgres" else folder / kind
 
-        def deliver(dies=None, folder=folder):
+        def deliver(dies=None, folder=folder, table=table):
             feed = OutputFeed.open("out/totals", folder)
-            opened = lambda each: open_target(kind, "totals", each, folder)  # noqa: E731
+            opened = lambda each: open_target(text, table, each, folder)  # noqa: E731
             if dies is None:
                 return feed.transfer("index", opened)
             with monkeypatch.context() as patch:
-                patch.setattr(*dies, _die)
+                patch.setattr(*dies)
                 with pytest.raises(KeyboardInterrupt):
                     feed.transfer("index", opened)
             return None
 
-        deaths = [
-            (OutputFeed, "acknowledge"),
-            *([("os.fsync",), ("pathlib.Path.hardlink_to",)] if kind == "changes" else []),
-        ]
+        files = [("os.fsync", _die), ("pathlib.Path.hardlink_to", _die)]
+        before = files if kind == "changes" else [(DatabaseFeed, "_transaction", _dying(DatabaseFeed._transaction))]
+        deaths = [(OutputFeed, "acknowledge", _die), *before]
         for _ in range(8):
             chance.choice([history.supply, history.supply, history.edit, history.reopen, history.compact])()
-            number = len(rows_in(target)) if target.exists() else -1
             if chance.random() < 0.5:
-                deliver(chance.choice(deaths) if _has_news(folder, target, kind) else None)
+                deliver(chance.choice(deaths) if _has_news(folder, text, table) else None)
                 continue
             deliver()
-            assert held(target) == contents(folder / "out/totals")
-            number = len(rows_in(target))
+            assert held(target, table) == contents(folder / "out/totals")
+            number = len(rows_in(target, table))
             deliver()
-            assert len(rows_in(target)) == number
+            assert len(rows_in(target, table)) == number
         deliver()
-        assert held(target) == contents(folder / "out/totals")
-        assert [*folder.glob(f"{kind}/.*")] == []
+        assert held(target, table) == contents(folder / "out/totals")
+        assert [*folder.glob("changes/.*")] == []
 
 
 def _die(*_arguments, **_named):
     raise KeyboardInterrupt
 
 
-def _has_news(folder, target, kind):
+def _dying(real):
+    """Return what makes transactions of which those that write die before they are committed."""
+
+    @contextmanager
+    def transaction(self, *, write):
+        with real(self, write=write) as connection:
+            yield connection
+            if write:
+                raise KeyboardInterrupt
+
+    return transaction
+
+
+def _has_news(folder, text, table):
     """Return whether a delivery has something to write."""
     feed = OutputFeed.open("out/totals", folder)
     manifest, output = feed._newest()
-    at = open_target(kind, "totals", Subscription("index", manifest.identity, output.log), folder).position()
+    at = open_target(text, table, Subscription("index", manifest.identity, output.log), folder).position()
     return feed.changes(at, output.log).files > 0
 
 
-@pytest.mark.parametrize("kind", TARGETS)
-def test_of_many_who_race_one_delivers(tmp_path, kind):
-    def deliver(_):
+@pytest.mark.parametrize("kind", ON_SERVERS)
+def test_of_many_who_race_one_delivers(tmp_path, kind, text):
+    target = text if kind == "postgres" else tmp_path / kind
+
+    def deliver(number):
         try:
-            open_target(kind, "t", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
+            open_target(text, "public.t" if kind == "postgres" and number % 2 else "t", ME, tmp_path).add(
+                Delivery(0, 3, FRAME, 1)
+            )
         except LockedError:
             return 0
         return 1
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(deliver, range(8))) == 1
-    assert rows_in(tmp_path / kind, "t") == [(1, "a", 1), (2, None, -1)]
+    assert rows_in(target, "t") == [(1, "a", 1), (2, None, -1)]
     with pytest.raises(LockedError):
-        open_target(kind, "t", ME, tmp_path).add(Delivery(1, 4, FRAME, 1))
-    open_target(kind, "t", ME, tmp_path).add(Delivery(3, 4, FRAME, 1))
-    assert open_target(kind, "t", ME, tmp_path).position() == 4
-    assert len(rows_in(tmp_path / kind, "t")) == 4
+        open_target(text, "t", ME, tmp_path).add(Delivery(1, 4, FRAME, 1))
+    open_target(text, "t", ME, tmp_path).add(Delivery(3, 4, FRAME, 1))
+    assert open_target(text, "t", ME, tmp_path).position() == 4
+    assert len(rows_in(target, "t")) == 4
 
 
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", ON_SERVERS)
 @pytest.mark.parametrize("other", [("mail", *ME[1:]), (ME[0], "2" * 32, ME[2]), (*ME[:2], "2" * 16)])
-def test_a_target_of_somebody_else_is_refused(tmp_path, kind, other):
-    open_target(kind, "t", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
-    theirs = open_target(kind, "t", Subscription(*other), tmp_path)
+def test_a_target_of_somebody_else_is_refused(tmp_path, kind, text, other):
+    open_target(text, "t", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
+    theirs = open_target(text, "t", Subscription(*other), tmp_path)
     with pytest.raises(StateError, match=r"consumer 'index'|written anew"):
         theirs.position()
     with pytest.raises(StateError):
         theirs.add(Delivery(3, 4, FRAME, 1))
-    assert len(rows_in(tmp_path / kind, "t")) == 2
+    assert len(rows_in(text if kind == "postgres" else tmp_path / kind, "t")) == 2
 
 
 def test_a_database_has_several_tables_with_names_of_any_kind(tmp_path):
@@ -279,12 +305,12 @@ def test_the_command_delivers_and_keeps_the_consumer_where_the_target_is(orders)
     assert orders("feed", "out/totals", "--consumer", "m", "--into", "s3://bucket/x").code == 2
 
 
-@pytest.mark.parametrize("kind", TARGETS)
-def test_a_consumer_to_which_nothing_was_delivered_is_not_kept(orders, kind, monkeypatch):
+@pytest.mark.parametrize("kind", ON_SERVERS)
+def test_a_consumer_to_which_nothing_was_delivered_is_not_kept(orders, kind, text, monkeypatch):
     """It would hold the log for ever."""
     orders("run", "orders.yaml", "--quiet")
     consumers = lambda: [each.name for each in read_consumers(orders.folder / ".dd/orders")]  # noqa: E731
-    line = ("feed", "out/totals", "--consumer", "m", "--into", kind)
+    line = ("feed", "out/totals", "--consumer", "m", "--into", text)
     with monkeypatch.context() as patch:
         for target in ("targets.ParquetFeed", "database_target.DatabaseFeed"):
             patch.setattr(f"ddcli.feed.{target}.add", _refuse)

@@ -1,87 +1,17 @@
-"""`dd feed --into postgresql://...`: each change is delivered once, whoever dies or races."""
+"""`dd feed --into postgresql://...`: values, what it can't hold, and the command; `tests/feed` has what all targets share."""
 
 import datetime as dt
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from decimal import Decimal
 
 import polars as pl
 import pytest
 
-from ddcli.errors import LockedError, StateError, UsageError
-from ddcli.feed.database_target import DatabaseFeed, Delivery
-from ddcli.feed.delivery import OutputFeed
+from ddcli.errors import StateError, UsageError
+from ddcli.feed.database_target import Delivery
 from ddcli.feed.targets import open_target
 from ddcli.store.state.consumers import read_consumers
-from tests import draws
-from tests.draws import many
-from tests.feed.test_histories import History
-from tests.feed.test_targets import FRAME, ME
+from tests.feed.test_targets import FRAME, ME, held
 from tests.harness import contents
-from tests.store.support import Dead
-
-
-def held(execute, table):
-    """Return what the changes in a table add up to."""
-    found = Counter()
-    for *row, diff, _ in execute(f"select * from {table}"):
-        found[tuple(row)] += diff
-    return {record: count for record, count in found.items() if count}
-
-
-def test_each_change_is_delivered_once_whoever_dies(tmp_path, database, execute, monkeypatch):
-    """A process dies before the transaction ends, after it, or not at all; then the output goes on."""
-    real = DatabaseFeed._transaction
-    for case in range(many(2)):
-        execute("drop schema if exists marts cascade", "create schema marts")
-        history = History(tmp_path / str(case), draws.chance(f"into postgres {case}"))
-        history.supply()
-
-        def deliver(dies=None, folder=history.folder):
-            @contextmanager
-            def transaction(self, *, write):
-                with real(self, write=write) as connection:
-                    yield connection
-                    if write and dies == "before":
-                        raise Dead
-                if write and dies == "after":
-                    raise Dead
-
-            with monkeypatch.context() as patch:
-                patch.setattr(DatabaseFeed, "_transaction", transaction)
-                feed = OutputFeed.open("out/totals", folder)
-                feed.transfer("index", lambda each: open_target(database, "marts.totals", each, folder))
-
-        for _ in range(6):
-            history.chance.choice([history.supply, history.supply, history.edit, history.reopen, history.compact])()
-            try:
-                deliver(history.chance.choice([None, "before", "after"]))
-            except Dead:
-                deliver()
-            assert held(execute, "marts.totals") == contents(history.folder / "out/totals")
-        (number,) = execute("select count(*) from marts.totals")
-        deliver()
-        assert execute("select count(*) from marts.totals") == [number]
-
-
-def test_of_many_who_race_one_delivers(tmp_path, database, execute):
-    def deliver(number):
-        try:
-            open_target(database, "t" if number % 2 else "public.t", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
-        except LockedError:
-            return 0
-        return 1
-
-    with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(deliver, range(8))) == 1
-    assert execute("select k, region, diff from t order by k") == [(1, "a", 1), (2, None, -1)]
-    with pytest.raises(LockedError):
-        open_target(database, "t", ME, tmp_path).add(Delivery(1, 4, FRAME, 1))
-    open_target(database, "public.t", ME, tmp_path).add(Delivery(3, 4, FRAME, 1))
-    assert open_target(database, "t", ME, tmp_path).position() == 4
-    with pytest.raises(StateError, match="it is of consumer 'index'"):
-        open_target(database, "t", ME._replace(consumer="mail"), tmp_path).position()
 
 
 def test_values_and_what_can_not_be_held(tmp_path, database, execute):
@@ -126,7 +56,7 @@ def test_the_command(orders, database, execute):
     assert (first.code, first.out) == (0, ""), first.err
     assert first.err.endswith(": totals: 2 changes, 0-1\n")
     assert orders(*line).err.endswith(": nothing new since 1\n")
-    assert held(execute, "totals") == contents(orders.folder / "out/totals")
+    assert held(database) == contents(orders.folder / "out/totals")
     other = ("feed", "out/totals", "--consumer", "other", "--into")
     refused = orders(*other, "postgresql://me:secret@/shop")
     assert (refused.code, "has no password in it" in refused.err, "secret" in refused.err) == (2, True, False)

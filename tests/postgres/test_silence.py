@@ -11,8 +11,8 @@ from ddcli.feed.delivery import OutputFeed
 from ddcli.feed.targets import open_target
 from tests.draws import chance, some
 from tests.feed.test_histories import History
+from tests.feed.test_targets import held
 from tests.harness import contents
-from tests.postgres.test_feed import held
 from tests.silence import SILENCE, end_of, ends_of_runs, moments, stopper
 from tests.tables.database_followers import DatabaseFollower
 
@@ -67,14 +67,13 @@ def test_a_table_out(tmp_path, database, execute, stopped_at, keyed):
     assert any(end.reached for end in ends)
 
 
-def test_a_feed(tmp_path, database, execute, stopped_at):
+def test_a_feed(tmp_path, database, stopped_at):
     """Nothing is delivered twice, and nothing is lost."""
-    execute("create schema marts")
     history, draw = History(tmp_path / "shop", chance("silent feed")), chance("silent moments")
 
     def deliver():
         feed = OutputFeed.open("out/totals", history.folder)
-        return feed.transfer("index", lambda each: open_target(database, "marts.totals", each, history.folder))
+        return feed.transfer("index", lambda each: open_target(database, "totals", each, history.folder))
 
     history.supply()
     deliver()
@@ -87,7 +86,7 @@ def test_a_feed(tmp_path, database, execute, stopped_at):
         ends.append(end_of(deliver, stopped_at, at))
         assert_silent(ends[-1])
         again(deliver)
-        assert held(execute, "marts.totals") == contents(history.folder / "out/totals")
+        assert held(database) == contents(history.folder / "out/totals")
     assert any(end.reached for end in ends)
 
 
