@@ -13,6 +13,7 @@ from tests.judge.harness import graph_of, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
 from tests.judge.sizes import IN_MEMORY, MOST_WALKED, cut, few
+from tests.kernels.support import interpreted
 
 SEARCH = settings(max_examples=many(12))
 
@@ -78,3 +79,11 @@ def test_a_row_that_an_expression_fails_on_refuses_the_run(case):
 def test_generated_pipelines_are_valid(case):
     """A search among pipelines that are refused would find nothing."""
     assert graph_of(case).outputs
+
+
+@settings(SEARCH, max_examples=many(4))
+@given(st.sampled_from([1, 1, 2]).flatmap(lambda nt: cases(nt=nt, looping=True)), MOST_WALKED)
+def test_kernels_run_as_python(case, most):
+    """As a first run has them until the compiler is done: they wrap around and call each other as compiled ones do."""
+    with tempfile.TemporaryDirectory() as folder, few(most), interpreted():
+        judge(case, Path(folder))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
@@ -103,7 +105,7 @@ class Kernel:
                 self.refuse(position)
         # Compiled integers wrap around in silence; kernels that care look for it.
         with np.errstate(over="ignore"):
-            return int(self.function(*arguments))
+            return int(_as_python(self.function)(*arguments))
 
     def become(self, native: Callable[..., int]) -> None:
         """Have calls go to a function that no other code stands before."""
@@ -116,6 +118,17 @@ class Kernel:
     def reset(self) -> None:
         """Forget how the kernel was loaded, so that the next call chooses again."""
         self.__class__ = Kernel
+
+
+@cache
+def _as_python(function: Callable[..., int]) -> Callable[..., int]:
+    """Return a kernel's function that calls those of other kernels: numpy's scalars, which it computes with, are no arguments for kernels."""
+    called = {
+        name: _as_python(there.function)
+        for name in function.__code__.co_names
+        if isinstance(there := function.__globals__.get(name), Kernel)
+    }
+    return FunctionType(function.__code__, function.__globals__ | called) if called else function
 
 
 def inline(function: F) -> F:
