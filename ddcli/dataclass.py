@@ -4,6 +4,8 @@ To type checkers `dataclass` is `dataclasses.dataclass`, and `fields`, `replace`
 is the standard library's own from the instance after `FEW` on: of some 250 classes that a run imports, it makes a few instances of a third, and
 many of a handful. The other methods are ordinary closures, as fast as generated ones where it matters. Fields are described here, too: the standard library
 searches each annotation for other meanings, and makes a class with slots before its methods.
+
+msgspec makes a class in a quarter of the time, but to import it takes 10 ms: a run with nothing new makes its 61 classes in 3 ms, one of 1 000 rows its 240 in some 12.
 """
 
 from __future__ import annotations

