@@ -109,6 +109,8 @@ def ours(written: str) -> list[object] | None:
         expression = scalar(written, COLUMNS)
     except SpecError:
         return None
+    if expression.type.kind == "months":  # no column has this type
+        return None
     stage = FusedSteps(SCHEMA, (MapStep((("value", expression),)),))
     try:
         return stage.run(FRAME).frame["value"].to_list()
