@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from threading import Event
+import zlib
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -52,7 +54,7 @@ def test_compiled_once_then_loaded(fresh):
     expected = shard()
     assert len(lines) == 1
     assert lines[0].startswith("compiling 2 kernels, once on this machine")
-    assert [file.name for file in folder.iterdir()] == [cache.file_name(MODULE)]
+    assert [file.name for file in folder.glob("*.kernels")] == [cache.file_name(MODULE)]
     assert shard() == expected
     assert len(lines) == 1
 
@@ -75,7 +77,7 @@ def test_a_small_call_runs_as_python_until_the_compiler_is_done(fresh, monkeypat
     monkeypatch.setattr(Compiler, "compile", compile_later)
     for _ in range(3):
         assert shard() == expected
-    assert [file.name for file in folder.iterdir()] == []
+    assert [file.name for file in folder.glob("*.kernels")] == []
     assert len(lines) == 2
     assert calls.seconds > 0
     begun.set()
@@ -149,9 +151,34 @@ def test_what_else_may_be_called_follows_in_the_background(fresh, monkeypatch):
     monkeypatch.setattr(registry, "modules", lambda: iter([MODULE, OTHER]))
     shard()
     assert len(lines) == 1
-    assert lines[0].startswith("compiling 3 kernels ")
+    assert lines[0].startswith("compiling 3 kernels,")
     COMPILATION.wait_for(COMPILATION.begin(OTHER, {OTHER: folder / cache.file_name(OTHER)}))
-    assert {file.name for file in folder.iterdir()} == {cache.file_name(MODULE), cache.file_name(OTHER)}
+    assert {file.name for file in folder.glob("*.kernels")} == {cache.file_name(MODULE), cache.file_name(OTHER)}
+
+
+@pytest.mark.slow
+def test_of_many_first_runs_one_compiles(fresh):
+    """Another waits for it, and takes the file that it wrote."""
+    folder, _ = fresh
+    shard()
+    path = folder / cache.file_name(MODULE)
+    before = path.stat().st_ino
+    with (folder / "compiling").open("r+") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, zlib.crc32(path.name.encode()))
+        compiler = Compiler(settings.targets()[0], folder)
+        done = Event()
+
+        def compile_it():
+            compiler.compile(MODULE, path.name)
+            done.set()
+
+        thread = Thread(target=compile_it)
+        thread.start()
+        assert not done.wait(3)
+    assert done.wait(300)
+    thread.join()
+    compiler.close()
+    assert path.stat().st_ino == before
 
 
 def test_a_failure_to_compile_shows_why(fresh, monkeypatch):

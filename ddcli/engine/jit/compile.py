@@ -6,12 +6,16 @@ out of the process that wants to run a kernel, and two of them compile in parall
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
+import os
 import sys
+import zlib
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 import numba
@@ -26,9 +30,14 @@ from ddcli.engine.jit.image import PLACEMENT, ObjectCode
 from ddcli.engine.jit.linker import linked
 from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, helper, kernels_of, matrix_of
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 C_CONTIGUOUS = 0x1
+LOCK = "compiling"
+"""The file, beside those that are compiled, of which each has a byte that its compiler locks."""
 FOREIGN_ORDER = ord(">" if sys.byteorder == "little" else "<")
 # Characters by which numpy's type descriptors name an 8-byte integer: long and long long.
 CHARACTERS = {
@@ -273,6 +282,18 @@ def compile_module(module: str, made: dict[Any, Any]) -> list[ObjectCode]:
     return result
 
 
+@contextmanager
+def alone(file: str) -> Iterator[None]:
+    """Wait until no other process compiles this file: of many first runs at a time one compiles each module, and the others find it."""
+    lock = os.open(LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with suppress(OSError):  # a file system without locks: each compiles
+            fcntl.lockf(lock, fcntl.LOCK_EX, 1, zlib.crc32(file.encode()))
+        yield
+    finally:
+        os.close(lock)
+
+
 def main() -> None:
     """Compile the module of each line of stdin into the file that the line names."""
     gc.disable()  # a compiler makes millions of objects and ends soon: garbage collection would not pay
@@ -281,7 +302,9 @@ def main() -> None:
         module, _, file = line.rstrip("\n").partition("=")
         importlib.import_module(module)
         try:
-            cache.write(Path(file), linked(compile_module(module, made)))
+            with alone(file):
+                if cache.read(Path(file)) is None:
+                    cache.write(Path(file), linked(compile_module(module, made)))
         except OSError as error:
             sys.exit(f"{Path.cwd() / file} can't be written: {error.strerror}")
         sys.stdout.write(f"{module}\n")
