@@ -143,6 +143,8 @@ def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
     else:
         shown = f"`{token}`".replace("```", "backtick")
         problem = f"unexpected {shown}" if token else "wrong syntax"
+        if text.value[: max(start, 0)].rstrip().endswith("**"):
+            hint = "for `a ** b` write `power(a, b)`"
     hint = hint or (_misspelt(text.value, start) if what == "a query" else None)
     hint = hint or keyword_hint(token)
     raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1)), hint=hint) from None

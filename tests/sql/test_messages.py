@@ -17,6 +17,9 @@ select a from t, u → 1:8 → `a` may be any of 2 columns
 select a, b from t group by a → 1:11 → `b` may differ from row to row of a group
 select *⏎from t⏎where a + 1 → 3:7 → a condition is a bool, not int64
 select a from t⏎where b = (select a, c from u) → 2:19 → a subquery used as a value has one column
+select a from t limit 10% → → `percent` and `with ties` are not supported
+select a from t limit 10 percent → → `percent` and `with ties` are not supported
+select a ** 2 as x from t → 1:13 → unexpected `2`
 select a from t limit b → 1:23 → `limit` and `offset` take a constant whole number
 select a from t where row_number() over (order by a) = 1 → 1:23 → a window function is not allowed here
 select lag(a) over () from t → 1:8 → lag needs an order

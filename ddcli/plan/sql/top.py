@@ -58,18 +58,25 @@ def bounds(statement: QueryLowering, node: exp.Expr) -> tuple[int | None, int]:
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if isinstance(limit, exp.Fetch):
         written, options = statement.tree.take(limit, "count", "limit_options", "direction")[:2]
-        if options is not None:
-            parts = statement.tree.take(options, "rows", "percent", "with_ties")
-            if parts[1] or parts[2]:
-                raise SpecError("`percent` and `with ties` are not supported", span=statement.tree.place(limit))
+        _without_share(statement, limit, options)
         return _whole(statement, written), _offset(statement, offset)
     if limit is None:
         return None, _offset(statement, offset)
-    (written,) = statement.tree.take(limit, "expression")
+    written, options = statement.tree.take(limit, "expression", "limit_options")
+    _without_share(statement, limit, options)
     if isinstance(written, exp.Column) and str(written.name).lower() == "all":
         statement.identifier(written)
         return None, _offset(statement, offset)
     return _whole(statement, written), _offset(statement, offset)
+
+
+def _without_share(statement: QueryLowering, limit: exp.Expr, options: exp.Expr | None) -> None:
+    """Refuse a limit that is a share of the rows, or takes more rows for ties."""
+    if options is not None:
+        parts = statement.tree.take(options, "rows", "percent", "with_ties")
+        if parts[1] or parts[2]:
+            problem, hint = "`percent` and `with ties` are not supported", "a limit is a number of rows: `limit 10`"
+            raise SpecError(problem, span=statement.tree.place(limit), hint=hint)
 
 
 def _offset(statement: QueryLowering, offset: exp.Expr | None) -> int:
