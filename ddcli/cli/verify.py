@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ NUMBERED = re.compile(r"(\d+)/(\d+)")
     metavar="P%|K/N",
     default="1%",
     show_default=True,
-    help="Verify this share of each output's values, taken at random, or the K-th of N disjoint slices.",
+    help="Verify this share of each output's values, a random one of those that were not covered yet, or the K-th of N disjoint slices.",
 )
 @click.option(
     "--all", "whole", is_flag=True, help="Verify all: compute it anew from the files that the state has read."
@@ -66,7 +65,7 @@ def command(
 
     A slice is computed by another way than a run takes: of one column of an output, the values whose hash falls into the slice
     are chosen; of the inputs, the rows that records with these values can depend on are read; and the pipeline runs over
-    them in memory, without its state. So a slice takes seconds, and N disjoint slices prove all. An output none of
+    them in memory, without its state. So a slice takes seconds, and N disjoint slices prove all. Of a share, the state remembers which slices were right: each call takes another one until all were covered, and then begins again. An output none of
     whose columns decides which rows matter, such as a total, is named: only --all verifies it.
 
     --all computes everything anew as a run does, also beyond the memory, from the files that the state has read, without anything that the state keeps.
@@ -76,10 +75,10 @@ def command(
 
     Tables that follow outputs, such as a Delta table or one in a database, are compared with the outputs' logs, whole.
 
-    `dd state verify` proves that the files of the state and the outputs are as they were written; this proves that what was written is right. Writes nothing, takes no lock.
+    `dd state verify` proves that the files of the state and the outputs are as they were written; this proves that what was written is right. Takes no lock, and writes nothing but, of a share, which slices were covered.
 
     \b
-    JSON: {"pipeline", "at", "same", "slice": {"number", "parts"}|null, "outputs": {NAME: {"column", "values", "records", "differ",
+    JSON: {"pipeline", "at", "same", "slice": {"number", "parts", "covered"|null}|null, "outputs": {NAME: {"column", "values", "records", "differ",
            "first": [{"diff", "record"}]}}, "tables": {NAME: {"place", "differ", "first", "fault"|null}}, "logs": {NAME: {"fingerprint", "fault"|null}},
            "arrangements": {OPERATOR: right}, "not_compared": {NAME: reason}, "unproven": {NAME: reason}, "seconds"}
 
@@ -111,16 +110,15 @@ def command(
         raise click.exceptions.Exit(DIFFERENT)
 
 
-def _slice(text: str) -> tuple[int, int]:
-    """Return the number of a slice, from 0, and how many there are; for a share one at random.
+def _slice(text: str) -> tuple[int | None, int]:
+    """Return the number of a slice, from 0, or None for a share, and how many slices there are.
 
-    >>> _slice("3/10"), _slice("100%")
-    ((2, 10), (0, 1))
+    >>> _slice("3/10"), _slice("0.1%")
+    ((2, 10), (None, 1000))
     """
     numbered, share = NUMBERED.fullmatch(text), SHARE.fullmatch(text)
     if numbered and 1 <= int(numbered[1]) <= int(numbered[2]):
         return int(numbered[1]) - 1, int(numbered[2])
     if share and 0 < float(share[1]) <= 100:
-        parts = max(1, round(100 / float(share[1])))
-        return random.randrange(parts), parts  # noqa: S311 - a sample, no secret
+        return None, max(1, round(100 / float(share[1])))
     raise UsageError(f"--slice {text}: there is no such slice", hint="write a share, 0.1%, or a number, 3/100")

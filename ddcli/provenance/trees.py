@@ -441,7 +441,12 @@ def verification_json(found: Verification, limit: int) -> dict[str, Any]:
         "pipeline": found.pipeline,
         "at": found.at,
         "same": found.same,
-        "slice": found.slice and {"number": found.slice.number + 1, "parts": found.slice.parts},
+        "slice": found.slice
+        and {
+            "number": found.slice.number + 1,
+            "parts": found.slice.parts,
+            "covered": found.slice.covered,
+        },
         "outputs": {
             proof.name: {
                 "column": proof.column,

@@ -10,6 +10,7 @@ arrangements of the state, which are compared by their fingerprints. The log of 
 
 from __future__ import annotations
 
+import random
 import tempfile
 import time as clock
 from dataclasses import field, replace
@@ -38,7 +39,10 @@ from ddcli.sinks.fingerprint import log_number, number_in
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.sources.arrangement_input import SharedReader
+from ddcli.store.files.gate import Files
 from ddcli.store.log.scan import not_after, physically, scan_entries
+from ddcli.store.state.document import Document
+from ddcli.store.state.names import VERIFIED
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.verify import check_bytes
 from ddcli.store.tables.files import READ_ERRORS
@@ -55,6 +59,27 @@ if TYPE_CHECKING:
 
 COUNT = "\0count"
 """The column with the multiplicity by the inputs less the multiplicity in the log."""
+
+
+@frozen
+class CoveredSlices:
+    """The slices of `parts` disjoint ones that were found right since all of them were last, by their numbers."""
+
+    parts: int
+    numbers: tuple[int, ...]
+
+
+def _check(found: CoveredSlices, _path: Path) -> None:
+    if sorted({*found.numbers}) != [*found.numbers] or not all(each < found.parts for each in found.numbers):
+        raise ValueError(found)
+
+
+COVERED = Document(
+    CoveredSlices,
+    "the slices that were verified can't be read",
+    "remove the file: then all slices are verified again",
+    _check,
+)
 ATTEMPTS = 3
 """Attempts at a state to which runs commit meanwhile: each is on the newest commit."""
 SEED = 0
@@ -67,6 +92,8 @@ class SliceNumber:
 
     number: int
     parts: int
+    covered: int | None = None
+    """The number of slices that were found right with this one, since all were; None: the state does not remember them."""
 
     def of(self, values: pl.Series) -> pl.Series:
         """Return the values that are in the slice."""
@@ -74,7 +101,8 @@ class SliceNumber:
 
     @property
     def words(self) -> str:
-        return f"slice {self.number + 1:,} of {self.parts:,}"
+        covered = "" if self.covered is None else f" ({self.covered:,} covered)"
+        return f"slice {self.number + 1:,} of {self.parts:,}{covered}"
 
 
 @frozen
@@ -178,7 +206,7 @@ class Verification:
 
 def verify(
     path: Path,
-    part: tuple[int, int] | None,
+    part: tuple[int | None, int] | None,
     *,
     state: Path | None = None,
     select: Sequence[str] = (),
@@ -186,13 +214,19 @@ def verify(
     no_code: bool = False,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Verification:
-    """Verify the slice `part` of each output of the pipeline file at `path`, (number from 0, how many), or without one all of them. Writes nothing, takes no lock.
+    """Verify the slice `part` of each output of the pipeline file at `path`, (number from 0, how many), or without one all of them. Takes no lock.
 
+    Without a number it is a random slice among those that the state does not have as covered, and if it is right the state remembers it; nothing else is written.
     Raises StateError if there is no state, or if the file has changed since the state was made: the state can't be right by another file.
     """
     began = clock.perf_counter()
     request = read_request(path, state, say=say)
     refuse_code(request.spec, no_code=no_code)
+    number, parts = part or (None, 0)
+    remembered = _covered(request, parts) if part is not None and number is None else None
+    if remembered is not None:
+        number = _other(remembered)
+    chosen = None if number is None else SliceNumber(number, parts)
     for left in reversed(range(ATTEMPTS)):
         manifest = newest_of(request)
         if manifest is None:
@@ -203,7 +237,7 @@ def verify(
             )
         try:
             try:
-                found = _verified(request, manifest, None if part is None else SliceNumber(*part), select, memory)
+                found = _verified(request, manifest, chosen, select, memory)
             except (OSError, *READ_ERRORS):  # of a file that polars can't read: which, its checksum shows
                 for name, entry in _chosen(request, manifest, select).items():
                     for file in entry.files:
@@ -216,8 +250,35 @@ def verify(
             if found.same or not left or newest_of(request) == manifest:
                 break
         say("the state was committed meanwhile: the verification begins again on its newest commit")
+    if remembered is not None and not select and found.slice is not None:
+        found.slice = _remember(request, remembered, found.slice, say) if found.same else found.slice
     found.seconds = clock.perf_counter() - began
     return found
+
+
+def _covered(request: Request, parts: int) -> CoveredSlices:
+    """Return the slices of so many that the state remembers; none once all of them were covered, or where it remembers others."""
+    known = COVERED.read(request.state / VERIFIED)
+    return CoveredSlices(parts, ()) if known is None or known.parts != parts or len(known.numbers) == parts else known
+
+
+def _other(covered: CoveredSlices) -> int:
+    """Return a random slice that is not covered."""
+    number = random.randrange(covered.parts - len(covered.numbers))  # noqa: S311 - a sample, no secret
+    for each in covered.numbers:
+        number += each <= number
+    return number
+
+
+def _remember(request: Request, known: CoveredSlices, part: SliceNumber, say: Callable[[str], None]) -> SliceNumber:
+    """Have the state remember one more slice, and return that with the number of those it has; a state that can't be written remembers none."""
+    numbers = tuple(sorted({*known.numbers, part.number}))
+    try:
+        COVERED.write(request.state / VERIFIED, CoveredSlices(part.parts, numbers), Files())
+    except DdError as error:
+        say(f"the state does not remember the slice: {error.problem}")
+        return part
+    return replace(part, covered=len(numbers))
 
 
 def _verified(

@@ -21,17 +21,18 @@ from hypothesis import strategies as st
 
 from ddcli.driver.run import run
 from ddcli.engine.lanes import Layout
-from ddcli.errors import DdError
+from ddcli.errors import DdError, EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.request import read_request
 from ddcli.provenance.verification import Verification, verify
 from ddcli.sinks.fingerprint import Fingerprint
 from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.files.gate import Files
 from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.entries import OutputEntry
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
-from tests.harness import ORDER_COLUMNS, ORDERS
+from tests.harness import ORDER_COLUMNS, ORDERS, files
 from tests.judge.case import write_file
 from tests.judge.logs import cases
 from tests.yaml_text import read_yaml, write_yaml
@@ -58,11 +59,49 @@ def test_a_clean_state(ran):
     """Rows that came since are no fault of it."""
     ran.log("orders/9.parquet", [("west", 9, 9, 1)], **ORDER_COLUMNS)
     code, tree = verified(ran, "--slice", "100%")
-    assert (code, tree["same"], tree["slice"]) == (0, True, {"number": 1, "parts": 1})
+    assert (code, tree["same"], tree["slice"]) == (0, True, {"number": 1, "parts": 1, "covered": 1})
     assert tree["unproven"] == {"all": "no column's values decide which rows of the inputs matter to it"}
     assert tree["outputs"]["totals"]["column"] == "region"
     code, tree = verified(ran, "--all")
     assert (code, tree["same"], [*tree["outputs"]], tree["unproven"]) == (0, True, ["all", "totals"], {})
+
+
+def test_slices_of_a_share_cover_all_once_and_then_begin_again(ran):
+    """A slice with a difference is not covered, nor one of some outputs; another share begins anew, and `dd reset` knows the file."""
+    kept = files(ran.folder)
+    for options in (("--slice", "1/4"), ("--slice", "25%", "--select", "totals")):
+        assert verified(ran, *options)[1]["slice"]["covered"] is None
+    assert files(ran.folder) == kept
+    for _ in range(2):
+        slices = [verified(ran, "--slice", "25%")[1]["slice"] for _ in range(4)]
+        assert sorted(each["number"] for each in slices) == [1, 2, 3, 4]
+        assert [each["covered"] for each in slices] == [1, 2, 3, 4]
+    assert verified(ran, "--slice", "50%")[1]["slice"]["covered"] == 1
+    assert "covered)" in ran("verify", "orders.yaml", "--slice", "50%").out
+    (log,) = (ran.folder / "out/totals").glob("*.parquet")
+    pl.read_parquet(log).with_columns(amount=pl.lit(1, pl.Int64)).write_parquet(log)
+    assert verified(ran, "--slice", "50%")[1]["slice"]["covered"] is None
+    for text in (
+        "{}",
+        '{"parts": 2, "numbers": [2]}',
+        '{"parts": 2, "numbers": [1, 0]}',
+        '{"parts": 2, "numbers": [-1]}',
+    ):
+        (ran.folder / ".dd/orders/verified.json").write_text(text)
+        result = ran("verify", "orders.yaml", "--slice", "50%")
+        assert (result.code, "remove the file" in result.err) == (4, True)
+    assert ran("reset", "orders.yaml", "--yes").code == 0
+    assert not (ran.folder / ".dd/orders").exists()
+
+
+def test_a_state_that_can_not_be_written_remembers_no_slice(ran):
+    def refused(*_):
+        raise EngineError("cannot write the file: Permission denied")
+
+    with patch.object(Files, "put", refused):
+        result = ran("verify", "orders.yaml", "--slice", "50%", "-o", "json")
+    assert (result.code, json.loads(result.out)["slice"]["covered"]) == (0, None)
+    assert "does not remember the slice: cannot write the file" in result.err
 
 
 def test_records_that_are_missing_too_many_and_others(ran):

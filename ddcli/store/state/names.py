@@ -65,6 +65,9 @@ CONSUMER = Form("[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
 OF_CONSUMER = Form(rf"[0-9a-f]{{16}}-{CONSUMER.pattern}\.json")
 HALF_CONSUMER = Form(rf"\.{OF_CONSUMER.pattern}(?:\.[0-9]{{9}})?{re.escape(TEMPORARY)}")
 RUN = Form(r"[0-9]{9}\.json")
+VERIFIED = "verified.json"
+"""The file of a state with the slices that `dd verify` has covered."""
+HALF_VERIFIED = Form(rf"\.verified\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
 TABLE = ".table.json"
 """The file with the mark of a mirror: the version of the table that it has reached."""
 SCRATCH = Form(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")

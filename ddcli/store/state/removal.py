@@ -37,6 +37,7 @@ from ddcli.store.state.names import (
     HALF_CONSUMER,
     HALF_HOLD,
     HALF_MANIFEST,
+    HALF_VERIFIED,
     HOLD,
     NAMED,
     OF_CONSUMER,
@@ -48,6 +49,7 @@ from ddcli.store.state.names import (
     SHARD,
     TABLE,
     UPDATES,
+    VERIFIED,
     WAITING,
     WAITING_FOLDER,
 )
@@ -85,6 +87,7 @@ STATE: Layout = [
     (_either("holds"), [(_either(LOCK, HOLD, HALF_HOLD), None)]),
     (_either(CONSUMERS), [(_either(LOCK, OF_CONSUMER, HALF_CONSUMER), None)]),
     (_either(RUNS), [(RUN, None)]),
+    (_either(VERIFIED, HALF_VERIFIED), None),
     (_either(SPILL), [(SCRATCH, None)]),
     (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(NAMED, _UPDATES)])]),
     (_either("tables"), [(NAMED, [(_either(BATCH, WAITING, TABLE), None)])]),
