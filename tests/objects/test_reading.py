@@ -3,6 +3,7 @@
 `dd feed` from an output and a state in an object store.
 """
 
+import itertools
 import threading
 from collections import Counter
 
@@ -12,10 +13,14 @@ import ddcli
 from ddcli.commands.convert import convert_input
 from ddcli.compare.against import compare_against
 from ddcli.compare.columns import Settings
+from ddcli.driver.run import run
 from ddcli.driver.watch import WatchLoop
 from ddcli.errors import LockedError, UsageError
 from ddcli.feed.delivery import OutputFeed
+from ddcli.provenance.bisection import bisect
+from ddcli.provenance.verification import COVERED, verify
 from ddcli.query import Lookup
+from ddcli.sources.change_log import read_log
 from ddcli.store.files.objects import ObjectPath
 from tests.crash.shop import Shop
 from tests.objects.shop import Remote
@@ -140,3 +145,46 @@ def test_a_consumer_is_fed_from_an_object_store(tmp_path, bucket):
     assert +held == +meant
     ((consumer, files),) = feed.consumers()
     assert (consumer.acknowledged, files) == (3, 0)
+
+
+REMEMBERED = """\
+name: p
+state: {bucket}/state/
+clock: arrival
+inputs: {{rows: {{path: {bucket}/in/, columns: {{k: int64, v: int64}}}}}}
+collections:
+  answers:
+    from: rows
+    apply: [project: [k], {{map: {{function: {{call: 'remembering:answer', memo: true}}, columns: {{k: int64, call: int64}}}}}}]
+  sums: {{from: rows, apply: [{{reduce: {{by: [k], s: sum(v)}}}}]}}
+outputs: {{answers: {bucket}/out/answers/, sums: {bucket}/out/sums/}}
+"""
+
+
+def test_questions_about_a_state_in_a_bucket_and_functions_that_remember(tmp_path, bucket, monkeypatch):
+    """A function that answers differently at each call: what is withdrawn cancels. The state has the slices that were verified; the rows of a wrong sum are found."""
+    path = tmp_path / "p.yaml"
+    path.write_text(REMEMBERED.format(bucket=bucket))
+    (tmp_path / "remembering.py").write_text(
+        "from itertools import count\nCALLS = count()\n\ndef answer(record):\n    return record | {'call': next(CALLS)}\n"
+    )
+    for day, rows in enumerate(("1,2\n2,3", "2,4\n3,5", "2,-90\n4,1")):
+        (bucket / f"in/{day}.csv").put(f"k,v\n{rows}\n".encode())
+        run(path, now=f"2020-01-0{day + 1}")
+    for part in ((None, 2), (None, 2), None):
+        found = verify(path, part)
+        assert found.same, found
+        assert found.slice is None or found.slice.covered
+    assert COVERED.read(bucket / "state/verified.json").numbers == (0, 1)
+    wrong = bisect(path, "select s from sums where k = 2", good="> 0")
+    assert [(each.record["v"], each.at[0].file) for each in wrong.culprits] == [(-90, f"{bucket}/in/2.csv:2")]
+    before = read_log(str(bucket / "out/answers"), as_of="latest").select("k", "call", "diff").sort("k").rows()
+    assert [(k, diff) for k, _, diff in before] == [(1, 1), (2, 3), (3, 1), (4, 1)]
+    monkeypatch.setattr("remembering.CALLS", itertools.count(100))
+    run(path, withdraw=[bucket / "in/1.csv"], now="2020-01-04")
+    (bucket / "in/3.csv").put(b"k,v\n3,9\n5,1\n")
+    run(path, now="2020-01-05")
+    after = read_log(str(bucket / "out/answers"), as_of="latest").select("k", "call", "diff").sort("k").rows()
+    known = {k: call for k, call, _ in before}
+    assert after == [(1, known[1], 1), (2, known[2], 2), (3, known[3], 1), (4, known[4], 1), (5, 100, 1)]
+    assert verify(path, None).same
