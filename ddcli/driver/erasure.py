@@ -113,7 +113,6 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
         and not any(graph.engines.values())
         and not remembered(graph.nodes)
         and not request.spec.checks
-        and not request.spec.tables
         and not any(ours(directory, OF_LOG) for directory in request.side_logs)
         and all(start < end for entry in manifest.outputs.values() for start, end in spans(entry.files))
         and all(
