@@ -1,6 +1,7 @@
 """Rows that are forgotten at the cost of what they touch: of state, outputs and ledgers only the files that hold something of them are written again.
 
-The graph is computed in memory over the partitions of these rows alone (see `plan.partitions`), with and without them. The difference, at all
+The graph is computed in memory over the partitions of these rows alone (see `plan.partitions`), with and without them: at once, or, where outputs keep
+rows apart by different columns, the outputs by each of these. The difference, at all
 times, is added to the batches and to the files of outputs that have these times, so that nothing is left there that came from the rows alone. Each record of the
 difference is looked up in all files before, and what it then has there must be what the computation says; else, and where the conditions below don't
 hold, everything is computed anew by `migration`.
@@ -30,6 +31,7 @@ from ddcli.job.sizes import rows_held
 from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING
+from ddcli.plan.physical_graph import physical_graph
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.replacement import OtherColumns, replace_archived, spans
 from ddcli.sources.input_format import facts_of
@@ -48,7 +50,9 @@ if TYPE_CHECKING:
     from ddcli.driver.rebuild import Rebuild
     from ddcli.engine.columns import Matrix
     from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.rows import Rows
     from ddcli.store.state.directory import State
@@ -72,14 +76,14 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
     if not _is_possible(rebuild, graph):
         return None
     names = frozenset(forgetting.conditions) & graph.scans().keys()
-    partitions = _partitions(graph, names)
-    if names and not partitions.columns:
+    graphs = _graphs(graph, names)
+    if graphs is None:
         return None
     readers, _ = readers_of(rebuild, graph)
     find_forgotten(forgetting, rebuild.manifest, readers, rows_held(rebuild.request.resources.memory))
     if state is None:
         return rebuild.manifest
-    erasure = _Erasure(rebuild, graph, partitions, in_files(readers), state)
+    erasure = _Erasure(rebuild, graph, graphs, in_files(readers), state)
     try:
         computed = erasure.computed()
     except (DdError, Unproved):
@@ -88,6 +92,23 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
         return erasure.commit(*computed)
     except (Unproved, OtherColumns):
         return None
+
+
+def _graphs(graph: PhysicalGraph, names: frozenset[str]) -> list[tuple[PhysicalGraph, Partitions]] | None:
+    """Return the graphs to compute, each with its partitions by columns of some inputs: the whole one, or the graphs of those outputs that have the same ones; None for an output that mixes all rows.
+
+    What is computed from other inputs alone is in none of them.
+    """
+    if (whole := _partitions(graph, names)).columns:
+        return [(graph, whole)]
+    outputs: dict[tuple[str, ...], dict[str, Node]] = {}
+    for name, node in graph.outputs.items():
+        own = physical_graph({name: node})
+        if some := names & own.scans().keys():
+            outputs.setdefault(_partitions(own, some).columns, {})[name] = node
+    graphs = [physical_graph(each) for each in outputs.values()]
+    found = [(each, _partitions(each, names & each.scans().keys())) for each in graphs]
+    return found if all(partitions.columns for _, partitions in found) else None
 
 
 def _partitions(graph: PhysicalGraph, names: frozenset[str]) -> Partitions:
@@ -133,17 +154,17 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
 class _Computed:
     """The updates of all outputs, and of all arrangements, of some rows."""
 
-    outputs: Mapping[str, Matrix]
-    arrangements: Mapping[str, Matrix]
+    outputs: dict[str, Matrix]
+    arrangements: dict[str, Matrix]
 
 
 @dataclass
 class _Erasure:
-    """The way to forget rows of the partitions of a graph."""
+    """The way to forget rows of the partitions of some graphs, which have all that depends on them of the whole `graph`."""
 
     rebuild: Rebuild
     graph: PhysicalGraph
-    partitions: Partitions
+    graphs: Sequence[tuple[PhysicalGraph, Partitions]]
     readers: Mapping[str, LogReader]
     state: State
 
@@ -151,6 +172,25 @@ class _Erasure:
     def pool(self) -> Pool:
         """The pool of all values, of the state's lanes."""
         return Pool(self.rebuild.secret)
+
+    def computed(self) -> tuple[_Computed, _Computed, dict[str, Layout]]:
+        """Return what the graphs compute of their partitions with the rows, and without them, and the layouts of outputs."""
+        found, layouts = (_Computed({}, {}), _Computed({}, {})), dict[str, Layout]()
+        for graph, partitions in self.graphs:
+            part = _Part(self.rebuild, graph, partitions, self.readers, self.pool)
+            *both, outputs = part.computed()
+            layouts.update(outputs)
+            for each, more in zip(found, both, strict=True):
+                each.outputs.update(more.outputs)
+                each.arrangements.update(more.arrangements | each.arrangements)
+        return *found, layouts
+
+    @cached_property
+    def _apart(self) -> frozenset[str]:
+        """The fingerprints of nodes on which nothing depends that is computed."""
+        computed = {name for graph, _ in self.graphs for name in graph.outputs}
+        others = {name: node for name, node in self.graph.outputs.items() if name not in computed}
+        return frozenset(node.fingerprint for node in physical_graph(others).nodes)
 
     def commit(self, old: _Computed, new: _Computed, layouts: dict[str, Layout]) -> Manifest:
         """Commit what is left without the rows; return the manifest. Raises Unproved."""
@@ -181,8 +221,7 @@ class _Erasure:
             outputs = {}
             for name, entry in manifest.outputs.items():
                 outputs[name] = entry
-                updates = _difference(old.outputs[name], new.outputs[name])
-                if len(updates):
+                if name in layouts and len(updates := _difference(old.outputs[name], new.outputs[name])):
                     outputs[name], found, horizon = writer.correct(
                         name, entry, updates, self.pool, forgetting, self._placed(self.graph.outputs[name].fingerprint)
                     )
@@ -213,11 +252,103 @@ class _Erasure:
 
     @property
     def _forgetting(self) -> ErasureRequest:
-        forgetting = self.rebuild.request.decided.forgetting
-        assert forgetting is not None
-        return forgetting
+        return _forgetting_of(self.rebuild)
 
-    # --- the difference -------------------------------------------------------------------------------------------
+    def _arrangements(self, old: _Computed, new: _Computed, transaction: Transaction) -> dict[str, ArrangementEntry]:
+        """Return the entries of all arrangements without what came from the rows alone."""
+        entries = self.rebuild.manifest.arrangements.items()
+        return {identity: self._arrangement(identity, entry, old, new, transaction) for identity, entry in entries}
+
+    def _arrangement(
+        self, identity: str, entry: ArrangementEntry, old: _Computed, new: _Computed, transaction: Transaction
+    ) -> ArrangementEntry:
+        """Return the entry of an arrangement without what came from the rows alone."""
+        if identity not in old.arrangements:
+            if identity.removesuffix(WAITING) in self._apart:
+                return entry
+            raise Unproved
+        before, after = old.arrangements[identity], new.arrangements[identity]
+        updates, waiting = _difference(before, after), identity.endswith(WAITING)
+        left = waiting and any(identity.removesuffix(WAITING) in each.places for _, each in self.graphs)
+        if not len(updates) and not left:
+            return entry
+        layout, shards = BatchLayout.of(entry, 1), list(entry.shards)
+        lanes = [*layout.shard_lanes(waiting=waiting)]
+        parts = [
+            kernels.shard_of(kernels.take(rows, lanes), len(lanes), len(shards))
+            if len(shards) > 1
+            else np.zeros(len(rows), np.int64)
+            for rows in (updates, before, after)
+        ]
+        since, upper = Frontier(entry.since or ()), Frontier(entry.upper)
+        for at, files in enumerate(shards):
+            own, there, remaining = (
+                np.ascontiguousarray(rows[part == at])
+                for rows, part in zip((updates, before, after), parts, strict=True)
+            )
+            if not len(own) and not (left and len(files) > 1):
+                continue
+            stored = [
+                StoredBatch(batch_path(self.rebuild.request.state, identity, at, file), file, layout, self.pool)
+                for file in files
+            ]
+            if waiting:
+                # What waited once is in one batch, and was taken back in another one when its time came.
+                fresh = Fresh(own, Frontier([(LEAST,)]), upper, self.pool) if len(own) else None
+                compaction = compact_together(layout, stored, fresh, since)
+            else:
+                correction = Correction(layout, stored, own, self.pool, since, upper)
+                if self._placed(identity) and not correction.is_proved(there, remaining):
+                    raise Unproved
+                compaction = correction.compaction
+            shards[at] = compaction.write(transaction, identity, at)
+        return replace(entry, shards=tuple(shards))
+
+    def _placed(self, fingerprint: str) -> tuple[str, ...]:
+        """Return the columns of a node's records that have the values of the partitions' columns: then no other records can be in the same ones; () if one is gone."""
+        partitions = next((each for _, each in self.graphs if fingerprint in each.places), None)
+        if partitions is None:
+            return ()
+        found = [sorted(partitions.places[fingerprint].get(name, ())) for name in partitions.columns]
+        return tuple(some[0] for some in found) if all(found) else ()
+
+    def _prove_log(
+        self,
+        name: str,
+        updates: Matrix,
+        found: Sequence[tuple[Matrix, Matrix]],
+        horizon: Frontier,
+        computed: tuple[Matrix, Matrix],
+    ) -> None:
+        """Raise Unproved if the files of a log had, or have, other updates of the corrected records than were computed."""
+        if not self._placed(self.graph.outputs[name].fingerprint):
+            return
+        width = updates.shape[1] - 2
+        records = kernels.distinct_keys(updates, width)
+        for at, wanted in enumerate(computed):
+            there = np.concatenate([wanted[:0], *(records_of(pair[at], records) for pair in found)])
+            if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon)):
+                raise Unproved
+
+
+@dataclass
+class _Part:
+    """A graph, computed over the partitions of the forgotten rows, by columns of inputs."""
+
+    rebuild: Rebuild
+    graph: PhysicalGraph
+    partitions: Partitions
+    readers: Mapping[str, LogReader]
+    pool: Pool
+
+    @cached_property
+    def _forgetting(self) -> ErasureRequest:
+        return _forgetting_of(self.rebuild)
+
+    @cached_property
+    def _conditions(self) -> Mapping[str, RowCondition]:
+        """The conditions on inputs that the graph reads."""
+        return {name: each for name, each in self._forgetting.conditions.items() if name in self.graph.scans()}
 
     def computed(self) -> tuple[_Computed, _Computed, dict[str, Layout]]:
         """Return what the graph computes of the partitions with the rows, and without them, and the layouts of outputs."""
@@ -262,8 +393,7 @@ class _Erasure:
             return None
         found = [
             rows.frame.filter(pl.Series(gone)).select(columns).unique()
-            for name in self._forgetting.conditions
-            if name in self.graph.scans()
+            for name in self._conditions
             for rows, gone in self._read(self._unclean(name), name, columns)
             if gone is not None
         ]
@@ -273,7 +403,7 @@ class _Erasure:
     def _decided(self) -> bool:
         """Return whether all rows of a partition are forgotten, or none, and only inputs with such rows have partitions."""
         wide = {name for name in self.graph.scans() if self._is_parted(name)}
-        conditions = self._forgetting.conditions
+        conditions = self._conditions
         return wide <= conditions.keys() and all(
             set(condition.columns) <= {*self.partitions.columns} for condition in conditions.values()
         )
@@ -336,79 +466,11 @@ class _Erasure:
         (reader,) = in_files(open_logs(self.rebuild.request, before, {name: some}, most)).values()
         return reader
 
-    # --- files ----------------------------------------------------------------------------------------------------
 
-    def _arrangements(self, old: _Computed, new: _Computed, transaction: Transaction) -> dict[str, ArrangementEntry]:
-        """Return the entries of all arrangements without what came from the rows alone."""
-        entries = self.rebuild.manifest.arrangements.items()
-        return {identity: self._arrangement(identity, entry, old, new, transaction) for identity, entry in entries}
-
-    def _arrangement(
-        self, identity: str, entry: ArrangementEntry, old: _Computed, new: _Computed, transaction: Transaction
-    ) -> ArrangementEntry:
-        """Return the entry of an arrangement without what came from the rows alone."""
-        if identity not in old.arrangements:
-            raise Unproved
-        before, after = old.arrangements[identity], new.arrangements[identity]
-        updates, waiting = _difference(before, after), identity.endswith(WAITING)
-        left = waiting and identity.removesuffix(WAITING) in self.partitions.places
-        if not len(updates) and not left:
-            return entry
-        layout, shards = BatchLayout.of(entry, 1), list(entry.shards)
-        lanes = [*layout.shard_lanes(waiting=waiting)]
-        parts = [
-            kernels.shard_of(kernels.take(rows, lanes), len(lanes), len(shards))
-            if len(shards) > 1
-            else np.zeros(len(rows), np.int64)
-            for rows in (updates, before, after)
-        ]
-        since, upper = Frontier(entry.since or ()), Frontier(entry.upper)
-        for at, files in enumerate(shards):
-            own, there, remaining = (
-                np.ascontiguousarray(rows[part == at])
-                for rows, part in zip((updates, before, after), parts, strict=True)
-            )
-            if not len(own) and not (left and len(files) > 1):
-                continue
-            stored = [
-                StoredBatch(batch_path(self.rebuild.request.state, identity, at, file), file, layout, self.pool)
-                for file in files
-            ]
-            if waiting:
-                # What waited once is in one batch, and was taken back in another one when its time came.
-                fresh = Fresh(own, Frontier([(LEAST,)]), upper, self.pool) if len(own) else None
-                compaction = compact_together(layout, stored, fresh, since)
-            else:
-                correction = Correction(layout, stored, own, self.pool, since, upper)
-                if self._placed(identity) and not correction.is_proved(there, remaining):
-                    raise Unproved
-                compaction = correction.compaction
-            shards[at] = compaction.write(transaction, identity, at)
-        return replace(entry, shards=tuple(shards))
-
-    def _placed(self, fingerprint: str) -> tuple[str, ...]:
-        """Return the columns of a node's records that have the values of the partitions' columns: then no other records can be in the same ones; () if one is gone."""
-        places = self.partitions.places.get(fingerprint, {})
-        found = [sorted(places.get(name, ())) for name in self.partitions.columns]
-        return tuple(some[0] for some in found) if all(found) else ()
-
-    def _prove_log(
-        self,
-        name: str,
-        updates: Matrix,
-        found: Sequence[tuple[Matrix, Matrix]],
-        horizon: Frontier,
-        computed: tuple[Matrix, Matrix],
-    ) -> None:
-        """Raise Unproved if the files of a log had, or have, other updates of the corrected records than were computed."""
-        if not self._placed(self.graph.outputs[name].fingerprint):
-            return
-        width = updates.shape[1] - 2
-        records = kernels.distinct_keys(updates, width)
-        for at, wanted in enumerate(computed):
-            there = np.concatenate([wanted[:0], *(records_of(pair[at], records) for pair in found)])
-            if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon)):
-                raise Unproved
+def _forgetting_of(rebuild: Rebuild) -> ErasureRequest:
+    forgetting = rebuild.request.decided.forgetting
+    assert forgetting is not None
+    return forgetting
 
 
 def _difference(old: Matrix, new: Matrix) -> Matrix:

@@ -404,6 +404,8 @@ COLLECTIONS = {
     "rated": "{from: sales, apply: [{join: {with: rates, on: [v]}}, {reduce: {by: [k], r: sum(n * rate)}}]}",
     "ranked": "{from: sales, apply: [{window: {by: [k], order_by: [n, w], columns: {at: row_number()}}}]}",
     "while": "{from: sales, apply: [{temporal_filter: {from: day + n, until: day + 2 * n + 1}}]}",
+    "by_day": "{from: sales, apply: [{reduce: {by: [day], n: count(*), s: sum(n)}}]}",
+    "by_value": "{from: sales, apply: [{reduce: {by: [v], n: count(*), least: min(n), first: min(w)}}]}",
     "emails": "{from: people, apply: [{project: [email]}]}",
 }
 INPUTS = """\
