@@ -236,7 +236,7 @@ def test_every_function_has_the_value_of_duckdb() -> None:
     found, missing = Comparison(), []
     for name, meant in some(names()):
         calls, before, tries = Calls(chance("calls", name)), found.compared, 0
-        while tries < many(20) or (found.compared == before and tries < 200):
+        while tries < many(20) or (found.compared == before and tries < 1000):
             found.add(calls.call(name, meant), may_fail=name in ERRORS, differs=DIFFERENT.get(name))
             tries += 1
         missing += [name] if found.compared == before else []
@@ -387,7 +387,7 @@ def test_every_aggregate_has_the_value_of_duckdb() -> None:
     for name in some(sorted(shared - {"any_value", "arbitrary", "mode"})):  # which return any of several values
         draws, count = Aggregations(chance("aggregates", name)), AGGREGATES[AGGREGATE_SYNONYMS.get(name, name)].args
         compared = tries = 0
-        while tries < many(12) or (not compared and tries < 200):
+        while tries < many(12) or (not compared and tries < 1000):
             call, tries = draws.call(name, 2 if name in {*BY_PAIR, *OF_PAIRS} else count), tries + 1
             statement = f"select n % 7 as g, {call} as v from {{}} group by all order by 1"
             try:
