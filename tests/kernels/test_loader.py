@@ -14,7 +14,7 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-from ddcli.engine import kernels
+from ddcli.engine import arrow, kernels
 from ddcli.engine.jit import cache, compilation, load, registry, settings
 from ddcli.engine.jit.cache import FIRST
 from ddcli.engine.jit.cargo import everything
@@ -179,6 +179,15 @@ def test_of_many_first_runs_one_compiles(fresh):
     thread.join()
     compiler.close()
     assert path.stat().st_ino == before
+
+
+def test_code_that_is_no_kernel_is_never_left_to_the_compiler(fresh):
+    """It would make nothing of it, which later runs would load."""
+    folder, _ = fresh
+    cache.addresses(MODULE, [MODULE, arrow.__name__])
+    COMPILATION.begin(MODULE, {MODULE: folder / cache.file_name(MODULE)}).result()
+    assert not (folder / cache.file_name(arrow.__name__)).exists()
+    assert len(cache.addresses(arrow.__name__)) == 3
 
 
 def test_a_failure_to_compile_shows_why(fresh, monkeypatch):

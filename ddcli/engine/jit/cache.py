@@ -231,7 +231,8 @@ def _begin(module: str, folder: Path, ahead: Sequence[str]) -> Future[None]:
     """Have a module compiled, and after it others."""
     from ddcli.engine.jit.compilation import COMPILATION
 
-    files = {name: folder / file_name(name) for name in ahead if name == module or not is_kept(name)}
+    wanted = [name for name in ahead if registry.kernels_of(name) and (name == module or not is_kept(name))]
+    files = {name: folder / file_name(name) for name in wanted}
     return COMPILATION.begin(module, {module: folder / file_name(module)} | files)
 
 
