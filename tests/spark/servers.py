@@ -16,7 +16,7 @@ import pytest
 from tests.harness import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ON_THIS_MACHINE = {
@@ -121,8 +121,10 @@ class Standalone(NamedTuple):
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2, memory: str = "1g"):
-    """Give a cluster."""
+def standalone(
+    folder: Path, workers: int = 2, memory: str = "1g", within: Mapping[int, Sequence[str | Path]] | None = None
+):
+    """Give a cluster. `within` are words before the command of a worker, which change the machine that it finds."""
     port = free_port()
     command = [home() / "bin/spark-class"]
     place = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -135,7 +137,8 @@ def standalone(folder: Path, workers: int = 2, memory: str = "1g"):
         def start(at: int) -> int:
             # On a host of its own, or Spark would not do a task on each.
             host = ["--host", f"127.0.0.{at + 1}"]
-            return begin(*command, "org.apache.spark.deploy.worker.Worker", *host, *own)[0].pid
+            before = (within or {}).get(at, ())
+            return begin(*before, *command, "org.apache.spark.deploy.worker.Worker", *host, *own)[0].pid
 
         yield Standalone(address, [start(at) for at in range(workers)], start)
 

@@ -227,7 +227,7 @@ ENDS = {
     "exit": r"PLACE/MODULE\.py:\d+: error: MODULE:late raised SystemExit: enough for the row {'k': 7, 'n': 10}$",
     "die": r"stages 1 to 3 of 3: .*: error: a Python process of an executor was killed on 127\.0\.0\.\d, .*\nhint: .*memoryOverhead",
     "crash": r"stages 1 to 3 of 3: .*: error: .* crashed on .*: Segmentation fault, in when at PLACE/MODULE\.py:\d+\nhint: ",
-    "take too much": r"stages 1 to 3 of 3: .*: error: a task ran out of memory(?: on 127\.0\.0\.\d)?: in MODULE:late for the row .*\nhint: .*pyspark\.memory",
+    "take too much": r"stages 1 to 3 of 3: .*: error: a task ran out of memory on \S+: in MODULE:late for the row .*\nhint: .*pyspark\.memory",
     "lacking": r"error: an executor on .* lacks .* module `MODULE` can't be imported: ModuleNotFoundError: No .*\nhint: ",
 }
 """What functions do, or happens to them, each time that a task is tried, and what is said of it."""
