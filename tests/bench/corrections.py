@@ -107,7 +107,7 @@ def corrections(session: Session) -> list[Figure]:
             )
         )
     part(session.rows, FILES // 2).write_csv(place)
-    _load(folder, "replace", "upsert, key: [id]")
+    _load(folder, "replace", "upsert\n    key: [id]")
     correct()
     run = measure(dd("run", file))
     check(folder, "with keys", withdrawn=None)
