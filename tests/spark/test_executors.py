@@ -174,10 +174,11 @@ def test_too_little_memory_for_an_executor(master, tmp_path):
 
 
 @pytest.mark.in_turn
-def test_a_store_that_refuses_executors(master, tmp_path):
-    """They have an address of their own for it."""
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_store_that_refuses_executors(master, tmp_path, answers):
+    """Or that they can't reach: executors have an address of their own for it."""
     with s3_server(tmp_path / "log") as url, refusing() as other:
         urllib.request.urlopen(urllib.request.Request(f"{url}/lake", method="PUT")).close()  # noqa: S310 - our own server
         pipeline(tmp_path, state="s3://lake/state", output="s3://lake/out/b/")
         error = rf"s3://lake/.*: error: on the executor's machine {HOST}: .*\nhint: .*, on that machine, too"
-        refused(tmp_path, master, error, {"executorEnv.AWS_ENDPOINT_URL": other})
+        refused(tmp_path, master, error, {"executorEnv.AWS_ENDPOINT_URL": other if answers else "http://127.0.0.1:9"})
