@@ -218,11 +218,11 @@ def find(name: str) -> tuple[Path, Code | None]:
     raise KernelError(msg, place=str(cache_dir()), hint="name a folder with --cache-dir or DDCLI_CACHE_DIR")
 
 
-def translated(module: str, path: Path) -> Code:
+def translated(module: str, path: Path, target: str | None = None) -> Code:
     """Write the code of a module without kernels into a file, and return it: LLVM alone makes it, in milliseconds."""
     from ddcli.engine.jit.linker import linked
 
-    code = linked(image.translate(sys.modules[module].CODE))
+    code = linked(image.translate(sys.modules[module].CODE, target))
     write(path, code)
     return code
 

@@ -1,6 +1,6 @@
 """The package's cargo: all that is compiled when its wheel is built, in files that the wheel carries.
 
-`python -m ddcli.engine.jit.cargo FOLDER` makes them; without a folder all is compiled for this processor, into the cache, so that later runs compile nothing;
+`python -m ddcli.engine.jit.cargo FOLDER` makes them, `FOLDER aarch64` those for Linux on ARM; without a folder all is compiled for this processor, into the cache, so that later runs compile nothing;
 with `--first` only the kernels that a first run is likely to call.
 """
 
@@ -29,13 +29,13 @@ def everything() -> list[str]:
     return [*every_module("ddcli.engine.kernels"), lending.__name__]
 
 
-def load_up(folder: Path, modules: Sequence[str]) -> None:
-    """Write modules into a folder: for this kind of processor, and for all that have the instructions of x86-64-v3.
+def load_up(folder: Path, modules: Sequence[str], wanted: Sequence[str]) -> None:
+    """Write modules into a folder, for each of the wanted targets.
 
     What these versions of the compiler made before is in the cache, so a second wheel of the same sources takes no minute.
     """
     with ThreadPoolExecutor() as threads:
-        list(threads.map(partial(_write, folder, modules), (targets()[0], V3)))
+        list(threads.map(partial(_write, folder, modules), wanted))
 
 
 def _write(folder: Path, modules: Sequence[str], target: str) -> None:
@@ -44,7 +44,7 @@ def _write(folder: Path, modules: Sequence[str], target: str) -> None:
         name = file_name(module, target)
         place, code = find(name)
         if code is None and not kernels_of(module):
-            code = translated(module, place / name)
+            code = translated(module, place / name, target)
         if code is None:
             if place not in compilers:
                 compilers[place] = Compiler(target, place)
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
         for module in modules:
             addresses(module, modules)
     elif takes_images():
-        load_up(Path(arguments[0]), everything())
+        load_up(Path(arguments[0]), everything(), arguments[1:] or (targets()[0], V3))
 
 
 if __name__ == "__main__":

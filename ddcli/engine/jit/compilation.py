@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ddcli.engine.jit.registry import KernelError, kernels_of
-from ddcli.engine.jit.settings import V3, announce, targets
+from ddcli.engine.jit.settings import AARCH64, V3, announce, targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +37,11 @@ class Compiler:
         ours = str(Path(__file__).parents[3])
         settings = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
         settings["PYTHONPATH"] = os.pathsep.join(filter(None, (*sys.path, ours)))
-        if target == V3:
-            settings |= {"NUMBA_CPU_NAME": V3, "NUMBA_CPU_FEATURES": ""}
+        if target in {V3, AARCH64}:  # ARM's vectors are as long as those that all of x86-64 have
+            settings |= {"NUMBA_CPU_NAME": V3 if target == V3 else "x86-64", "NUMBA_CPU_FEATURES": ""}
         self.complaints: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         # -P: the sources are those of this process, not modules in the current folder.
-        command = [sys.executable, "-P", "-m", f"{__package__}.compile"]
+        command = [sys.executable, "-P", "-m", f"{__package__}.compile", *([target] if target == AARCH64 else [])]
         pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(  # noqa: S603 - this Python, our own module

@@ -26,9 +26,10 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from ddcli.engine.jit import cache
-from ddcli.engine.jit.image import PLACEMENT, ObjectCode
+from ddcli.engine.jit.image import PLACEMENT, ObjectCode, cross_compiled
 from ddcli.engine.jit.linker import linked
 from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, helper, kernels_of, matrix_of
+from ddcli.engine.jit.settings import AARCH64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -268,14 +269,15 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
     return made[function]
 
 
-def compile_module(module: str, made: dict[Any, Any]) -> list[ObjectCode]:
+def compile_module(module: str, made: dict[Any, Any], target: str | None = None) -> list[ObjectCode]:
     """Return the object code of every kernel of a module; `made` keeps the compiled helpers, for the modules after it."""
     result = []
     for entry in kernels_of(module):
         function = shim(entry, compiled(entry.function, made), made[acceptable])
         library = function._library  # noqa: SLF001 - numba has no public way to its object code
-        _, _, (code, _) = library.serialize_using_object_code()
-        text = llvm.parse_assembly(library.get_llvm_str())
+        written = library.get_llvm_str()
+        code = cross_compiled(written) if target == AARCH64 else library.serialize_using_object_code()[2][0]
+        text = llvm.parse_assembly(written)
         outside = [thing.name for thing in (*text.functions, *text.global_variables) if thing.is_declaration]
         needed = [name for name in outside if not name.startswith("llvm.")]
         result.append(ObjectCode({entry.name: function.native_name}, needed, code))
@@ -295,7 +297,8 @@ def alone(file: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Compile the module of each line of stdin into the file that the line names."""
+    """Compile the module of each line of stdin into the file that the line names; for another machine, if the command names it."""
+    target = sys.argv[1] if sys.argv[1:] else None
     gc.disable()  # a compiler makes millions of objects and ends soon: garbage collection would not pay
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
     for line in sys.stdin:
@@ -304,7 +307,7 @@ def main() -> None:
         try:
             with alone(file):
                 if cache.read(Path(file)) is None:
-                    cache.write(Path(file), linked(compile_module(module, made)))
+                    cache.write(Path(file), linked(compile_module(module, made, target)))
         except OSError as error:
             sys.exit(f"{Path.cwd() / file} can't be written: {error.strerror}")
         sys.stdout.write(f"{module}\n")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.jit.registry import KernelError
-from ddcli.engine.jit.settings import takes_images
+from ddcli.engine.jit.settings import AARCH64, takes_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 PAGE = 4096
-"""Bytes whose protection is set as one."""
+"""Bytes whose protection is set as one, on x86-64."""
 
 
 class Image(NamedTuple):
@@ -95,13 +96,36 @@ PLACEMENT = {"reloc": "pic", "codemodel": "small"} if takes_images() else {}
 """The options of LLVM by which code reaches all of its own by distances: an image is linked of such code."""
 
 
-def translate(text: str) -> list[ObjectCode]:
+def translate(text: str, target: str | None = None) -> list[ObjectCode]:
     """Return the object code of functions that are written in LLVM's own language: no numba is imported for these."""
     import llvmlite.binding as llvm
 
-    machine = target_machine(**PLACEMENT)
     parsed = llvm.parse_assembly(text)
-    return [ObjectCode({each.name: each.name for each in parsed.functions}, [], machine.emit_object(parsed))]
+    code = cross_compiled(text) if target == AARCH64 else target_machine(**PLACEMENT).emit_object(parsed)
+    return [ObjectCode({each.name: each.name for each in parsed.functions if not each.is_declaration}, [], code)]
+
+
+FOR_ANOTHER = re.compile(
+    r'^target (?:triple|datalayout) = ".*"$|"(?:target-cpu|target-features|tune-cpu)"="[^"]*"', re.MULTILINE
+)
+"""The statements of LLVM's language that are for one machine; what numba writes beside them is right for all with addresses of 64 bits."""
+
+
+def cross_compiled(text: str) -> bytes:
+    """Return the object code of a module of LLVM's for Linux on any ARM with 64 bits."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "aarch64-unknown-linux-gnu"
+    machine = llvm.Target.from_triple(triple).create_target_machine(reloc="pic", codemodel="small")
+    parsed = llvm.parse_assembly(FOR_ANOTHER.sub("", text))
+    parsed.triple, parsed.data_layout = triple, str(machine.target_data)
+    for each in (*parsed.functions, *parsed.global_variables):
+        # Else code takes the address of its own data from a table of the dynamic linker's.
+        if not each.is_declaration and each.linkage not in (llvm.Linkage.internal, llvm.Linkage.private):
+            each.visibility = "hidden"
+    return bytes(machine.emit_object(parsed))
 
 
 def target_machine(**options: Any) -> Any:

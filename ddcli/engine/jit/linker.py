@@ -1,7 +1,8 @@
-"""The linker: it makes one image of object code of x86-64 in ELF, which needs only memory and the addresses of a few functions outside.
+"""The linker: it makes one image of object code in ELF, which needs only memory and the addresses of a few functions outside.
 
 The code is position-independent: its own functions and data are at fixed distances, whatever the image's address. A function outside is called
-through a slot, a word among the image's data that the loader sets. See https://gitlab.com/x86-psABIs/x86-64-ABI.
+through a slot, a word among the image's data that the loader sets. See https://gitlab.com/x86-psABIs/x86-64-ABI and
+https://github.com/ARM-software/abi-aa/blob/main/aaelf64/aaelf64.rst.
 """
 
 from __future__ import annotations
@@ -29,9 +30,20 @@ SYMBOLS, RELOCATIONS, ZEROS = 2, 4, 8
 WRITTEN, LOADED = 0x1, 0x2
 """Flags of sections."""
 DISTANCE, CALL = 2, 4
-"""Kinds of relocations."""
+"""Kinds of relocations of x86-64."""
 JUMP = b"\xff\x25\x00\x00\x00\x00\xcc\xcc"
 """A jump to the address in a slot, whose distance from the sixth byte is written into bytes 2 to 5."""
+MACHINE, ARM = 18, 183
+"""The offset at which an object has the number of its machine, and that of ARM with 64 bits."""
+ARM_PAGE = 1 << 16
+"""The largest page that a Linux on ARM has."""
+ARM_DISTANCE, ARM_CALLS, ARM_PAGES, ARM_WITHIN = (
+    261,
+    frozenset({282, 283}),
+    275,
+    {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4},
+)
+"""Kinds of relocations of ARM: a distance, calls and jumps, the distance of pages of 4 KiB, and places within one, in units of 2 to some power."""
 
 
 class Section(NamedTuple):
@@ -122,19 +134,25 @@ def image_of(codes: Sequence[ObjectCode]) -> Image:
 
     for each in objects:
         each.places = {at: put(section.content, section.align) for at, section in each.loaded(written=False)}
+    arm = any(struct.unpack_from("<H", each.code, MACHINE) == (ARM,) for each in codes)
     stubs = {name: put(JUMP, 8) for name in sorted(set().union(*(each.outside() for each in objects)))}
-    written = put(b"", PAGE)
+    written = put(b"", ARM_PAGE if arm else PAGE)
     slots = {name: put(bytes(8), 8) for name in stubs}
     for name, stub in stubs.items():
-        struct.pack_into("<i", content, stub + 2, slots[name] - stub - 6)
+        if arm:  # ldr x16, slot; br x16
+            struct.pack_into("<II", content, stub, 0x58000010 | _signed(slots[name] - stub, 21, 2) << 5, 0xD61F0200)
+        else:
+            struct.pack_into("<i", content, stub + 2, slots[name] - stub - 6)
     for each in objects:
         each.places |= {at: put(section.content, section.align) for at, section in each.loaded(written=True)}
     for each in objects:
         for place, kind, symbol, added in each.relocations():
             offset = each.offset(symbol)
-            if kind == CALL and offset is None:
+            if kind in (ARM_CALLS if arm else {CALL}) and offset is None:
                 offset = stubs[symbol.name]
-            if offset is None or kind not in {DISTANCE, CALL}:
+            if arm and offset is not None and _set_on_arm(content, kind, place, offset + added):
+                continue
+            if arm or offset is None or kind not in {DISTANCE, CALL}:
                 msg = f"compiled code refers to {symbol.name or 'a section'} in a way that can't be linked ({kind})"
                 raise KernelError(msg)
             struct.pack_into("<i", content, place, offset + added - place)
@@ -144,6 +162,31 @@ def image_of(codes: Sequence[ObjectCode]) -> Image:
         for name, symbol in code.functions.items()
     }
     return Image(bytes(content), written, functions, slots)
+
+
+def _set_on_arm(content: bytearray, kind: int, place: int, target: int) -> bool:
+    """Set a distance in an instruction of ARM, or among data; return whether the kind is one that is known."""
+    (word,) = struct.unpack_from("<I", content, place)
+    if kind == ARM_DISTANCE:
+        word = _signed(target - place, 32, 0)
+    elif kind in ARM_CALLS:
+        word |= _signed(target - place, 28, 2)
+    elif kind == ARM_PAGES:
+        pages = _signed((target >> 12) - (place >> 12), 21, 0)
+        word |= (pages & 3) << 29 | pages >> 2 << 5
+    elif kind in ARM_WITHIN:
+        word |= ((target & 0xFFF) >> ARM_WITHIN[kind]) << 10
+    else:
+        return False
+    struct.pack_into("<I", content, place, word)
+    return True
+
+
+def _signed(number: int, bits: int, unit: int) -> int:
+    """Return a number of so many bits, counted in units of 2 to some power, as an instruction has it."""
+    assert -(1 << bits - 1) <= number < 1 << bits - 1
+    assert number % (1 << unit) == 0
+    return (number >> unit) & ((1 << bits - unit) - 1)
 
 
 def linked(codes: list[ObjectCode]) -> Image | list[ObjectCode]:

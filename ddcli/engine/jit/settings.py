@@ -185,8 +185,11 @@ HAS_V3 = {
     *("sse4_2", "ssse3"),
 }
 """Linux's names of the instructions that these have beyond those that all of x86-64 have."""
+AARCH64 = "aarch64"
+"""Linux's name of the processors of ARM with 64 bits: code for the first of them runs on all."""
 FACTS = Path("/proc/cpuinfo")
 IDENTITY = ("vendor_id", "cpu family", "model", "stepping", "flags")
+IDENTITY_OF_ARM = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features")
 
 
 def takes_images() -> bool:
@@ -197,11 +200,14 @@ def takes_images() -> bool:
 @cache
 def targets() -> tuple[str, ...]:
     """Return the targets whose code this processor runs; the first is the processor itself. Empty if nothing is known of it."""
-    facts = _facts() if takes_images() else {}
-    if not all(name in facts for name in IDENTITY):
-        return _described_by_llvm()
-    own = " ".join(facts[name] for name in IDENTITY)
-    return (own, V3) if HAS_V3.issubset(facts["flags"].split()) else (own,)
+    machine = os.uname().machine if sys.platform == "linux" and sys.maxsize > 1 << 32 else ""
+    names = {"x86_64": IDENTITY, AARCH64: IDENTITY_OF_ARM}.get(machine, ())
+    facts = _facts() if names else {}
+    known = bool(names) and all(name in facts for name in names)
+    own = (" ".join(facts[name] for name in names),) if known else _described_by_llvm()
+    if machine == AARCH64:
+        return (*own, AARCH64)
+    return (*own, V3) if known and HAS_V3.issubset(facts["flags"].split()) else own
 
 
 def _facts() -> dict[str, str]:
