@@ -276,6 +276,15 @@ def test_errors_of_spark_are_told_in_a_line():
     lost = "Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): "
     text = f'{lost}java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory'
     assert shortened(text).problem == "there is no Python on 10.0.0.2 at /no/python"
+    text = (
+        "SparkException: Exception thrown in awaitResult: \n\tat x\nCaused by: org.apache.spark.SparkException: Job aborted due to stage failure: "
+        "ShuffleMapStage 5 (toArrow at plans.py:89) has failed the maximum allowable number of times: 4. Most recent failure reason:\n"
+        "org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location for shuffle 1 partition 1"
+    )
+    assert shortened(text).problem.startswith(
+        "executors were lost with rows that others need, and Spark has tried 4 times"
+    )
+    assert "memoryOverhead" in shortened(text).hint
     text = "Job aborted: Total size of serialized results of 2 tasks (2.9 MiB) is bigger than spark.driver.maxResultSize (2.0 MiB)"
     assert shortened(text).problem.startswith("the results of 2 tasks take 2.9 MiB, more than the 2.0 MiB that")
     assert "maxResultSize" in shortened(text).hint

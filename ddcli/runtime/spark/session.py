@@ -46,6 +46,8 @@ NO_MEMORY = re.compile(
 )
 """Messages of a process at its limit of address space, which `spark.executor.pyspark.memory` sets."""
 RESULTS = re.compile(r"results of (\d+) tasks \((.*?)\) is bigger than spark\.driver\.maxResultSize \((.*?)\)")
+WORN_OUT = re.compile(r"has failed the maximum allowable number of times: (\d+)")
+"""Words about a stage that Spark has repeated, as the executors with the rows that it reads were lost each time."""
 NO_PYTHON = re.compile(r'Cannot run program "(.*?)"')
 WAITED = "Exception thrown in awaitResult"
 """Java's words where it has waited for another process in vain; the reason is its innermost cause, the last."""
@@ -187,6 +189,10 @@ def shortened(text: str) -> DdError:
             f"the results of {results[1]} tasks take {results[2]}, more than the {results[3]} that Spark lets the driver receive",
             hint="nothing of this run is visible; allow more with --conf spark.driver.maxResultSize=... (0: any size), or write fewer `shards` into the file",
         )
+    repeated = WORN_OUT.search(text)
+    if repeated:
+        problem = f"executors were lost with rows that others need, and Spark has tried {repeated[1]} times: they were killed, or ran out of memory"
+        return EngineError(problem, hint=f"{LESS}; `--conf spark.log.level=WARN` prints where")
     python = list(PYTHON.finditer(text))
     if python:
         message = python[-1]["message"].strip()
