@@ -14,9 +14,11 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
+from ddcli.store.state.manifest import read_newest
 from ddcli.version import __version__
 from tests.harness import ROOT
 from tests.objects.conftest import refusing, s3_server
+from tests.spark.deadly import DEADLY_HEAD
 from tests.spark.servers import ON_THIS_MACHINE, standalone
 
 FAR = "far-away"
@@ -46,6 +48,16 @@ collections: {{b: {{from: a, apply: [{{reduce: {{by: [k], n: count(*)}}}}{more}]
 outputs: {{b: {output}}}
 """
 KEYS = 40_000
+KILLING = (
+    DEADLY_HEAD
+    + """
+def late(record):
+    if record["k"] == 7:  # each time: the executor's Java, then this process, which writes nothing more
+        os.kill(parent(os.getppid()), signal.SIGKILL)
+        os._exit(1)
+    return record
+"""
+)
 BOTH = {
     "spark.cores.max": "2",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -171,6 +183,20 @@ def test_too_little_memory_for_an_executor(master, tmp_path):
     assert "--conf spark.executor.memory=" in lines[-1]
     assert run_.returncode == 130
     check(tmp_path)
+
+
+@pytest.mark.in_turn
+def test_executors_whose_java_is_killed_each_time(master, tmp_path):
+    name = f"killing_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(KILLING)
+    pipeline(tmp_path, more=f", {{map: {{function: {name}:late, columns: {{k: int64, n: int64}}}}}}")
+    refused(
+        tmp_path,
+        master,
+        r"stages 1 to 3 of 3: .*: error: (?:an executor was lost on 127\.0\.0\.\d: |executors were lost with rows that others need, ).*\nhint: nothing of this run is visible; .*",
+    )
+    assert read_newest(tmp_path / ".dd/sums") is None
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.in_turn
