@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
-from ddcli.cli.startup.process import YOUNG
+from ddcli.cli.startup import YOUNG
 from ddcli.engine import pool
 from ddcli.errors import name_pipeline
 from ddcli.store.files import gate

@@ -15,9 +15,9 @@ from pathlib import Path
 import click
 
 from ddcli.cli.main import cli
+from ddcli.cli.reference import AGGREGATE, DIFFERENCES, ERROR, GROUPS, WINDOW, catalogue
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS
-from ddcli.expressions.catalogue import AGGREGATE, DIFFERENCES, ERROR, GROUPS, WINDOW, catalogue
 from ddcli.plan.operators.groups import PYTHON, PYTHON_REDUCE, PythonOr, ReduceShape
 from ddcli.plan.operators.table import OPERATORS
 from ddcli.spec.shapes import ByKind, Record

@@ -21,9 +21,9 @@ from unittest import mock
 import click
 import polars as pl
 
+from ddcli.cli import startup
 from ddcli.cli.main import cli, main
-from ddcli.cli.startup import library_parts
-from ddcli.cli.startup.process import PLAIN
+from ddcli.cli.startup import PLAIN
 from ddcli.engine import pool
 from tests.secret import SECRET
 from tests.store.support import LOCKS
@@ -301,7 +301,7 @@ def imported_by(folder, *arguments):
     subprocess.run(command, cwd=folder, env=env, check=True, timeout=300)
     found = set((folder / "modules").read_text().split())
     (folder / "modules").unlink()
-    return found - library_parts.PARTS.keys()
+    return found - startup.PARTS.keys()
 
 
 def programs(folder):

@@ -202,9 +202,9 @@ main()
 def test_runs_our_command_line(monkeypatch, argv):
     """`ddcli` never hands over."""
     calls = []
-    process = types.ModuleType("ddcli.cli.startup.process")
+    process = types.ModuleType("ddcli.cli.startup")
     process.run_and_leave = lambda: calls.append(list(sys.argv))
-    monkeypatch.setitem(sys.modules, "ddcli.cli.startup.process", process)
+    monkeypatch.setitem(sys.modules, "ddcli.cli.startup", process)
     monkeypatch.setattr(coreutils, "hand_over", lambda _: pytest.fail("handed over"))
     monkeypatch.setattr(coreutils.os, "isatty", lambda _: False)
     monkeypatch.setattr(sys, "argv", argv)

@@ -14,7 +14,7 @@ from ddcli.cli.run import LEAST_MEMORY
 from ddcli.compare.output import LIMIT
 from ddcli.compare.sides import MOST_OF_TEXT
 from ddcli.errors import LONGEST
-from ddcli.expressions import definition, modules, syntax_tree
+from ddcli.expressions import modules, python, syntax_tree
 from ddcli.expressions.execute import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
@@ -115,7 +115,7 @@ def test_limits_are_those_of_the_code():
     figures = [
         *(tree.MAX_DEPTH, tree.MAX_NODES, values.LONGEST_NAME, values.LONGEST_PATH, values.LONGEST_NUMBER),
         *(
-            definition.NAMES,
+            python.NAMES,
             GUARD,
             syntax_tree.MAX_NESTING,
             MAX_DEPTH,

@@ -16,16 +16,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.loop import Limit, LoopEntry, LoopScope, VariablePlaces
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
-from ddcli.engine.scope_tree import APART, BROUGHT, HERE, KEPT, LATE, Address, ScheduledActivation, ScopeTree
+from ddcli.engine.scope_tree import (
+    APART,
+    BROUGHT,
+    HERE,
+    KEPT,
+    LATE,
+    Address,
+    Limit,
+    LoopEntry,
+    LoopScope,
+    ScheduledActivation,
+    ScopeTree,
+    VariablePlaces,
+)
 from ddcli.engine.workers import Workers
 from ddcli.errors import Text
 from tests.judge.test_random import SEARCH
 
 if TYPE_CHECKING:
-    from ddcli.engine.places import Handle
+    from ddcli.engine.stages import Handle
 
 DEEPEST = 3
 GATHERING = 2

@@ -24,7 +24,7 @@ from ddcli.api.functions import (
 )
 from ddcli.api.traces import Probe, TraceHandle
 from ddcli.errors import UsageError
-from ddcli.expressions.zones import in_zone
+from ddcli.expressions.moments import in_zone
 from ddcli.plan import logical
 from ddcli.plan.operators.row import Operands
 from ddcli.plan.operators.table import applied

@@ -20,17 +20,16 @@ from ddcli.api.traces import KeptTraces, Output
 from ddcli.circuit import graph
 from ddcli.circuit.graph import Assembled, assemble
 from ddcli.engine.lanes import Layout
-from ddcli.engine.operators.arrangement_views import Imported
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
-from ddcli.engine.trace.trace_import import UnitedImport
+from ddcli.engine.trace.trace_import import Imported, UnitedImport
 from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
+from ddcli.expressions.moments import UTC, is_zone, localized
 from ddcli.expressions.types import POOLED
-from ddcli.expressions.zones import UTC, is_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from ddcli.api.traces import TraceHandle, Update
     from ddcli.circuit.context import Traces
     from ddcli.circuit.graph import ImportedSource, UpsertSource
-    from ddcli.engine.places import Deltas
+    from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
     from ddcli.expressions.types import Type
     from ddcli.plan.node import LoopName, Node
@@ -108,8 +107,8 @@ class ImportedArrangement(Arranged):
 
 def queried(dataflow: Program, query: str, relations: Mapping[str, Relation]) -> Relation:
     """Return the result of a query over collections by name. Raises SpecError at the place of a mistake in the text."""
+    from ddcli.expressions.moments import in_zone
     from ddcli.expressions.statement import check_tables, query_text
-    from ddcli.expressions.zones import in_zone
     from ddcli.plan.sql.context import Times
     from ddcli.plan.sql.statement import bind
 

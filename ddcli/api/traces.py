@@ -15,8 +15,8 @@ from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
 from ddcli.errors import UsageError
+from ddcli.expressions.moments import in_zone
 from ddcli.expressions.steps import FilterStep, PythonStep, Step
-from ddcli.expressions.zones import in_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.api.program import Program
-    from ddcli.engine.places import Deltas
+    from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.spine import Trace, TraceHold
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation

@@ -20,17 +20,16 @@ from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
 from ddcli.engine.in_memory import step_in_memory
 from ddcli.engine.lanes import Layout, decode_records
-from ddcli.engine.loop import Limit, LoopEntry, LoopScope, VariablePlaces
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute, SummedTimes
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
-from ddcli.engine.places import Handle
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
-from ddcli.engine.scope_tree import ScopeTree
+from ddcli.engine.scope_tree import Limit, LoopEntry, LoopScope, ScopeTree, VariablePlaces
+from ddcli.engine.stages import Handle
 from ddcli.plan import groupings, logical, loops, physical, physical_joins
 from ddcli.plan.loops import level, outer_nodes
 from ddcli.plan.node import below, digest
@@ -42,10 +41,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.circuit.context import Failed
-    from ddcli.engine.operators.arrangement_views import Filtered, Imported
-    from ddcli.engine.places import Deltas
     from ddcli.engine.rounds import Interval
+    from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.spine import Trace
+    from ddcli.engine.trace.trace_import import Filtered, Imported
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph

@@ -39,7 +39,7 @@ from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
 from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
 from ddcli.plan import groupings, windows
-from ddcli.plan.cells import accumulated, cells, is_gathered
+from ddcli.plan.shape import accumulated, cells, is_gathered
 from ddcli.plan.words import ALL
 from ddcli.privacy import previewed, unnamed
 

@@ -20,7 +20,7 @@ from ddcli.engine.times import LEAST
 from ddcli.errors import InputError
 from ddcli.expressions import stage
 from ddcli.expressions.python import RAISED
-from ddcli.expressions.python_calls import Foreign, MisshapenError
+from ddcli.expressions.python_values import Foreign, MisshapenError
 from ddcli.expressions.stage import failing
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal

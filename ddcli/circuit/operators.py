@@ -13,7 +13,6 @@ from ddcli.circuit.groups import accumulations, aggregates, multiplicity, sum_er
 from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records, ranks
-from ddcli.engine.operators.arrangement_views import Filtered
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity, Negative, Threshold
 from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, PairRoom, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Once, Permute
@@ -22,6 +21,7 @@ from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.pool import PUBLIC
+from ddcli.engine.trace.trace_import import Filtered
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import asof, groupings, logical, loops, memo, physical, physical_joins, windows
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.context import CircuitContext
     from ddcli.circuit.linear import CallBudget
-    from ddcli.engine.operators.arrangement_views import Imported
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import Joinable
     from ddcli.engine.operators.reduce_aggregates import Aggregate
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.scope import Scope
     from ddcli.engine.trace.spine import Trace
+    from ddcli.engine.trace.trace_import import Imported
     from ddcli.errors import DdError
     from ddcli.plan.node import Node
 

@@ -23,8 +23,8 @@ from ddcli.engine.operators.running_windows import Continued
 from ddcli.engine.pool import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED, Type
-from ddcli.plan.cells import is_gathered, window_cells
 from ddcli.plan.physical import lane_column, lane_columns
+from ddcli.plan.shape import is_gathered, window_cells
 
 if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes

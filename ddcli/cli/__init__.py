@@ -1,36 +1,30 @@
 """The commands, imported when one is called.
 
 * arguments: pipeline files and names as arguments, with shell completion
-* bisect: `dd bisect`
 * branch: `dd branch`
 * check: `dd check` and `dd checks`
-* convert: `dd convert`
 * coreutils: the entry point of the scripts, and the hand-over to the system's `dd`
 * correction: `dd retract`, `dd forget` and `dd state reopen`
 * diff: `dd diff`
 * doctor: `dd doctor`
 * explain: `dd explain`
 * feed: `dd feed`
-* import_: `dd import`
-* init: `dd init`
-* inputs: `dd inputs` and `dd wait`
-* log: `dd log` and `dd log compact`
+* init: `dd init` and `dd import`
+* log: `dd log`, `dd log compact` and `dd convert`
 * main: the group of all commands, and the exit code of each error
 * messages: the messages of a run, for people, programs and GitHub
-* metrics: the file of `dd run --metrics`
 * notebooks: results as notebooks show them
 * openlineage: the events of `dd run --openlineage`
-* telemetry: the traces and metrics of `dd run` for OpenTelemetry
-* plan: `dd plan` and `dd lineage`
-* query: `dd query`
-* reference: `dd completion`, `dd functions` and `dd schema`
-* reset: `dd reset`
+* telemetry: the traces and metrics of `dd run` for OpenTelemetry; the file of `dd run --metrics`
+* plan: `dd plan`, `dd lineage`, `dd inputs` and `dd wait`
+* query: `dd query` and `dd sql`
+* reference: `dd completion`, `dd functions` and `dd schema`; functions and aggregates, for people; expressions with other values in DuckDB or Spark
 * run: `dd run`
 * run_several: `dd run` with several pipelines
-* sql: `dd sql`
+* startup: the start and end of a command's process, and its memory; parts of libraries that are imported only when they are needed
 * state: `dd state ls`, `show`, `verify`, `export`
-* state_changes: the commands on a state that change it
-* test: `dd test`
+* state_changes: the commands on a state that change it, and `dd reset`
+* test: `dd test`, and its results as text, JSON, workflow commands, JUnit
 * verify: `dd verify`
-* why: `dd why`
+* why: `dd why` and `dd bisect`
 """

@@ -12,7 +12,7 @@ from ddcli.cli.arguments import IF_LOCKED, ONLY_PIPELINE, REPORT, STATE, VAR
 from ddcli.screen import json_text, near, say, shell
 
 if TYPE_CHECKING:
-    from ddcli.commands.branch_conflicts import BranchChanges
+    from ddcli.commands.branch import BranchChanges
     from ddcli.store.files.lock import IfLocked
 
 CONFLICTS = 1

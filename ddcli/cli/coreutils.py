@@ -21,7 +21,7 @@ def main() -> None:
         sys.exit(hand_over(arguments))
     # `python -c` looks for modules in the current folder: no file in it may be imported.
     sys.path[:] = filter(None, sys.path)
-    from ddcli.cli.startup.process import run_and_leave
+    from ddcli.cli.startup import run_and_leave
 
     run_and_leave()
 

@@ -174,7 +174,7 @@ def _java() -> dict[str, Any] | None:
     """Return the Java that Spark would run on, if there is one."""
     from ddcli.engine.jit.settings import cache_dir
     from ddcli.errors import UsageError
-    from ddcli.runtime.spark.java import java_home, version_of
+    from ddcli.runtime.spark.classic import java_home, version_of
 
     try:
         home = java_home(cache_dir()) or os.environ.get("JAVA_HOME")

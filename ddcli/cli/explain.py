@@ -119,7 +119,7 @@ def _form_of(out: Path) -> str:
 
 def _written(pipeline: Path, terminal: TextIO | None = None) -> list[str]:  # noqa: ARG001 - it is the same on all
     """Return a pipeline file with operators in place of SQL, and print a note on each collection that stays SQL."""
-    from ddcli.commands.operators import written_pipeline
+    from ddcli.commands.explain import written_pipeline
 
     found = written_pipeline(pipeline)
     for name, reason in found.left.items():

@@ -19,13 +19,17 @@ COMMANDS = (
     "bisect", "branch", "check", "checks", "completion", "convert", "diff", "doctor", "explain", "feed", "forget", "functions", "import", "init", "inputs",
     "lineage", "log", "plan", "query", "reset", "retract", "run", "schema", "sql", "state", "test", "verify", "wait", "why",
 )  # fmt: skip
-"""The commands, each as `command` in a module of its name; that of `import` ends with an underscore, as it is a keyword."""
+"""The commands, each as `command` in a module of its name, or in one of `SHARED`."""
 SHARED = {
-    **dict.fromkeys(("completion", "functions", "schema"), "reference"),
+    **dict.fromkeys(("bisect", "why"), "why"),
     **dict.fromkeys(("check", "checks"), "check"),
-    **dict.fromkeys(("inputs", "wait"), "inputs"),
-    **dict.fromkeys(("lineage", "plan"), "plan"),
+    **dict.fromkeys(("completion", "functions", "schema"), "reference"),
+    **dict.fromkeys(("convert", "log"), "log"),
     **dict.fromkeys(("forget", "retract"), "correction"),
+    **dict.fromkeys(("import", "init"), "init"),
+    **dict.fromkeys(("inputs", "lineage", "plan", "wait"), "plan"),
+    **dict.fromkeys(("query", "sql"), "query"),
+    "reset": "state_changes",
 }
 """Modules of several commands: each is there as `NAME_command`."""
 BUG = 70
@@ -59,10 +63,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = SHARED.get(cmd_name, cmd_name + "_" * (cmd_name == "import"))
-        command: click.Command = getattr(
-            importlib.import_module(f"ddcli.cli.{module}"), f"{cmd_name}_command" if cmd_name in SHARED else "command"
-        )
+        module = importlib.import_module(f"ddcli.cli.{SHARED.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, f"{cmd_name}_command" if cmd_name in SHARED else "command")
         return command
 
     def resolve_command(

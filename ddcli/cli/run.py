@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ddcli.errors import DdError
     from ddcli.job.options import Engine, WatchCache
     from ddcli.job.summary import RunSummary, Verdict
-    from ddcli.render.profile import Profile
+    from ddcli.render.text import Profile
     from ddcli.store.files.lock import IfLocked
 
 OPENLINEAGE = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
@@ -287,7 +287,7 @@ def command(
       dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
     """
     from ddcli.cli.messages import MessagePrinter, Records
-    from ddcli.cli.startup.process import keep_freed_memory
+    from ddcli.cli.startup import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.engine.counts import SILENT
     from ddcli.errors import UsageError
@@ -456,7 +456,7 @@ def _reports(summary: Path | None, metrics: Path | None, state: Path | None) -> 
     put = partial(put_file, summary)
     if metrics is None:
         return put
-    from ddcli.cli.metrics import with_metrics
+    from ddcli.cli.telemetry import with_metrics
 
     return with_metrics(put, metrics, state)
 
@@ -495,7 +495,7 @@ def _names_a_receiver(*names: str) -> bool:
 def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profile:
     """Return a run's profile: its operators by their time."""
     from ddcli.commands.explain import explain
-    from ddcli.render.profile import profile
+    from ddcli.render.text import profile
 
     return profile(explain(pipeline, state), summary)
 

@@ -2,25 +2,32 @@
 
 The environment names the receiver, as for all programs that OpenTelemetry watches, and its own packages make and send all: once, when the
 run has ended. A receiver that can't be reached is reported and stops no run.
+
+The file of `dd run --metrics`: the last run of each pipeline in Prometheus' text format, as node_exporter's textfile collector reads it.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddcli.cli.metrics import METRICS, newest_inputs, samples_of
 from ddcli.engine.counts import Progress
 from ddcli.errors import DdError, UsageError
 from ddcli.store.extras import check_package, package
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     from ddcli.job.summary import RunSummary
+
+    Sample = tuple[str, Mapping[str, str], float]
+    """The name of a metric, its labels beside the pipeline's, and its value."""
+
 
 PACKAGE = "opentelemetry-exporter-otlp-proto-http"
 RECEIVER = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -101,7 +108,7 @@ class Telemetry:
 
     def _operators(self, pipeline: Path, summary: RunSummary) -> list[dict[str, Any]]:
         from ddcli.commands.explain import explain
-        from ddcli.render.profile import profile
+        from ddcli.render.text import profile
 
         try:
             return profile(explain(pipeline, self._state), summary).to_json() if summary.changed else []
@@ -199,3 +206,167 @@ def _resource() -> Any:
     resource = package("opentelemetry.sdk.resources").Resource
     named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     return resource.create({"service.version": __version__} | ({} if named else {"service.name": "dd"}))
+
+
+LASTING = "dd_run_success_timestamp_seconds"
+VIOLATIONS = "dd_check_violations"
+METRICS = {
+    "dd_run_timestamp_seconds": "End of the last run, in seconds since 1970.",
+    LASTING: "End of the last run that succeeded.",
+    "dd_run_duration_seconds": "Seconds that the last run took.",
+    "dd_run_exit_code": "Exit code of the last run; 0 if it succeeded.",
+    "dd_run_changed": "1 if the last run that succeeded had something to do.",
+    "dd_run_peak_memory_bytes": "The most memory that the process of the last run had.",
+    "dd_input_rows": "Rows that the last run that succeeded took from an input.",
+    "dd_input_files": "Files that it read of an input.",
+    "dd_input_waiting_files": "Files with rows at times that are not closed yet.",
+    "dd_input_late_rows": "Rows that came after their time was closed.",
+    "dd_input_unparsed_rows": "Rows that could not be read and were put aside.",
+    "dd_input_newest_timestamp_seconds": "Modification time of the newest file that was read, of an input of files.",
+    "dd_output_rows": "Updates that the last run that succeeded wrote to an output.",
+    "dd_output_inserted": "Sum of their positive diffs.",
+    "dd_output_retracted": "Sum of their negative diffs, as a positive number.",
+    "dd_state_rows": "Rows in the state.",
+    "dd_state_bytes": "Bytes of the state.",
+    "dd_closed_until": "The time up to which outputs are complete: seconds since 1970 for dates and timestamps, else the number.",
+    "dd_failed_records": "Records on which an expression failed and that were put aside.",
+    VIOLATIONS: "Violations of a check at the last run that tested it.",
+}
+"""Every metric with its help. Each is a gauge and has the label `pipeline`, the file as it was named."""
+
+
+def with_metrics(
+    put: Callable[[dict[str, Any]], None], path: Path, state: Path | None
+) -> Callable[[dict[str, Any]], None]:
+    """Return a function that puts a record into the summary's file, and its metrics into `path`. Raises UsageError where the package for them is missing."""
+    check_package("prometheus_client")
+
+    def both(tree: dict[str, Any]) -> None:
+        put(tree)
+        put_metrics(path, tree.get("pipelines", [tree]), lambda pipeline: newest_inputs(pipeline, state))
+
+    return both
+
+
+def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Path], Mapping[str, float]]) -> None:
+    """Replace the file by the metrics of runs, which have the `records` of `--summary`, in one step.
+
+    A run that failed or was skipped has no counts, and one with nothing new tests few checks: the counts of the run before stay. `newest` returns the time of the newest file of each input
+    of a pipeline.
+    """
+    from ddcli.store.files.access import real
+    from ddcli.store.files.gate import Files
+
+    prometheus = package("prometheus_client")
+    registry = prometheus.CollectorRegistry()
+    before = _read(path)
+    samples: dict[str, dict[tuple[tuple[str, str], ...], float]] = {name: {} for name in METRICS}
+    for record in records:
+        found = list(samples_of(record, newest))
+        new = [each[:2] for each in found]
+        found += [
+            each for each in before.get(record["pipeline"], []) if each[:2] not in new and _lasts(each[0], record)
+        ]
+        for name, labels, value in found:
+            samples[name][tuple(sorted({"pipeline": record["pipeline"], **labels}.items()))] = value
+    for name, values in samples.items():
+        if values:
+            names = sorted({label for key in values for label, _ in key})
+            gauge = prometheus.Gauge(name, METRICS[name], names, registry=registry)
+            for key, value in values.items():
+                gauge.labels(**dict(key)).set(value)
+    file = real(path.parent) / path.name
+    Files().create(file, prometheus.generate_latest(registry), file.with_name(f".{file.name}.tmp"))
+
+
+def _lasts(name: str, record: Mapping[str, Any]) -> bool:
+    """Return whether the samples of a metric that a run has not made stay as the run before left them."""
+    summary = record["summary"]
+    return summary is None or (name == VIOLATIONS and not summary["changed"])
+
+
+def newest_inputs(pipeline: Path, state: Path | None) -> dict[str, float]:
+    """Return for each input of files that a pipeline's state has read the modification time of its newest file, in seconds since 1970."""
+    from ddcli.job.paths import state_of
+    from ddcli.plan.pipeline_file import load_spec
+    from ddcli.store.state.manifest import read_newest
+
+    try:
+        manifest = read_newest(state or state_of(load_spec(pipeline), pipeline.absolute().parent))
+    except DdError:
+        return {}
+    inputs = manifest.inputs if manifest is not None else {}
+    return {name: max(file.mtime_ns for file in entry.files) / 1e9 for name, entry in inputs.items() if entry.files}
+
+
+def samples_of(record: Mapping[str, Any], newest: Callable[[Path], Mapping[str, float]]) -> Iterator[Sample]:
+    """Yield the samples of one run."""
+    began, ended = (datetime.fromisoformat(record[name]).timestamp() for name in ("began", "ended"))
+    yield "dd_run_timestamp_seconds", {}, ended
+    yield "dd_run_duration_seconds", {}, ended - began
+    yield "dd_run_exit_code", {}, record["exit_code"]
+    yield "dd_run_peak_memory_bytes", {}, _peak_memory()
+    summary = record["summary"]
+    checks = (summary or record["error"] or {}).get("checks") or {}
+    for verdict in checks.values() if isinstance(checks, dict) else checks:
+        yield VIOLATIONS, {"check": verdict["title"]}, verdict["violations"]
+    if summary is None:
+        return
+    yield LASTING, {}, ended
+    yield "dd_run_changed", {}, summary["changed"]
+    for name, given in summary["inputs"].items():
+        for part in ("rows", "files"):
+            yield f"dd_input_{part}", {"input": name}, given[part]
+        yield "dd_input_waiting_files", {"input": name}, given["waiting"]
+        yield "dd_input_late_rows", {"input": name}, given["late"]
+        yield "dd_input_unparsed_rows", {"input": name}, given["unparsed"]
+    for name, newest_time in newest(Path(record["pipeline"])).items():
+        yield "dd_input_newest_timestamp_seconds", {"input": name}, newest_time
+    for name, written in summary["outputs"].items():
+        for part in ("rows", "inserted", "retracted"):
+            yield f"dd_output_{part}", {"output": name}, written[part]
+    for part in ("rows", "bytes"):
+        if summary[f"state_{part}"] is not None:
+            yield f"dd_state_{part}", {}, summary[f"state_{part}"]
+    yield "dd_failed_records", {}, summary["failed"]
+    closed = _number(summary["upper"] or summary["time"])
+    if closed is not None:
+        yield "dd_closed_until", {}, closed
+
+
+def _number(time: str | None) -> float | None:
+    """Return a time as a number; None for one of several coordinates, or none at all."""
+    try:
+        return float(time or "")
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(time or "")
+    except ValueError:
+        return None
+    from datetime import UTC
+
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _peak_memory() -> float:
+    """Return the most bytes of memory that this process had."""
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _read(path: Path) -> dict[str, list[Sample]]:
+    """Return the samples in an earlier file by pipeline; none where it is not one of ours."""
+    found: dict[str, list[Sample]] = {}
+    try:
+        text = path.read_text(encoding="utf-8")
+        for family in package("prometheus_client.parser").text_string_to_metric_families(text):
+            for sample in family.samples:
+                labels = dict(sample.labels)
+                if family.name in METRICS and "pipeline" in labels:
+                    found.setdefault(labels.pop("pipeline"), []).append((family.name, labels, sample.value))
+    except (OSError, ValueError, KeyError):
+        return {}
+    return found

@@ -1,13 +1,26 @@
-"""`dd test`: the pipeline's own tests."""
+"""`dd test`: the pipeline's own tests.
+
+The report of tests as text, JSON, GitHub's workflow commands, and JUnit's XML.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import click
 
 from ddcli.cli.arguments import NO_CODE, ONLY_PIPELINE, SHOW, STATE, VAR, Renamed, formats
-from ddcli.screen import json_text, say, say_own
+from ddcli.errors import DdError
+from ddcli.job.summary import plural
+from ddcli.screen import in_columns, json_text, json_value, say, say_own, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ddcli.pipeline_tests.expectation import Failure, FailureRow
+    from ddcli.pipeline_tests.run import Outcome, Report
 
 
 @click.command("test", short_help="Run the tests in a pipeline file.")
@@ -74,22 +87,168 @@ def command(
       dd test pipelines/airborne.yaml --only "in the air" -o json
       dd test pipelines/components.yaml --junit test-results.xml
     """
-    from ddcli.pipeline_tests import report
     from ddcli.pipeline_tests.run import run_tests
     from ddcli.store.files.objects import locate
 
     found = run_tests(pipeline, state=None if state is None else locate(Path.cwd(), state), only=only, no_code=no_code)
     if junit is not None:
-        junit.write_bytes(report.junit(found))
+        junit.write_bytes(junit_xml(found))
     if output == "json":
-        say(json_text(report.to_json(found)))
+        say(json_text(to_json(found)))
     else:
-        for line in report.lines(found, lambda text, colour: click.style(text, fg=colour) if colour else text):
+        for line in lines(found, lambda text, colour: click.style(text, fg=colour) if colour else text):
             say(line, styled=True)
     if output == "github":
         from ddcli.cli.messages import annotation
 
-        for error in report.errors(found):
+        for error in errors(found):
             say_own(annotation(error))
     if found.count()[1]:
         raise click.exceptions.Exit(1)
+
+
+SHOWN = 20
+"""The most rows of a failure that are shown; JSON has all."""
+WIDEST = 40
+COLOURS = {"-": "red", "+": "green"}
+
+
+class FailedTest(DdError):
+    """The failure of a test as an error of the command."""
+
+    exit_code = 1
+
+
+def lines(report: Report, style: Callable[[str, str], str]) -> Iterator[str]:
+    """Yield the lines of a report: each test with its failures, and the counts. `style` colours a text."""
+    for one in report.outcomes:
+        if one.skipped is not None:
+            yield f"{style('skip', 'yellow')}  {visible(one.name)}: {visible(one.skipped)}"
+            continue
+        mark = style("FAIL", "red") if one.failures else style("ok", "green") + "  "
+        yield f"{mark}  {visible(one.name)} {style(f'({_done(one)})', 'bright_black')}"
+        for failure in one.failures:
+            yield from FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
+            yield from (style(line, COLOURS.get(line.strip()[:1], "")) for line in table(failure))
+    passed, failed, skipped = report.count()
+    parts = [f"{passed} passed"] + [f"{failed} failed"] * bool(failed) + [f"{skipped} skipped"] * bool(skipped)
+    yield style(f"{', '.join(parts)} in {report.seconds:.2f} s", "red" if failed else "green")
+
+
+def _done(one: Outcome) -> str:
+    parts = []
+    if one.records is not None:
+        parts.append(f"{one.records} {plural(one.records, 'record')}")
+    if one.steps:
+        parts.append(f"{one.steps} {plural(one.steps, 'step')}")
+    if one.replays:
+        parts.append(f"{one.replays} replays")
+    return ", ".join(parts)
+
+
+def table(failure: Failure) -> Iterator[str]:
+    """Yield a failure's rows under their columns: - expected, + actual."""
+    if not failure.rows:
+        return
+    counts = [row.count for row in failure.rows]
+    header = [*map(visible, failure.columns), *(["diff"] if any(count != 1 for count in counts) else [])]
+    shown = failure.rows[:SHOWN]
+    rows = [[*map(_cell, row.values), f"{row.count:+d}"][: len(header)] for row in shown]
+    indent = " " * 15
+    marks = [" ", *(row.mark for row in shown)]
+    for mark, line in zip(marks, in_columns([header, *rows]), strict=True):
+        yield f"{indent}{mark} {line}".rstrip()
+    if len(failure.rows) > SHOWN:
+        yield f"{indent}  and {len(failure.rows) - SHOWN} more"
+
+
+def _cell(value: Any) -> str:
+    text = "null" if value is None else visible(str(value))
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Return the report as JSON."""
+    passed, failed, skipped = report.count()
+    return {
+        "pipeline": report.pipeline,
+        "passed": passed,
+        "failed": failed,
+        "skipped": skipped,
+        "tests": [_one(one) for one in report.outcomes],
+    }
+
+
+def _one(one: Outcome) -> dict[str, Any]:
+    result = "skipped" if one.skipped is not None else "failed" if one.failures else "passed"
+    return {
+        "name": one.name,
+        "line": one.span.line,
+        "result": result,
+        "why": one.skipped,
+        "steps": one.steps,
+        "replays": one.replays,
+        "records": one.records,
+        "seconds": round(one.seconds, 4),
+        "failures": [
+            {
+                "line": failure.span.line,
+                "column": failure.span.column,
+                "problem": failure.problem,
+                "hint": failure.hint,
+                "expected": [_row(failure, row) for row in failure.rows if row.mark == "-"],
+                "found": [_row(failure, row) for row in failure.rows if row.mark == "+"],
+            }
+            for failure in one.failures
+        ],
+    }
+
+
+def _row(failure: Failure, row: FailureRow) -> dict[str, Any]:
+    return {"row": dict(zip(failure.columns, map(json_value, row.values), strict=True)), "diff": row.count}
+
+
+def errors(report: Report) -> list[DdError]:
+    """Return the failures as errors, for annotations."""
+    found: list[DdError] = []
+    for one in report.outcomes:
+        for failure in one.failures:
+            error = FailedTest(f"test '{one.name}': {failure.problem}", span=failure.span, hint=failure.hint)
+            error.detail = tuple(line.strip() for line in table(failure))
+            found.append(error)
+    return found
+
+
+def junit_xml(report: Report) -> bytes:
+    """Return the report as JUnit's XML for CI systems: a suite for the pipeline, a case for each test."""
+    _, failed, skipped = report.count()
+    suite = ET.Element(
+        "testsuite",
+        name=visible(report.pipeline),
+        tests=str(len(report.outcomes)),
+        failures=str(failed),
+        errors="0",
+        skipped=str(skipped),
+        time=f"{report.seconds:.3f}",
+    )
+    for one in report.outcomes:
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=visible(report.pipeline),
+            name=visible(one.name),
+            time=f"{one.seconds:.3f}",
+            file=visible(one.span.file),
+            line=str(one.span.line),
+        )
+        if one.skipped is not None:
+            ET.SubElement(case, "skipped", message=visible(one.skipped))
+        for failure in one.failures:
+            lines = FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
+            body = ET.SubElement(case, "failure", message=visible(failure.problem))
+            body.text = "\n".join([*lines, *table(failure)])
+    suites = ET.Element("testsuites")
+    suites.append(suite)
+    ET.indent(suites)
+    found: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return found + b"\n"

@@ -226,7 +226,7 @@ def _is_in_a_database(name: str, properties: Mapping[str, str]) -> bool:
 
 def _overworked(bound: BoundPipeline, budget: Mapping[str, str]) -> list[BudgetError]:
     """Return an error for each operator that may do more work than the budget allows."""
-    from ddcli.job.budget import run_budget
+    from ddcli.job.sizes import run_budget
     from ddcli.plan.places import places
 
     allowed = run_budget(bound.spec.budget, budget, work=True)
@@ -238,7 +238,7 @@ def _overworked(bound: BoundPipeline, budget: Mapping[str, str]) -> list[BudgetE
 
 
 def _unseen(spec: Spec, base: Path) -> dict[str, str]:
-    from ddcli.expressions.definition import define
+    from ddcli.expressions.python import define
 
     names = dict.fromkeys(function.name.value for function in functions_of(spec))
     found = {name: define(name, str(base)).unseen for name in names}

@@ -131,7 +131,7 @@ def rows_aside(directory: Path, manifest: Manifest, pipeline: Path | None) -> li
 
 def _upper(manifest: Any) -> str:
     from ddcli.engine.times import Frontier
-    from ddcli.job.frontier import find_time
+    from ddcli.job.inputs import find_time
     from ddcli.store.time_text import format_frontier
 
     return format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, UsageError
-from ddcli.job.frontier import find_time
-from ddcli.job.inputs import renaming, replaced_since
+from ddcli.job.inputs import find_time, renaming, replaced_since
 from ddcli.job.paths import state_of
 from ddcli.plan.pipeline_file import load_spec
 from ddcli.store.files.access import is_there

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, UsageError, suggestion
-from ddcli.job.output_tables import place_of
 from ddcli.job.paths import logs_aside, state_of, takes
+from ddcli.job.tables import place_of
 from ddcli.plan.pipeline_file import read_spec
 from ddcli.spec.document import included_files
 from ddcli.spec.file import AT, ENDINGS, read_text

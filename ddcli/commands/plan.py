@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.driver.tables import read_settled, tables_as_now
-from ddcli.job.frontier import find_time, find_upper
 from ddcli.job.idle_check import is_changed, look_for_work
+from ddcli.job.inputs import find_time, find_upper
 from ddcli.job.request import newest_of, read_request
 from ddcli.job.summary import plural, size_of
 from ddcli.plan.changes import shown

@@ -21,17 +21,17 @@ from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
 from ddcli.driver.prepare import bind_remembered
 from ddcli.errors import BudgetError, DdError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
-from ddcli.job.budget import run_budget
 from ddcli.job.corrections import with_added_files, with_withdrawn_files
 from ddcli.job.functions import refuse_code
 from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
+from ddcli.job.sizes import run_budget
 from ddcli.job.verdict import KEPT
 from ddcli.plan.changes import before_edits, reach_of_edits
 from ddcli.screen import near
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.store.files.access import is_there
-from ddcli.store.log.scan import scan_entries
+from ddcli.store.log.log_files import scan_entries
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
 

@@ -24,8 +24,8 @@ from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.privacy import preview
 from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
 from ddcli.store.files.objects import locate
+from ddcli.store.log.log_files import find_damaged, not_after
 from ddcli.store.log.progress import read_progress
-from ddcli.store.log.scan import find_damaged, not_after
 from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind, refuse_patterns
 from ddcli.store.tables.compression import NotWholeError
 from ddcli.store.tables.csv_records import DamagedError

@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.readers import Reader
-    from ddcli.sources.slices import Feed
+    from ddcli.sources.readers import Feed, Reader
     from ddcli.spec.model import CheckSpec, Spec
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import Times

@@ -52,9 +52,8 @@ if TYPE_CHECKING:
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
-    from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.reader import LogReader
-    from ddcli.store.log.rows import Rows
+    from ddcli.store.log.rows import RowCondition, Rows
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest

@@ -15,10 +15,9 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import UsageError
 from ddcli.job.clock import time_text
 from ddcli.job.corrections import reopenings
-from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
 from ddcli.job.idle_check import idle_summary, is_changed
-from ddcli.job.inputs import TAGS, tags_of_exports, with_replaced_files
+from ddcli.job.inputs import TAGS, find_upper, tags_of_exports, with_replaced_files
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Placement

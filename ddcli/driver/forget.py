@@ -16,13 +16,12 @@ from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColu
 from ddcli.job.forgotten_rows import ErasureRequest, ForgettingSummary
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
-from ddcli.store.log.condition import RowCondition
+from ddcli.store.log.rows import RowCondition
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.entries import Size
-from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import check_aside
 from ddcli.store.state.runs import forget_examples
-from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_of
+from ddcli.store.state.shared_arrangements import advance_holds, read_holds, reading, taken_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -193,9 +192,9 @@ def _chosen(request: Request, manifest: Manifest, where: str, inputs: Sequence[s
 
 def _condition(request: Request, manifest: Manifest, name: str, where: str) -> RowCondition:
     """Return the condition over the columns of an input as the state knows them."""
+    from ddcli.expressions.moments import in_zone
     from ddcli.expressions.parse import parse_scalar
     from ddcli.expressions.tree import ColumnScope
-    from ddcli.expressions.zones import in_zone
 
     span = Span("--where", 1, 1, len(where), where)
     given = request.spec.inputs[name]

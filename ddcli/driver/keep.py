@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.retention import claimed_logs, kept_logs
-from ddcli.job.frontier import find_time
+from ddcli.job.inputs import find_time
 from ddcli.sinks.log_compaction import sum_up
 from ddcli.store.state.consumers import is_summed
 

@@ -45,8 +45,7 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, join
 from ddcli.job.clock import last_time, run_time
 from ddcli.job.corrections import OWN_TIMES, reopenings
-from ddcli.job.frontier import find_seen, refuse_beyond_imports
-from ddcli.job.inputs import TAGS, find_inputs, refuse_changed, tags_of_exports
+from ddcli.job.inputs import TAGS, find_inputs, find_seen, refuse_beyond_imports, refuse_changed, tags_of_exports
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.outputs import OutputWriter
@@ -60,8 +59,8 @@ from ddcli.sources.readers import (
     largest_seen,
     open_logs,
 )
-from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import relative_file
+from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.version import __version__
 
 if TYPE_CHECKING:

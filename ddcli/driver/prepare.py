@@ -14,9 +14,8 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.job.clock import run_time
-from ddcli.job.frontier import find_time, refuse_beyond_imports
 from ddcli.job.functions import load_functions
-from ddcli.job.inputs import find_inputs, refuse_changed, with_tags, with_tags_of_logs
+from ddcli.job.inputs import find_inputs, find_time, refuse_beyond_imports, refuse_changed, with_tags, with_tags_of_logs
 from ddcli.job.kept_plan import conditions_of
 from ddcli.job.request import newest_of
 from ddcli.plan.physical_graph import latest_horizon
@@ -340,7 +339,7 @@ class RunPlan:
         """Raise BudgetError if a run took more than its budget so far; `written` returns the bytes that it wrote, by operator and output."""
         budget = self.request.budget
         if budget is not None:
-            from ddcli.job.budget import RunCost
+            from ddcli.job.sizes import RunCost
 
             budget.check(RunCost(counts, clock.perf_counter() - budget.began, written()), lambda: self.places)
 
@@ -352,7 +351,7 @@ class RunPlan:
         publishing: OutputWriter,
     ) -> None:
         """Raise BudgetError if a run is about to commit more than its budget: these `arrangements`, as it leaves them, and outputs."""
-        from ddcli.job.budget import written_bytes
+        from ddcli.job.sizes import written_bytes
 
         files = written_bytes(transaction.number, arrangements, publishing.written())
         self.check_spent(counts, lambda: files)

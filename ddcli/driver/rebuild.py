@@ -24,10 +24,13 @@ from ddcli.plan.shape import conform
 from ddcli.sinks.side_logs import Correction, ErrorLog
 from ddcli.sources.arrangement_input import SharedReader, continued
 from ddcli.sources.readers import (
+    ArrangementFile,
+    InputSlice,
+    LoggedRows,
+    Settled,
     open_logs,
     refuse_unclean,
 )
-from ddcli.sources.slices import ArrangementFile, InputSlice, LoggedRows, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.access import is_there
 from ddcli.store.log.schema import logged_columns
@@ -46,8 +49,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sinks.outputs import OutputWriter
-    from ddcli.sources.readers import Reader
-    from ddcli.sources.slices import Slice
+    from ddcli.sources.readers import Reader, Slice
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction

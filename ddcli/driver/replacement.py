@@ -32,18 +32,15 @@ from ddcli.engine.operators.upsert import CORRECTS, NOTHING_LEFT
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import ARRIVAL
 from ddcli.job.clock import run_time
-from ddcli.job.frontier import find_seen, find_time
 from ddcli.job.idle_check import is_changed
-from ddcli.job.inputs import InputFiles, replaced_since
+from ddcli.job.inputs import InputFiles, find_seen, find_time, replaced_since
 from ddcli.plan.logical import Once
 from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.input_format import InputFacts
-from ddcli.sources.readers import in_files, open_logs, refuse_unclean
-from ddcli.sources.slices import Corrected, InputSlice
+from ddcli.sources.readers import Corrected, InputSlice, in_files, open_logs, refuse_unclean
 from ddcli.store.log.key_hashes import holding
-from ddcli.store.log.newest_tables import WITHIN, natural
-from ddcli.store.log.pieces import LogSlice
+from ddcli.store.log.pieces import WITHIN, LogSlice, natural
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, SEQUENCE, Rows
 from ddcli.store.state.entries import ReplacedFile
@@ -70,8 +67,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
-    from ddcli.sources.readers import Reader
-    from ddcli.sources.slices import Slice
+    from ddcli.sources.readers import Reader, Slice
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction

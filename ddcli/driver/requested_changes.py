@@ -15,8 +15,8 @@ from ddcli.plan.changes import Known, PlanChanges, edits, present, shown
 from ddcli.plan.logical import INPUT
 from ddcli.screen import shell
 from ddcli.spec.file import excerpts, queries
-from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import same_outputs
+from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:

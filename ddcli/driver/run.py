@@ -55,9 +55,9 @@ from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ddcli.job.budget import RunBudget
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
+    from ddcli.job.sizes import RunBudget
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.manifest import Manifest
@@ -217,7 +217,7 @@ def _budget(request: Request, given: Mapping[str, str] | None) -> RunBudget | No
     """Return the bounds on a run. The module of budgets is imported only if there is one."""
     if not given and request.spec.budget is None:
         return None
-    from ddcli.job.budget import run_budget
+    from ddcli.job.sizes import run_budget
 
     return run_budget(request.spec.budget, given or {})
 

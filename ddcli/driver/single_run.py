@@ -30,14 +30,14 @@ from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import put_aside, seen
 from ddcli.sources.arrangement_input import imported
-from ddcli.sources.slices import InputSlice
+from ddcli.sources.readers import InputSlice
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
 from ddcli.store.state.entries import InputEntry, OutputEntry
-from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.outputs import relative_file
+from ddcli.store.state.shared_arrangements import read_claims
 from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.readers import Reader
-    from ddcli.sources.slices import Feed, Slice
+    from ddcli.sources.readers import Feed, Reader, Slice
     from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.log.pieces import ConsumedRange
     from ddcli.store.state.entries import Times

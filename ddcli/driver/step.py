@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.slices import Feed, Slice
+    from ddcli.sources.readers import Feed, Slice
     from ddcli.store.state.transaction import Transaction
 
 
@@ -249,7 +249,7 @@ class StepExecutor:
 
         from ddcli.runtime.scheduler import TaskScheduler
         from ddcli.runtime.task import Job
-        from ddcli.store.scratch.exchange import scratch
+        from ddcli.store.scratch.spill import scratch
 
         transaction, traces, publishing = self.transaction, self.traces, self.publishing
         request = publishing.request

@@ -184,7 +184,7 @@ def update_followers(request: Request, state: State | None) -> Iterator[dict[str
 
 def _follow(request: Request, state: State) -> dict[str, str]:
     """Bring tables that are outputs up to their logs, through Spark's session where they are its tables; return their places."""
-    from ddcli.job.output_tables import is_followed
+    from ddcli.job.tables import is_followed
     from ddcli.sinks.followers import follow
 
     if state.manifest is None or is_followed(request.spec, request.base, request.state, state.manifest):

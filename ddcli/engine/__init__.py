@@ -5,20 +5,17 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * arrow: series to memory and back, without pyarrow; memory lent to polars
 * columns: columns to lanes and back, by type
 * counts: the counts of operators, and the receiver of a run's progress
-* join_parts: the rows of a join, part by part, where they do not fit in memory
 * lanes: frames and Python records to matrices and back
-* loop: a scope whose times have one more coordinate, the round
 * out_of_core: a step whose updates don't fit in memory, and loops as tasks
-* places: the places of operators in a scope, and their inputs
 * pool: the value that each 64-bit hash stands for
 * in_memory: a schedule executed in memory
 * buffer_pool: memory of large matrices, reused or returned to the system
 * rounds: time lanes: compared with frontiers, corrected in the past; rounds of loops
 * schedule: the order in which operators step, stage by stage and round by round; pure
-* scope: operators in the order of their data, stepped together
-* scope_tree: a scope and those within it, by path
+* scope: operators in the order of their data, stepped together; the rows of a join, part by part, where they do not fit in memory
+* scope_tree: a scope and those within it, by path; a scope whose times have one more coordinate, the round
 * shards: updates exchanged by key, spread evenly, or put together
-* stages: the places of a scope, and its stages
+* stages: the places of a scope, and its stages; the places of operators in a scope, and their inputs
 * times: times and frontiers: the lattice of updates
 * spill_store: the updates between the stages of a step out of core
 * workers: threads that step shards

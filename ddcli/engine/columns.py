@@ -15,8 +15,8 @@ import numpy as np
 
 from ddcli.engine.arrow import chunks, series_of, to_series
 from ddcli.errors import InputError
+from ddcli.expressions.moments import RANGE, leaves_years, year_of
 from ddcli.expressions.types import FLAGGED, POOLED
-from ddcli.expressions.years import RANGE, leaves_years, year_of
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddcli.engine import kernels
 from ddcli.engine.arrow import take_back
 from ddcli.engine.buffer_pool import Heap, give_back
-from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.places import NOTHING
-from ddcli.engine.scope_tree import HERE, LATE, Address, ScheduledActivation
+from ddcli.engine.scope_tree import HERE, LATE, Address, LeavingUpdates, ScheduledActivation
 from ddcli.engine.shards import dealt, joined, summed
+from ddcli.engine.stages import NOTHING
 from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ddcli.engine.places import Deltas, OperatorSlot, StageResult
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Found, Leg
     from ddcli.engine.scope import Part
     from ddcli.engine.scope_tree import Path, ScopeTree
-    from ddcli.engine.stages import Stage
+    from ddcli.engine.stages import Deltas, OperatorSlot, Stage, StageResult
     from ddcli.engine.trace.spine import Trace
 
 

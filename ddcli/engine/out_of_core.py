@@ -19,11 +19,23 @@ from typing import TYPE_CHECKING
 from ddcli.engine import kernels
 from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.in_memory import InMemoryExecutor
-from ddcli.engine.loop import GATHERING, advanced, taken_back
 from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.engine.schedule import WITHIN
-from ddcli.engine.scope_tree import APART, BROUGHT, CALLED, HERE, KEPT, LATE, Address, Path, ScheduledActivation
+from ddcli.engine.scope_tree import (
+    APART,
+    BROUGHT,
+    CALLED,
+    GATHERING,
+    HERE,
+    KEPT,
+    LATE,
+    Address,
+    Path,
+    ScheduledActivation,
+    advanced,
+    taken_back,
+)
 from ddcli.engine.spill_store import LANES, SpillStore
 from ddcli.engine.workers import LARGE
 
@@ -33,11 +45,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.lanes import Columns
-    from ddcli.engine.places import Deltas, StageResult
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Leg, Schedule
-    from ddcli.engine.stages import Stage
+    from ddcli.engine.stages import Deltas, Stage, StageResult
 
 
 def enter(step: SpillStore, path: Path, shard: int, interval: Interval) -> None:

@@ -20,9 +20,8 @@ import numpy as np
 
 from ddcli.engine.arrow import Memory, chunks, series_of, to_series
 from ddcli.engine.columns import NULL, decode_column, encode_column
+from ddcli.engine.kernels.hashes import hash_ranges, initial_words, keyed_ranges
 from ddcli.engine.kernels.pool_table import MEMO_BITS, WINDOW, PoolTable, different_views, take_lanes
-from ddcli.engine.kernels.siphash import initial_words, keyed_ranges
-from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED, Type, from_polars
 

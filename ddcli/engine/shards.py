@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.buffer_pool import BufferPool
     from ddcli.engine.kernels.packed_rows import PackedRows
-    from ddcli.engine.places import Deltas
+    from ddcli.engine.stages import Deltas
     from ddcli.engine.workers import Workers
 
 

@@ -5,37 +5,31 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * aggregates: the table of aggregates
 * arithmetic: typing of arithmetic, on numbers and on times
 * casts: casts between types, casts of constants
-* catalogue: functions and aggregates, for people; expressions with other values in DuckDB or Spark
 * checks: the checks of lowered expressions, and ranges that prove that these can't overflow
 * coerce: common types of expressions, and the casts to them
 * csv_dialect: the dialect of CSV files: delimiter, encoding, nulls, dates and numbers
-* definition: a Python function's definition, read from its text
 * dialect: the SQL that is read: sqlglot's grammar without its functions
 * execute: the run of a stage: values and checks in one query
 * forms: forms of SQL with syntax of their own, and constants
 * functions: the table of functions; of times in `time_functions`
 * json_text: parts of JSON in a text
 * lower: the tree to polars: values and checks
-* lower_bits: bits of integers
 * lower_cast: casts
 * lower_json: parts of JSON texts
 * lower_list: lists
-* lower_logic: comparisons, conditionals
-* lower_number: arithmetic
-* lower_struct: structs
+* lower_logic: comparisons, conditionals; structs
+* lower_number: arithmetic; bits of integers
 * lower_text: text functions
 * lower_time: dates, times, intervals
+* moments: time zones, and the instants that their clocks show; years 1 to 9999; formats of dates and timestamps
 * modules: Python modules that a pipeline names, found and imported; the text of a Python module: read, parsed
-* moment_format: dates and timestamps in a format of their own
 * nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut
 * nested_values: the syntax of lists and structs
-* operators: typing of operators and conditionals
-* order: the keys that rows are ordered by
+* operators: typing of operators and conditionals; the keys that rows are ordered by
 * row_order: rows in the order in which they are shown
 * parse: text to a checked, typed tree; replacements for functions of other databases
-* python: Python functions that a pipeline names
-* python_calls: Python functions in a stage
-* python_values: Python values as columns of a type
+* python: Python functions that a pipeline names; a Python function's definition, read from its text
+* python_values: Python values as columns of a type; Python functions in a stage
 * reductions: expressions over aggregate calls
 * revisions: calls that an earlier version computed otherwise
 * signatures: functions of the table, and their signatures as text
@@ -48,6 +42,4 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * types: the types of columns
 * window_calls: window functions and frames, read from syntax
 * windows: the table of window functions, frames
-* years: years 1 to 9999
-* zones: time zones, and the instants that their clocks show
 """

@@ -25,9 +25,9 @@ from ddcli.expressions.coerce import (
     decimal_type,
     unify,
 )
+from ddcli.expressions.moments import UTC
 from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
-from ddcli.expressions.zones import UTC
 
 Resolved = tuple[list[Expression], Type, str]
 """Converted arguments, the type of the result, and the name of the function to call."""

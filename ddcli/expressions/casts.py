@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import SpecError
 from ddcli.expressions.arithmetic import as_date
 from ddcli.expressions.coerce import Mismatch, fits_decimal, integer_range, rescaled
-from ddcli.expressions.moment_format import FormatError, parts_of
+from ddcli.expressions.moments import FormatError, parts_of
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ALIASES, SIMPLE
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from ddcli.errors import SpecError
+from ddcli.expressions.moments import UTC, instant, within
 from ddcli.expressions.nanoseconds import fraction_of
 from ddcli.expressions.tree import Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, SECOND_DIGITS, SIGNED, Type
-from ddcli.expressions.years import within
-from ddcli.expressions.zones import UTC, instant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

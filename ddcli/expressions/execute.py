@@ -209,7 +209,7 @@ def _operation(step: Step, before: Schema, after: tuple[str, ...]) -> Callable[[
     if isinstance(step, ExplodeStep):
         return _explode(step, after)
     assert isinstance(step, PythonStep)
-    from ddcli.expressions.python_calls import Foreign
+    from ddcli.expressions.python_values import Foreign
 
     return Foreign(step, before).run
 

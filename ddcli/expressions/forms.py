@@ -37,11 +37,11 @@ from ddcli.expressions.coerce import (
     temporal_value,
     unify,
 )
+from ddcli.expressions.moments import current_zone, localized
 from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, SQL_NAMES, parse_sql_type, parse_type
-from ddcli.expressions.zones import current_zone, localized
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

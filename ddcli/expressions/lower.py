@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.checks import Checks
+from ddcli.expressions.moments import UTC, leaves_years
 from ddcli.expressions.nanoseconds import Fine, counted
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Lambda, Literal, deep_calls, depths
-from ddcli.expressions.years import leaves_years
-from ddcli.expressions.zones import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -254,7 +253,7 @@ def literal(value: object, type_: Type) -> pl.Expr:
     return pl.lit(value, dtype=type_.to_polars())
 
 
-KINDS = ("logic", "number", "text", "time", "list", "struct", "json", "bits")
+KINDS = ("logic", "number", "text", "time", "list", "json")
 """The modules of functions, in the order of their search: most pipelines need only the first two, and the others are imported when needed."""
 
 

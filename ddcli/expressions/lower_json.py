@@ -32,7 +32,8 @@ from ddcli.expressions.json_text import (
 )
 from ddcli.expressions.lower_cast import to_text
 from ddcli.expressions.lower_logic import balanced
-from ddcli.expressions.lower_text import constant, each
+from ddcli.expressions.lower_number import each
+from ddcli.expressions.lower_text import constant
 from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.tree import Call, Cast, Column
 from ddcli.expressions.types import Type

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.lower import ElementLowering
-from ddcli.expressions.lower_number import HIGH, LOW, checked, quotient, scaled, too_long, wide
-from ddcli.expressions.lower_text import LONGEST, each, part
+from ddcli.expressions.lower_number import HIGH, LOW, checked, each, quotient, scaled, too_long, wide
+from ddcli.expressions.lower_text import LONGEST, part
 from ddcli.expressions.tree import Lambda, Literal
 from ddcli.expressions.types import MAX_PRECISION
 

@@ -3,12 +3,14 @@
 polars wraps integers on overflow, floors integer division and cuts decimals to the scale of an operand. So integers get overflow checks
 (exact, by sign bits or in 128 bits), and decimals are computed on their unscaled 128-bit integers, the result's digits checked only where
 the types leave room for too many.
+
+Bits of integers, and their digits, in polars.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
@@ -17,10 +19,61 @@ from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from polars.datatypes import DataType, DataTypeClass
 
     from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Expression
+
+
+def each(
+    value: pl.Expr,
+    made: Callable[[Any], str | bytes | int | list[Any] | None],
+    dtype: DataType | DataTypeClass = pl.String,
+) -> pl.Expr:
+    """Return the results of a Python function for each value that is not null."""
+
+    def of(values: pl.Series) -> pl.Series:
+        return pl.Series(values.name, [None if one is None else made(one) for one in values], dtype)
+
+    return value.map_batches(of, return_dtype=dtype, is_elementwise=True)
+
+
+def _shift(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    value, bits = args
+    outside = (bits < 0) | (bits > 63)
+    by = wide(2).pow(pl.when(outside).then(0).otherwise(bits))
+    if call.function == ">>":
+        return (
+            pl.when(outside).then(0 * (value + bits)).otherwise((value.cast(pl.Int128) // by).cast(pl.Int64) + 0 * bits)
+        )
+    low.fail_given(call, args, bits < 0, "`<<` by a number below zero", "`>>` goes the other way")
+    moved = value.cast(pl.Int128) * by
+    beyond = (moved > wide(HIGH)) | (moved < wide(LOW)) | ((bits > 63) & (value != 0))
+    low.fail_given(call, args, beyond, "integer overflow")
+    return pl.when(beyond).then(None).otherwise(moved).cast(pl.Int64)
+
+
+def _gcd(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    both = pl.struct(args[0].alias("0"), args[1].alias("1"))
+    found = each(both, lambda pair: None if None in pair.values() else math.gcd(*pair.values()), pl.Int128)
+    low.fail_given(call, args, found > wide(HIGH), "integer overflow")
+    return pl.when(found <= wide(HIGH)).then(found).cast(pl.Int64)
+
+
+OF_BITS: dict[str, Lower] = {
+    "gcd": _gcd,
+    "&": lambda _, __, args: args[0] & args[1],
+    "|": lambda _, __, args: args[0] | args[1],
+    "xor": lambda _, __, args: args[0] ^ args[1],
+    "~": lambda _, __, args: ~args[0],
+    "<<": _shift,
+    ">>": _shift,
+    "bit_count": lambda _, __, args: args[0].bitwise_count_ones().cast(pl.Int64),
+    "bin": lambda _, __, args: each(args[0], lambda number: f"{number % 2**64:b}"),
+}
+
 
 Number = TypeVar("Number", pl.Expr, float)
 LOW, HIGH = integer_range("int64")
@@ -363,6 +416,7 @@ def _inverse(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 LOWER: dict[str, Lower] = {
+    **OF_BITS,
     "atan2": lambda _, __, args: pl.arctan2(args[0], args[1]),
     "negate": _negate,
     "abs": _abs,

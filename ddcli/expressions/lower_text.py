@@ -6,21 +6,18 @@ import base64
 import hashlib
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unicodedata import category, normalize
 from urllib.parse import quote, unquote_to_bytes
 
 import polars as pl
 
 from ddcli.expressions.casts import like_pattern
+from ddcli.expressions.lower_number import each
 from ddcli.expressions.lower_time import on_clock
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from polars.datatypes import DataType, DataTypeClass
-
     from ddcli.expressions.checks import Checks, Lower
 
 
@@ -241,19 +238,6 @@ def _translate(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     for at, character in enumerate(old):
         by.setdefault(character, new[at : at + 1])
     return args[0].str.replace_many(list(by), list(by.values())) if by else args[0]
-
-
-def each(
-    value: pl.Expr,
-    made: Callable[[Any], str | bytes | int | list[Any] | None],
-    dtype: DataType | DataTypeClass = pl.String,
-) -> pl.Expr:
-    """Return the results of a Python function for each value that is not null."""
-
-    def of(values: pl.Series) -> pl.Series:
-        return pl.Series(values.name, [None if one is None else made(one) for one in values], dtype)
-
-    return value.map_batches(of, return_dtype=dtype, is_elementwise=True)
 
 
 def _hashed(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:

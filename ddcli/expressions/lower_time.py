@@ -12,10 +12,8 @@ from ddcli.expressions.arithmetic import MOST_DAYS
 from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS, TRUNC_UNITS
 from ddcli.expressions.lower_cast import moment_in
 from ddcli.expressions.lower_number import arithmetic, integer, quotient
-from ddcli.expressions.moment_format import iso
+from ddcli.expressions.moments import RANGE, UTC, clocks, instants, iso, outside
 from ddcli.expressions.tree import Call, Column, Literal
-from ddcli.expressions.years import RANGE, outside
-from ddcli.expressions.zones import UTC, clocks, instants
 
 if TYPE_CHECKING:
     from ddcli.expressions.checks import Checks, Lower

@@ -1,6 +1,8 @@
 """The types of calls that a signature can't describe: operators, conditionals, and functions whose result type depends on their arguments.
 
 Each rule takes the arguments and returns them converted, with the type of the result, or raises Mismatch.
+
+The keys that rows are ordered by: values that have an order, the place of their nulls, and structs field by field.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from ddcli.expressions.tree import Call, Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, NESTED, ORDERLESS, Type, is_field_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 def bits(name: str, args: Sequence[Expression]) -> Resolved:
@@ -372,3 +374,38 @@ def of_ordered(name: str, args: Sequence[Expression]) -> Resolved:
     if inner.kind in (ORDERLESS - {"null"}):
         raise Mismatch(f"{name} takes no list of {inner.required()}", args[0])
     return list(args), inner.or_null() if name in ("list_min", "list_max") else args[0].type, name
+
+
+Key = tuple[Expression, bool]
+"""A sort key of rows, and whether it is descending; null is the largest value."""
+
+
+def decisive(keys: Iterable[Key]) -> tuple[Key, ...]:
+    """Return keys without those that are equal to an earlier one: they never decide."""
+    found: dict[str, Key] = {}
+    for key, descending in keys:
+        found.setdefault(key.text(), (key, descending))
+    return tuple(found.values())
+
+
+def stored(key: Expression) -> Expression:
+    """Return a key as a column of a state has it: a condition as 0 or 1, since runs read numbers from pages without pyarrow."""
+    return Cast(key, Type("int64", nullable=key.type.nullable)) if key.type.kind == "bool" else key
+
+
+def keys_of(key: Expression, descending: bool, nulls_first: bool | None = None) -> list[Key]:
+    """Return the sort keys of a written key: if nulls are not at the large end, first the condition that it is null. Raises Mismatch."""
+    if has_list(key.type):
+        key = sort_key(key)
+    if key.type.kind != "struct":
+        if key.type.kind in ORDERLESS:
+            raise Mismatch(f"can't order by {key.type.required()}", key)
+        if nulls_first is None or nulls_first == descending or not key.type.nullable:
+            return [(key, descending)]
+        return [(Call("is null", (key,), BOOL), nulls_first), (key, descending)]
+    last = descending if nulls_first is None else nulls_first
+    found: list[Key] = [(Call("is null", (key,), BOOL), last)] if key.type.nullable else []
+    for name, kind in key.type.fields:
+        field = Call("struct_extract", (key, Literal(name, STRING)), kind.or_null(key.type.nullable), span=key.span)
+        found += keys_of(field, descending)
+    return found

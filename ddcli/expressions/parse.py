@@ -18,6 +18,7 @@ from ddcli.expressions.coerce import BOOL, INT64, NULL, ZONED, Mismatch, check_l
 from ddcli.expressions.dialect import LAMBDAS
 from ddcli.expressions.forms import BINARY, FormReader
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
+from ddcli.expressions.moments import current_zone, localized
 from ddcli.expressions.nested_values import converted, fields_of, nested, of_lambda, struct_of
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.statement import keyword_hint, read
@@ -33,7 +34,6 @@ from ddcli.expressions.tree import (
     deep_calls,
     depths,
 )
-from ddcli.expressions.zones import current_zone, localized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

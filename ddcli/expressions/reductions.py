@@ -23,7 +23,7 @@ from ddcli.expressions.aggregates import (
 )
 from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, NULL, STRING, Mismatch, convert
 from ddcli.expressions.functions import FUNCTIONS
-from ddcli.expressions.order import decisive, keys_of
+from ddcli.expressions.operators import decisive, keys_of
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.statement import read
 from ddcli.expressions.tree import Call, Column, Expression, Literal
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ddcli.errors import Text
-    from ddcli.expressions.order import Key
+    from ddcli.expressions.operators import Key
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.tree import ColumnScope
 

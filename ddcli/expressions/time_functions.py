@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 from ddcli.expressions.arithmetic import arithmetic, negate, nullable_if_any
 from ddcli.expressions.coerce import DURATION, INT64, TIMESTAMP, Mismatch
+from ddcli.expressions.moments import current_zone, is_zone
 from ddcli.expressions.signatures import Function, check_arguments, parse_signature, table
 from ddcli.expressions.tree import Call, Literal
-from ddcli.expressions.zones import current_zone, is_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

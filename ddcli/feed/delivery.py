@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, suggestion
-from ddcli.feed.database_target import Delivery
+from ddcli.feed.targets import Delivery
 from ddcli.store.files.access import real, unreadable
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.types import Schema
-    from ddcli.feed.database_target import FeedTarget, Subscription
+    from ddcli.feed.targets import FeedTarget, Subscription
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
 
@@ -185,7 +185,7 @@ class OutputFeed:
 
         The target's own position counts. The consumer's position follows it, so that the log keeps the updates that are still to come.
         """
-        from ddcli.feed.database_target import Subscription
+        from ddcli.feed.targets import Subscription
 
         manifest, output = self._newest()
         known = self._find(consumer, output)

@@ -1,31 +1,49 @@
-"""The target of a name: a database by its URI or its file's ending, else a directory; never a file of another kind."""
+"""The target of a name: a database by its URI or its file's ending, else a directory; never a file of another kind.
+
+A database table as the target of changes, with a transaction for each delivery.
+
+Targets that get each change exactly once: a directory of Parquet, or a table of a database, each with its position.
+
+The position of a target is committed together with the rows, in one Parquet file or in one transaction. So a process that is killed
+has delivered all or nothing, and of two that deliver the same changes one succeeds. A target belongs to one consumer of one log.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ddcli.errors import DdError, EngineError, StateError, UsageError, masked
-from ddcli.feed.database_target import DatabaseFeed, Subscription, check_subscription, numbered, overtaken
+import polars as pl
+
+from ddcli.dataclass import frozen
+from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError, first_line, masked
+from ddcli.expressions.tree import delimited
+from ddcli.expressions.types import Type, from_polars
 from ddcli.job.paths import takes
+from ddcli.plan.targets import TABLES, too_long_name
 from ddcli.screen import near
 from ddcli.store.files.access import is_there, naming, real
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.consumers import token
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.names import count_of
 from ddcli.store.state.outputs import file_of
 from ddcli.store.tables.input_path import ONLY_NAMED, SUFFIXES
+from ddcli.store.targets.database import full_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ddcli.feed.database_target import Delivery, FeedTarget
-    from ddcli.store.targets.postgres_database import PostgresDatabase
+    from ddcli.expressions.types import Schema
+    from ddcli.store.targets.database import Database
+    from ddcli.store.targets.known_databases import PostgresDatabase
 
 
 META = b"dd.feed"
@@ -179,11 +197,11 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
                 hint="deliver to another place",
             )
     if path.suffix.lower() in DUCKDB:
-        from ddcli.store.targets.duckdb_database import DuckdbDatabase
+        from ddcli.store.targets.known_databases import DuckdbDatabase
 
         return DatabaseFeed(DuckdbDatabase(path), [table], subscription)
     if path.suffix.lower() in SQLITE:
-        from ddcli.store.targets.sqlite_database import SqliteDatabase
+        from ddcli.store.targets.known_databases import SqliteDatabase
 
         return DatabaseFeed(SqliteDatabase(path), [table], subscription)
     if path.name.lower().endswith((*SUFFIXES, *ONLY_NAMED)):
@@ -200,6 +218,260 @@ def _postgres(uri: str) -> PostgresDatabase:
     if masked(uri) != uri:
         hint = "leave it out: libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
         raise UsageError("a database's URI has no password in it", hint=hint)
-    from ddcli.store.targets.postgres_database import PostgresDatabase
+    from ddcli.store.targets.known_databases import PostgresDatabase
 
     return PostgresDatabase(uri)
+
+
+POSITION = "_position"
+"""The column with the position up to which a row brings the target."""
+
+
+class Subscription(NamedTuple):
+    """The source and the reader of a feed: a consumer, and the log of a state that it reads."""
+
+    consumer: str
+    state: str
+    log: str
+
+
+class FeedTarget(Protocol):
+    """A target of deliveries."""
+
+    @property
+    def place(self) -> str:
+        """The target's place in messages."""
+
+    def position(self) -> int:
+        """Return the position up to which it has all changes; 0 if it is empty. Raises StateError if it belongs to another subscription."""
+
+    def add(self, delivery: Delivery) -> None:
+        """Add changes and their position. Raises LockedError if it is not at the position where they begin."""
+
+
+def check_subscription(found: tuple[str, ...], subscription: Subscription, place: str) -> None:
+    """Refuse a target of another consumer or another log (StateError)."""
+    if found == tuple(subscription):
+        return
+    same = found[:1] == subscription[:1]
+    raise StateError(
+        "the output was written anew since this was delivered, or is another one"
+        if same
+        else f"it is of consumer '{found[0]}'",
+        place=place,
+        hint="deliver to another place"
+        + (", or remove this one and `--drop` the consumer: both begin anew" if same else ""),
+    )
+
+
+def numbered(delivery: Delivery) -> pl.DataFrame:
+    """Return the changes with a column of their position."""
+    import polars as pl
+
+    if POSITION in delivery.changes.columns:
+        raise UsageError(
+            f"the output has a column '{POSITION}', which is the target's own", hint="rename the output's column"
+        )
+    return delivery.changes.with_columns(pl.lit(delivery.position, pl.Int64).alias(POSITION))
+
+
+def overtaken(place: str) -> LockedError:
+    """Return the error for a target that is no longer at the position where the changes begin."""
+    hint = "run again to deliver the new changes"
+    return LockedError("another process has delivered these changes first", place=place, hint=hint)
+
+
+@frozen
+class Delivery:
+    """The changes of an output from one position to another, netted: each record once, with the sum of its diffs."""
+
+    since: int
+    position: int
+    changes: pl.DataFrame
+    files: int
+
+    @property
+    def token(self) -> str:
+        """The token that acknowledges the delivery."""
+        return token(self.since, self.position)
+
+
+FEEDS = "dd_feeds"
+"""The table with the positions and consumers of the target tables beside it."""
+KINDS = {
+    "target": "varchar primary key",
+    "consumer": "varchar",
+    "state": "varchar",
+    "log": "varchar",
+    "position": "bigint",
+    "form": "bigint",
+}
+WIDTHS = (("tinyint", "smallint", "integer", "bigint"), ("real", "float", "double", "double precision"))
+"""The types of numbers by their size, as databases write them."""
+FORM = 1
+"""The version of the format of values."""
+WANTED = "dd_wanted"
+"""The temporary table with the columns of the changes."""
+
+
+class DatabaseFeed:
+    """A table in a database, whose rows and position, in the table `dd_feeds` beside it, are written in one transaction."""
+
+    def __init__(self, database: Database, table: Sequence[str], subscription: Subscription) -> None:
+        if table[-1].lower() in TABLES:
+            raise UsageError(f"'{table[-1]}' is a table that `dd` itself makes", hint="name another one with --table")
+        for part in table:
+            if too_long := too_long_name(database.name.lower(), part):
+                raise UsageError(too_long, hint="name a shorter one with --table")
+        self._database, self._named = database, tuple(table)
+        self._parts, self._feeds = self._named, self._named
+        self._subscription = subscription
+        self.place = f"{database.place}: {'.'.join(table)}"
+
+    def position(self) -> int:
+        """Return the position of the table in the database."""
+        if not self._database.is_there():
+            return 0
+        with self._transaction(write=False) as connection:
+            return self._position(connection, self._find_table(connection))
+
+    def add(self, delivery: Delivery) -> None:
+        """Add rows and the position in one transaction."""
+        frame = numbered(delivery)
+        self._check(frame)
+        frame = frame.select(self._held(column) for column in frame)
+        kinds = {name: kind for name, dtype in frame.schema.items() if (kind := from_polars(dtype, nullable=True))}
+        with self._transaction(write=True) as connection:
+            there = self._find_table(connection)
+            self._database.exclude_others(connection, self._feeds)
+            listed = ", ".join(f"{name} {kind}" for name, kind in KINDS.items())
+            connection.execute(f"create table if not exists {full_name(self._feeds)} ({listed})")
+            if self._position(connection, there) != delivery.since:
+                raise overtaken(self.place)
+            self._make(connection, kinds, there=there)
+            self._database.load(connection, full_name(self._parts), frame)
+            self._write_position(connection, delivery.position)
+
+    def _find_table(self, connection: Any) -> bool:
+        """Find the table of the name in the database, and return whether it exists."""
+        self._parts = self._database.resolved(connection, self._named)
+        self._feeds = (*self._parts[:-1], FEEDS)
+        return self._database.exists(connection, self._parts)
+
+    def _position(self, connection: Any, there: bool) -> int:
+        found = self._row(connection) if self._database.exists(connection, self._feeds) else None
+        if found is None and there:
+            hint = "name another table with --table: this one was not made by a feed"
+            raise StateError("the table exists, but has no position", place=self.place, hint=hint)
+        if found is None:
+            return 0
+        if found.get("form") != FORM:
+            raise StateError(
+                "another version of `dd` wrote the table", place=self.place, hint="deliver to another table"
+            )
+        position = found["position"]
+        if type(position) is not int or position < 0:
+            raise StateError(f"the position in {FEEDS} is invalid", place=self.place, hint="deliver to another table")
+        check_subscription(tuple(found[name] for name in self._subscription._fields), self._subscription, self.place)
+        return position
+
+    def _row(self, connection: Any) -> dict[str, Any] | None:
+        """Return the row of `dd_feeds` for this target."""
+        feeds = self._database.escaped(full_name(self._feeds))
+        query = f"select * from {feeds} where target = {self._database.mark}"
+        return next(iter(self._database.rows(connection, query, [self._parts[-1]])), None)
+
+    def _write_position(self, connection: Any, position: int) -> None:
+        """Write the target's position to `dd_feeds`."""
+        mark, target, feeds = self._database.mark, self._parts[-1], self._database.escaped(full_name(self._feeds))
+        if self._row(connection) is None:
+            values = [target, *self._subscription, position, FORM]
+            connection.execute(f"insert into {feeds} values ({', '.join([mark] * len(KINDS))})", values)
+        else:
+            connection.execute(f"update {feeds} set position = {mark} where target = {mark}", [position, target])
+
+    def _make(self, connection: Any, kinds: Schema, *, there: bool) -> None:
+        """Create the table, or give it the columns and wider types that the output has got; refuse one with others."""
+        listed = ", ".join(f"{delimited(name)} {self._database.type_of(kind)}" for name, kind in kinds.items())
+        if not there:
+            connection.execute(f"create table {full_name(self._parts)} ({listed})")
+            return
+        connection.execute(f"create temporary table {WANTED} ({listed}){self._database.fleeting}")
+        have, want = (dict(self._database.columns(connection, parts)) for parts in (self._parts, [WANTED]))
+        for name, kind in want.items():
+            if name not in have:
+                change = f"add column {delimited(name)} {kind}"
+            elif have[name] == kind:
+                continue
+            elif _is_wider(kind.lower(), have[name].lower()):
+                change = f"alter column {delimited(name)} set data type {kind}"
+            else:
+                raise self._other_columns()
+            connection.execute(f"alter table {full_name(self._parts)} {change}")
+        if have.keys() - want.keys():
+            raise self._other_columns()
+
+    def _other_columns(self) -> StateError:
+        hint = "name another one with --table"
+        return StateError("the table has other columns than the output", place=self.place, hint=hint)
+
+    def _check(self, frame: pl.DataFrame) -> None:
+        """Refuse values that the database would change."""
+        for column in frame:
+            kind = from_polars(column.dtype, nullable=True)
+            problem = str(column.dtype) if kind is None or not self._holds(kind) else self._unfit(column)
+            if problem:
+                hint = "cast it in the pipeline, to a string for example, or deliver to a directory of Parquet"
+                name = self._database.name
+                raise UsageError(
+                    f"{name} can't hold the column '{column.name}' as it is: {problem}", place=self.place, hint=hint
+                )
+
+    def _holds(self, kind: Type) -> bool:
+        if kind.kind == "list" and kind.inner is not None:
+            nested = self._database.name == "Postgres" and kind.inner.kind == "list"
+            return not nested and (self._database.name == "SQLite" or self._holds(kind.inner))
+        if kind.kind == "struct" and self._database.name == "DuckDB":
+            return all(self._holds(each) for _, each in kind.fields)
+        if kind.kind == "datetime" and self._database.name != "SQLite":
+            return kind.unit == "us" or (self._database.name == "DuckDB" and (kind.zone is None or kind.unit == "ms"))
+        return self._database.name == "SQLite" or kind.kind in {*self._database.types, "decimal", "datetime"}
+
+    def _unfit(self, column: pl.Series) -> str:
+        """Return the problem of a column whose values SQLite would change, such as NaN, which becomes null."""
+        if self._database.name != "SQLite":
+            return ""
+        if column.dtype.is_float() and column.is_nan().any():
+            return "NaN in some rows"
+        return "too large in some rows" if column.dtype == pl.UInt64() and (column > (1 << 63) - 1).any() else ""
+
+    def _held(self, column: pl.Series) -> pl.Series:
+        """Return a column as SQLite holds it: values of a type that SQLite lacks are text, as in CSV."""
+        if self._database.name == "SQLite" and isinstance(column.dtype, pl.List | pl.Struct | pl.Duration | pl.Time):
+            from ddcli.render.rows import as_text
+
+            return as_text(column)
+        return column
+
+    def _transaction(self, *, write: bool) -> AbstractContextManager[Any]:
+        def refusal(error: Exception) -> DdError:
+            if self._database.is_busy(error):
+                return LockedError(
+                    "another process is writing to the database", place=self._database.place, hint="try again"
+                )
+            return EngineError(f"{self._database.name} refuses the changes: {first_line(error)}", place=self.place)
+
+        return self._database.guarded(refusal, write=write)
+
+
+def _is_wider(kind: str, than: str) -> bool:
+    """Return whether a type of a database holds all values of another one of its kind.
+
+    >>> _is_wider("bigint", "integer"), _is_wider("decimal(12,2)", "decimal(10,2)"), _is_wider("decimal(12,4)", "decimal(12,2)")
+    (True, True, False)
+    """
+    digits = [re.fullmatch(r"(?:decimal|numeric)\((\d+), *(\d+)\)", each) for each in (kind, than)]
+    if digits[0] and digits[1]:
+        (precision, scale), (before, digits_before) = ((int(each[1]), int(each[2])) for each in digits if each)
+        return scale >= digits_before and precision - scale >= before - digits_before
+    return any(kind in sizes and than in sizes and sizes.index(kind) > sizes.index(than) for sizes in WIDTHS)

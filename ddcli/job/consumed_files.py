@@ -2,10 +2,18 @@
 
 The manifest that takes a file in names its place in the archive. So a process that dies between the commit and the move leaves a file
 that the next run knows and moves. Imports no third-party library.
+
+The move of a file that another program owns: to another directory, also of another file system, without ever replacing a file.
+
+A process that dies on the way leaves the file in its old place, or in both: done again, the move is completed.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,13 +21,13 @@ from typing import TYPE_CHECKING
 from ddcli.errors import EngineError, InputError
 from ddcli.job.summary import plural
 from ddcli.store.files.access import real
-from ddcli.store.files.gate import one_by_one
+from ddcli.store.files.gate import TEMPORARY, one_by_one
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import PRIVATE, places_of
 from ddcli.store.tables.inventory import list_input, unmoved
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.errors import Text
@@ -119,7 +127,6 @@ def archive(spec: Spec, base: Path, manifest: Manifest, files: Files) -> None:
         moved = [place for place, target in targets.items() if real(target).is_relative_to(directory)]
         if not moved:
             continue
-        from ddcli.store.files.move import move
         from ddcli.store.tables.file_identity import is_file
 
         try:
@@ -148,3 +155,138 @@ def refuse_shared_files(spec: Spec, listings: Mapping[str, Listing]) -> None:
 def _lying(listing: Listing) -> Iterable[Path]:
     """Yield the paths of the files that were neither archived nor forgotten."""
     yield from (real(listing.path(file)) for file in listing.files if not (file.archived or file.forgotten))
+
+
+NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
+"""The errors of making a second name for a file where it can have none: another file system, one without links, another's file."""
+BLOCK = 1 << 20
+
+
+def move(files: Files, source: Path, target: Path, is_read: Callable[[Path], bool]) -> None:
+    """Move a file to `target`, if it still is the one that was read: a program may have put another in its place at any moment, which stays.
+
+    Raises EngineError if another file is at `target`; one with the same bytes is the file itself.
+    """
+    if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
+        tag = source.head()["e_tag"]
+        if is_read(source) or target.is_copy(tag):
+            files.do("archive", source, partial(_copy_object, source, target, tag))
+            files.do("archive", source, partial(_drop_object, source, target, tag))
+        return
+    source, target = real(source.parent) / source.name, real(target.parent) / target.name
+    files.make_directory(target.parent)
+    if files.do("archive", source, partial(_name, source, target, is_read)):
+        files.sync_directory(target.parent)
+        files.do("archive", source, partial(_drop, source, target))
+        files.sync_directory(source.parent)
+
+
+def _name(source: Path, target: Path, is_read: Callable[[Path], bool]) -> bool:
+    """Give a file its second name, or write its copy; return False if it is not the file that was read."""
+    if source.is_symlink():  # its target stays where it is
+        return _copy(source, target, is_read)
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        return False
+    except FileExistsError:
+        return _is_there(source, target, is_read)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return _copy(source, target, is_read)
+    if not is_read(target):  # what has the new name is looked at: the old one may belong to another file by now
+        target.unlink()
+        return False
+    return True
+
+
+def _is_there(source: Path, target: Path, is_read: Callable[[Path], bool]) -> bool:
+    """Return whether the file at `target` is the source, of a run that died; False if the source is another file by now."""
+    if _same(source, target):
+        return True
+    if target.is_file() and not target.is_symlink() and is_read(target):
+        return False
+    raise _taken(source, target)
+
+
+def _copy(source: Path, target: Path, is_read: Callable[[Path], bool]) -> bool:
+    """Write a copy of a file, which appears whole; return False if it is not the file that was read. The copy of a run that died is written again."""
+    if target.exists() or target.is_symlink():
+        return _is_there(source, target, is_read)
+    waiting = target.with_name(f".{target.name}{TEMPORARY}")
+    try:
+        shutil.copy2(source, waiting)
+    except FileNotFoundError:
+        return False
+    if not is_read(waiting):
+        waiting.unlink()
+        return False
+    descriptor = os.open(waiting, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        os.link(waiting, target)  # fails where a file has come meanwhile
+        waiting.unlink()
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        waiting.rename(target)
+    return True
+
+
+def _taken(source: Path, target: Path) -> EngineError:
+    return EngineError(f"the file can't be archived: another file is at '{target}'", place=str(source))
+
+
+def _copy_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
+    """Write a copy of an object. One that a run has written which died is the same."""
+    try:
+        source.copy_apart(target, tag)
+    except FileExistsError:
+        if not target.is_copy(tag):
+            raise _taken(source, target) from None
+
+
+def _drop_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
+    """Remove an object that has a copy, if it has not changed since."""
+    if target.is_copy(tag) and source.head()["e_tag"] == tag:
+        source.unlink()
+
+
+def _drop(source: Path, target: Path) -> None:
+    """Remove the file `source`, if it still is the file `target`, or equal to it.
+
+    It is taken aside first: between a look at a name and its removal another file may get it.
+    """
+    aside = source.with_name(f".{source.name}{TEMPORARY}")
+    with suppress(FileNotFoundError):
+        source.rename(aside)
+        if not (aside.samefile(target) or _same(aside, target)):
+            with suppress(FileExistsError):  # a still newer file has replaced it
+                _put_back(aside, source)
+        aside.unlink(missing_ok=True)
+
+
+def _put_back(aside: Path, source: Path) -> None:
+    try:
+        os.link(aside, source, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        aside.rename(source)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Return whether two files have the same bytes."""
+    if other.is_symlink() or not other.is_file() or one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as first, other.open("rb") as second:
+        while True:
+            block = first.read(BLOCK)
+            if block != second.read(BLOCK):
+                return False
+            if not block:
+                return True

@@ -210,7 +210,7 @@ def with_reopened_times(request: Request, manifest: Manifest | None, time: str) 
     if manifest is None:
         hint = "no time is closed; the first `dd run` makes a state"
         raise StateError("there is no state here", place=str(request.state), hint=hint)
-    from ddcli.job.frontier import find_time
+    from ddcli.job.inputs import find_time
 
     upper, closed = Frontier(manifest.upper), box(parse_time(time, find_time(manifest), "--from"))
     reopened = closed.meet(upper)

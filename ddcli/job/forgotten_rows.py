@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.log.condition import RowCondition
+    from ddcli.store.log.rows import RowCondition
     from ddcli.store.state.entries import FileEntry, InputFile
 
 

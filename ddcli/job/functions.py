@@ -83,8 +83,7 @@ def load_functions(spec: Spec) -> None:
     """Import the modules of all functions that a file names. They lie beside the file, wherever its data are. Raises SpecErrors with each that can't be imported, at its place."""
     errors, folder = [], spec.path.absolute().parent
     for function in functions_of(spec):
-        from ddcli.expressions.definition import define
-        from ddcli.expressions.python import Named, load_function
+        from ddcli.expressions.python import Named, define, load_function
 
         name = function.name
         try:

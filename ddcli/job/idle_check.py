@@ -13,13 +13,12 @@ from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.job.clock import time_text
-from ddcli.job.frontier import find_seen, find_time, find_upper
-from ddcli.job.inputs import find_inputs
+from ddcli.job.inputs import find_inputs, find_seen, find_time, find_upper
 from ddcli.job.summary import RunSummary
 from ddcli.store.state.contents import unpublished
-from ddcli.store.state.holds import is_reading, reader_name
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
+from ddcli.store.state.shared_arrangements import is_reading, reader_name
 from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
@@ -112,7 +111,7 @@ def _check_inputs(request: Request, manifest: Manifest) -> InputCheck:
         if is_behind(request.spec, request.base, request.resources.spark.session):
             return InputCheck(idle=False)
     if request.spec.has_targets:
-        from ddcli.job.output_tables import is_followed
+        from ddcli.job.tables import is_followed
 
         if not is_followed(request.spec, request.base, request.state, manifest):
             return InputCheck(idle=False)

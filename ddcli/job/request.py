@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Frontier
     from ddcli.errors import Text
-    from ddcli.job.budget import RunBudget
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import WatchCache
+    from ddcli.job.sizes import RunBudget
     from ddcli.spec.model import Spec
     from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import InputFile

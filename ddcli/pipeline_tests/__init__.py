@@ -2,7 +2,6 @@
 
 * expectation: the comparison of expected and actual records
 * replay: runs of the same updates in other cuts
-* report: results as text, JSON, workflow commands, JUnit
 * rows: the rows of a test as updates of inputs
 * run: tests one by one, with the cost of their steps
 * sources: columns, times and collections that tests need

@@ -13,11 +13,10 @@
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs
 * places: the places of operators in the file, and the work of its collections
 * relation: a collection while it is built; several in one schema
-* shape: columns renamed, dropped, computed in few nodes
+* shape: columns renamed, dropped, computed in few nodes; the columns in which the engine computes aggregate and window calls
 * targets: the names and columns that the tables of other programs can have
 * test_steps: a file's tests with types
 * asof: as-of joins
-* cells: the columns in which the engine computes aggregate and window calls
 * groupings: operators over groups of records: reductions, the first of a group, multiplicities
 * joins: joins and semijoins
 * windows: windows

@@ -11,13 +11,12 @@ from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import logical, physical, words
-from ddcli.plan.cells import INT64
 from ddcli.plan.joins import BinaryNode, comparable, joined_columns, match_keys
 from ddcli.plan.logical import renamed_keys
 from ddcli.plan.loops import level
 from ddcli.plan.node import inherited
 from ddcli.plan.relation import Relation
-from ddcli.plan.shape import arrange, column_as, is_not_null, linear, project
+from ddcli.plan.shape import INT64, arrange, column_as, is_not_null, linear, project
 from ddcli.plan.words import ALL, AT, SIDE
 
 if TYPE_CHECKING:

@@ -14,11 +14,22 @@ from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Cast, Column, Expression, Literal, quoted
 from ddcli.expressions.types import POOLED
 from ddcli.plan import physical, words
-from ddcli.plan.cells import INT64, RECORDS, accumulated, cells, finished, has_value, is_accumulable
 from ddcli.plan.logical import columns_of
 from ddcli.plan.loops import level
 from ddcli.plan.node import NO_KEYS, Node, inherited, pairs_of
-from ddcli.plan.shape import arrange, conform, linear, project
+from ddcli.plan.shape import (
+    INT64,
+    RECORDS,
+    accumulated,
+    arrange,
+    cells,
+    conform,
+    finished,
+    has_value,
+    is_accumulable,
+    linear,
+    project,
+)
 from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:

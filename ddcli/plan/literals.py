@@ -11,10 +11,9 @@ from zoneinfo import ZoneInfo
 from ddcli.errors import SpecError
 from ddcli.expressions.casts import FLOAT32_END
 from ddcli.expressions.coerce import fits_decimal, rescaled
+from ddcli.expressions.moments import counted, instant, within
 from ddcli.expressions.nanoseconds import FRACTION, beyond_microseconds, finer, fraction_of
 from ddcli.expressions.types import SECOND_DIGITS
-from ddcli.expressions.years import counted, within
-from ddcli.expressions.zones import instant
 from ddcli.spec.reader import describe
 from ddcli.spec.tree import Broken, Mapping, Node, Scalar, Sequence
 

@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
-from ddcli.expressions.order import keys_of, stored
+from ddcli.expressions.operators import keys_of, stored
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.expressions.types import POOLED
 from ddcli.plan import logical, physical, words
-from ddcli.plan.cells import way, window_cells, window_finished
 from ddcli.plan.groupings import Grouped, grouped, ranked
 from ddcli.plan.loops import level
 from ddcli.plan.node import Unwritten, pairs_of
-from ddcli.plan.shape import arrange, conform, project
+from ddcli.plan.shape import arrange, conform, project, way, window_cells, window_finished
 from ddcli.plan.words import ALL, noting, raise_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.errors import DdError, Text
-    from ddcli.expressions.order import Key
+    from ddcli.expressions.operators import Key
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy

@@ -27,9 +27,9 @@ from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.errors import DdError, Span, SpecError, UsageError
+from ddcli.expressions.moments import in_zone
 from ddcli.expressions.statement import check_tables, query_text, read, read_statement, tables_of
 from ddcli.expressions.tree import quoted
-from ddcli.expressions.zones import in_zone
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan import logical

@@ -40,7 +40,7 @@ from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.files.gate import Files
-from ddcli.store.log.scan import not_after, physically, scan_entries
+from ddcli.store.log.log_files import not_after, physically, scan_entries
 from ddcli.store.state.document import Document
 from ddcli.store.state.names import VERIFIED
 from ddcli.store.state.outputs import same_outputs

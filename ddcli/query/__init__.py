@@ -7,8 +7,7 @@ A state keeps arrangements: collections indexed by key. Any other collection is 
 below it, by the operators that runs use: a join from both of its sides, a reduction from its groups.
 
 * answer: the arrangements that answer a question, and the records of a collection for some keys
-* contents: the contents that a statement reads from the state and the inputs
-* lookup: a state that is open for look-ups by key
+* lookup: a state that is open for look-ups by key; the contents that a statement reads from the state and the inputs
 * statement: an SQL statement answered once, also over files that it names
 """
 

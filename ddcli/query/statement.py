@@ -25,13 +25,13 @@ from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, Text, UsageError
 from ddcli.expressions.csv_dialect import DEFAULT
+from ddcli.expressions.moments import in_zone
 from ddcli.expressions.row_order import in_order
 from ddcli.expressions.statement import check_tables, query_text, read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL
-from ddcli.expressions.zones import in_zone
 from ddcli.job.clock import RunClock, time_now
-from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions, refuse_code
+from ddcli.job.inputs import find_upper
 from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import Request, newest_of, read_request
 from ddcli.plan.lineage import hide_tagged
@@ -40,8 +40,7 @@ from ddcli.plan.node import Graph
 from ddcli.plan.sql.context import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.privacy import previewed
-from ddcli.query.contents import ALWAYS, FoundContents
-from ddcli.query.lookup import ATTEMPTS, asked_time
+from ddcli.query.lookup import ALWAYS, ATTEMPTS, FoundContents, asked_time
 from ddcli.sources.change_log import log_tags
 from ddcli.sources.inference import shown_doubt
 from ddcli.sources.readers import largest_seen

@@ -5,9 +5,8 @@
 * lineage: column lineage as text, Mermaid and HTML
 * live: progress on a terminal
 * page: a plan as one HTML page, with its operators in plain words
-* profile: the operators by their time
 * rows: rows as a table, JSON, CSV, Parquet
-* text: a plan on a terminal, with its operators in order
+* text: a plan on a terminal, with its operators in order; the operators by their time
 * units: numbers in few letters, widths of text
 * view: the plan with its counts, for all drawings
 """

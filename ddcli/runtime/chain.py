@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.scope_tree import Address, ScopeTree
     from ddcli.engine.stages import Stage
-    from ddcli.store.scratch.exchange import FileExchange, Sent
+    from ddcli.store.scratch.spill import FileExchange, Sent
 
 ROOM = 64 << 20
 """Bytes of rows that a task holds in memory until Spark takes them."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
-    from ddcli.store.scratch.exchange import Sent
+    from ddcli.store.scratch.spill import Sent
     from ddcli.store.state.transaction import Transaction
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ from ddcli.store.files.access import is_directory, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import SCHEMES, ObjectPath, adopt_settings
 from ddcli.store.scratch.attempt import Attempt
-from ddcli.store.scratch.exchange import FileExchange, Sent
+from ddcli.store.scratch.spill import FileExchange, Sent
 from ddcli.store.state.transaction import StateFiles
 from ddcli.version import __version__
 
@@ -62,11 +62,11 @@ if TYPE_CHECKING:
     from ddcli.sinks.pieces import Join, Piece, PieceFile
     from ddcli.sources.arrangement_input import SharedReader
     from ddcli.sources.input_format import InputFacts, InputReport
-    from ddcli.sources.slices import Feed
+    from ddcli.sources.readers import Feed
     from ddcli.store.state.batch_lists import Listed
     from ddcli.store.state.entries import FileEntry
-    from ddcli.store.state.holds import Claims
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.shared_arrangements import Claims
 
 SHARED = "put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://"
 """The way out where an executor lacks a file."""

@@ -17,7 +17,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS, parse_schema
-from ddcli.store.log.scan import DIFF, scan_entries
+from ddcli.store.log.log_files import DIFF, scan_entries
 
 if TYPE_CHECKING:
     from pathlib import Path

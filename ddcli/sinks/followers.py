@@ -18,10 +18,10 @@ from ddcli.engine.lanes import decode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, StateError
+from ddcli.expressions.moments import in_utc
 from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
-from ddcli.expressions.zones import in_utc
-from ddcli.job.output_tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
+from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.logical import HISTORY
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.access import real
@@ -275,7 +275,7 @@ def _opened(
 ) -> Iterator[Target]:
     """Yield the table that an output names. Only the modules of its kind are imported."""
     if spec.kind == "parquet":
-        from ddcli.store.targets.parquet_file import ParquetTarget
+        from ddcli.store.targets.file_table import ParquetTarget
 
         yield ParquetTarget(place_of(spec, request.base), key, files)
     elif spec.kind == "iceberg":
@@ -318,16 +318,16 @@ def opened_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collecti
     """Yield the table that one of a pipeline's outputs names. Only the modules of its database are imported."""
     database: Database
     if spec.product == "postgres":
-        from ddcli.store.targets.postgres_database import PostgresDatabase
+        from ddcli.store.targets.known_databases import PostgresDatabase
 
         database = PostgresDatabase(spec.place.value)
         check_server(spec.place.value)
     elif spec.product == "duckdb":
-        from ddcli.store.targets.duckdb_database import DuckdbDatabase
+        from ddcli.store.targets.known_databases import DuckdbDatabase
 
         database = DuckdbDatabase(place_of(spec, base))
     else:
-        from ddcli.store.targets.sqlite_database import SqliteDatabase
+        from ddcli.store.targets.known_databases import SqliteDatabase
 
         database = SqliteDatabase(place_of(spec, base))
     parts = [spec.called] if spec.product == "sqlite" else spec.called.split(".")

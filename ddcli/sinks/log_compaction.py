@@ -16,7 +16,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError, InputError, StateError, UsageError, first_line
 from ddcli.job.corrections import reopenings
-from ddcli.job.frontier import find_time
+from ddcli.job.inputs import find_time
 from ddcli.job.request import read_request
 from ddcli.job.summary import ClaimSummary
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
@@ -28,8 +28,8 @@ from ddcli.store.log.lineage import Part, Summary, read_summary
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import file_name, time_column, write_progress
+from ddcli.store.parquet.pages import CHUNK, parquet_bytes
 from ddcli.store.parquet.row_groups import footer_in
-from ddcli.store.parquet.writer import CHUNK, parquet_bytes
 from ddcli.store.state.consumers import claimants, is_summed
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry, InputFile

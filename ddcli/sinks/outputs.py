@@ -31,8 +31,8 @@ from ddcli.store.log.lineage import NAME as SUMMED
 from ddcli.store.log.lineage import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns
 from ddcli.store.log.writer import again, file_name, frame_bytes, is_plain, output_bytes, output_frame, write_progress
+from ddcli.store.parquet.pages import CHUNK
 from ddcli.store.parquet.row_groups import footer_in
-from ddcli.store.parquet.writer import CHUNK
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import last_of, more

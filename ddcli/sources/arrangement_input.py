@@ -37,10 +37,9 @@ from ddcli.store.log.progress import read_owned
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
-from ddcli.store.state.holds import Hold, find_hold, holding, reader_name, write_hold
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths
-from ddcli.store.state.shared_arrangements import taken_up_to
+from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, reader_name, taken_up_to, write_hold
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:

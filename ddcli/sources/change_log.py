@@ -28,9 +28,9 @@ from ddcli.privacy import hide
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.lineage import read_metadata
+from ddcli.store.log.log_files import not_after, physically
 from ddcli.store.log.progress import read_owned, tags_from
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.scan import not_after, physically
 from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
 from ddcli.store.state.contents import UPDATES

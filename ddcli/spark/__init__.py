@@ -4,13 +4,10 @@ Spark finds the format by itself where `ddcli` is installed (the module `pyspark
 
 * commits: the commits of a log that Spark writes: one file each, once for each batch
 * options: the options with which a log is read, checked
-* parts: the parts of a log that tasks read
-* pipelines: a pipeline between frames of Spark
-* predicates: Spark's filters as conditions that a log is read with
-* readers: the readers of a log: as of a time, its changes, and a stream of them
+* pipelines: a pipeline between frames of Spark; tables of Spark's catalogs, and other frames, as logs that pipelines read
+* readers: the readers of a log: as of a time, its changes, and a stream of them; Spark's filters as conditions that a log is read with; the parts of a log that tasks read
 * sinks: the writers of a log: the rows of a task, the commit of a job or of a stream's batch
 * source: the format `dd`
-* tables: tables of Spark's catalogs, and other frames, as logs that pipelines read
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """The setting without which Spark refuses a source in Python that takes filters. It is off by default."""
 
 
-PUBLIC = {"run": "ddcli.spark.pipelines", "write_difference": "ddcli.spark.tables"}
+PUBLIC = {"run": "ddcli.spark.pipelines", "write_difference": "ddcli.spark.pipelines"}
 """The modules of public names that are imported when they are first used."""
 
 

@@ -3,31 +3,55 @@
 The offsets of a stream are frontiers: a batch has the updates between two of them, of closed times only, so that it has the same rows
 whenever it is read again. The offset also has the log's identity: if its writer begins it anew, or opens times again, the stream
 can't continue.
+
+Spark's filters as conditions that a log is read with.
+
+Spark applies each filter again to the rows that it gets. So a condition here may keep too many rows, never too few: what isn't surely the
+same in both (a NaN, a type that Spark lacks) is kept.
+
+The parts of a log that tasks read: all are of one state of the log, the one that the query's plan has found.
+
+Before the log's upper that holds by itself: closed times never change. Rows at later times belong to the state if they are among
+the first rows of the listed files, as many as those had then.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import reduce
+from operator import and_, eq, ge, gt, le, lt, or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import polars as pl
 from pyspark.sql import datasource
+from pyspark.sql.datasource import InputPartition
 
 from ddcli.engine.times import Frontier
-from ddcli.errors import InputError, StateError, UsageError
-from ddcli.spark.parts import ChangeInterval, LogPart, parts_of_changes, parts_of_contents, rows_of
-from ddcli.spark.predicates import keeping
+from ddcli.errors import DdError, EngineError, InputError, RewrittenError, StateError, UsageError
+from ddcli.sources.change_log import MOST_HELD, ChangeLog
+from ddcli.store.files.objects import adopt_settings, settings_in_use
+from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import read_owned
+from ddcli.store.log.reader import LogReader
 from ddcli.store.mirrors.spark_table import to_arrow
+from ddcli.store.tables.files import READ_ERRORS
 from ddcli.store.time_text import format_time, json_time, parse_time
+from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
     from ddcli.engine.times import Time
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import Schema, Type
     from ddcli.spark.options import LogOptions
     from ddcli.store.log.progress import Owner
+    from ddcli.store.log.schema import LogSchema
+    from ddcli.store.state.entries import InputFile, Times
+    from ddcli.store.tables.listing import Listing
+
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -160,3 +184,228 @@ def _named(owner: Owner | None) -> str:
 
 def _without(columns: Schema, name: str) -> Schema:
     return {each: kind for each, kind in columns.items() if each != name}
+
+
+COMPARED: dict[Any, Callable[[Any, Any], Any]] = {
+    datasource.EqualTo: eq,
+    datasource.GreaterThan: gt,
+    datasource.GreaterThanOrEqual: ge,
+    datasource.LessThan: lt,
+    datasource.LessThanOrEqual: le,
+}
+TEXTS: dict[Any, Callable[[pl.Expr, str], pl.Expr]] = {
+    datasource.StringStartsWith: lambda column, text: column.str.starts_with(text),
+    datasource.StringEndsWith: lambda column, text: column.str.ends_with(text),
+    datasource.StringContains: lambda column, text: column.str.contains(text, literal=True),
+}
+EXACT = {"int8", "int16", "int32", "int64", "float32", "float64", "bool", "date", "string", "decimal", "datetime"}
+"""The kinds of values that both compare in the same way, NaN aside."""
+
+
+def keeping(filters: Iterable[Any], columns: Schema) -> pl.Expr | None:
+    """Return the condition of all rows that these filters of Spark may keep; None: it is that of all rows."""
+    found = [each for each in (_kept(one, columns) for one in filters) if each is not None]
+    return reduce(and_, found) if found else None
+
+
+def _kept(one: Any, columns: Schema) -> pl.Expr | None:
+    """Return the condition of the rows that one filter may keep; None where it has none here."""
+    inner = one
+    while isinstance(inner, datasource.Not):
+        inner = inner.child
+    found = _column(inner.attribute, columns)
+    if found is None:
+        return None
+    column, kind = found
+    condition = _condition(one, column, kind)
+    if condition is None:
+        return None
+    return condition | column.is_nan() if kind.is_float else condition
+
+
+def _condition(one: Any, column: pl.Expr, kind: Type) -> pl.Expr | None:
+    """Return a filter over a column: null where Spark's is, for values that aren't NaN."""
+    if isinstance(one, datasource.Not):
+        inner = _condition(one.child, column, kind)
+        return None if inner is None else ~inner
+    if isinstance(one, datasource.IsNull):
+        return column.is_null()
+    if isinstance(one, datasource.IsNotNull):
+        return column.is_not_null()
+    if kind.kind not in EXACT or kind.unit == "ns":
+        return None
+    if isinstance(one, datasource.In):
+        if any(value is None for value in one.value):
+            return None  # never false, but null: `not` of it keeps nothing
+        return reduce(or_, [column == _literal(value, kind) for value in one.value]) if one.value else None
+    if isinstance(one, datasource.EqualNullSafe):
+        return column.is_null() if one.value is None else column.eq_missing(_literal(one.value, kind))
+    if one.value is None:
+        return None
+    if (compare := COMPARED.get(type(one))) is not None:
+        return compare(column, _literal(one.value, kind))  # type: ignore[no-any-return]
+    if kind.kind == "string" and (test := TEXTS.get(type(one))) is not None:
+        return test(column, one.value)
+    return None
+
+
+def _column(path: tuple[str, ...], columns: Schema) -> tuple[pl.Expr, Type] | None:
+    """Return the column of a path, `a` or a field of a struct `a.b`, with its type; None for one that the log lacks under this name."""
+    name, *fields = path
+    if name not in columns:
+        return None
+    column, kind = pl.col(name), columns[name]
+    for field in fields:
+        inner = dict(kind.fields)
+        if field not in inner:
+            return None
+        column, kind = column.struct.field(field), inner[field]
+    return column, kind
+
+
+def _literal(value: Any, kind: Type) -> pl.Expr:
+    """Return a value of a filter, a moment in the zone of its column: polars compares no others."""
+    return pl.lit(value).dt.convert_time_zone(kind.zone) if kind.zone else pl.lit(value)
+
+
+LARGE = 128 << 20
+"""Bytes of files that a task reads by default, as Spark's own sources do."""
+MANY = 64
+"""Tasks that sum up a collection by default, at most: each of them reads all files."""
+TRIES = 5
+"""The looks of a task for the files that have replaced those it has to read, at most."""
+HASHED = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "date", "string", "decimal"}
+HASHED |= {"datetime", "duration", "time", "binary"}
+"""Kinds whose equal values have equal hashes: floats have two zeros."""
+
+
+class ChangeInterval(NamedTuple):
+    """The updates at or after `lower` (None: all) and not at or after `upper`."""
+
+    lower: Times | None
+    upper: Times
+
+
+class Share(NamedTuple):
+    """The records of a collection as of a time (None: after all updates) that fall to the task `at` of `of`."""
+
+    time: Time | None
+    at: int = 0
+    of: int = 1
+
+
+class LogPart(InputPartition):
+    """The rows of a log that one task reads: of its files, or of all files those records that fall to the task."""
+
+    def __init__(self, log: ChangeLog, wanted: ChangeInterval | Share, listing: Listing, *, closed: bool) -> None:
+        self.path, self.diff, self.time = str(log.path), log.diff, tuple(log.time)
+        self.listing = listing
+        self.schema: LogSchema = log.reader.schema
+        self.wanted = wanted
+        self.closed = closed
+        """True: no later commit changes the rows that are wanted."""
+        self.settings = settings_in_use()
+        self.versions = versions()
+
+    def open(self) -> ChangeLog:
+        """Return the log of the listed files. Raises DdError where one can't be read."""
+        log = Updates(self.time, self.schema.columns, diff=self.diff, absent=tuple(self.schema.columns))
+        return ChangeLog(Path(self.path), LogReader(self.listing, log, self.schema, MOST_HELD), self.diff, None)
+
+    def is_gone(self) -> bool:
+        """Return whether a listed file is gone: its rows were summed up, or the log was written anew."""
+        return not all(self.listing.path(file).exists() for file in self.listing.to_read)
+
+
+def versions() -> tuple[str, str]:
+    """Return the versions that plan and tasks must have in common, and the version of the hash that divides a collection."""
+    return __version__, pl.__version__
+
+
+def parts_of_changes(log: ChangeLog, wanted: ChangeInterval, *, closed: bool, count: int | None) -> list[LogPart]:
+    """Return the updates of an interval in parts of whole files, of some 128 MB each, or this many parts."""
+    files = log.reader.listing.to_read
+    size = max(1, sum(file.size for file in files) // count) if count else LARGE
+    bins: list[list[InputFile]] = []
+    room = 0
+    for file in files:
+        if room <= 0 and len(bins) < (count or len(files)):
+            bins.append([])
+            room = size
+        bins[-1].append(file)
+        room -= file.size
+    whole = _pinned(log, closed=closed)
+    listings = [replace(whole, new=tuple(group), waiting=()) for group in bins]
+    return [LogPart(log, wanted, listing, closed=closed) for listing in listings]
+
+
+def parts_of_contents(log: ChangeLog, time: Time | None, *, closed: bool, count: int | None) -> list[LogPart]:
+    """Return a collection in parts: a record is in the part of its hash."""
+    listing = _pinned(log, closed=closed)
+    if not any(kind.kind in HASHED for kind in log.columns.values()):
+        count = 1
+    parts = count or min(MANY, max(1, -(-listing.size // LARGE)))
+    return [LogPart(log, Share(time, at, parts), listing, closed=closed) for at in range(parts)]
+
+
+def _pinned(log: ChangeLog, *, closed: bool) -> Listing:
+    """Return the listing of a log's files; if rows may be at times that are open, with the rows that each file has now."""
+    listing = replace(log.reader.listing, passed=())
+    return listing if closed or log.progress is None else replace(listing, limits=log.reader.row_counts())
+
+
+def rows_of(part: LogPart, columns: Schema, condition: pl.Expr | None) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a part that may meet a condition, with these columns, frame by frame."""
+    if part.versions != versions():
+        ours, theirs = (f"ddcli {own} with polars {other}" for own, other in (versions(), part.versions))
+        raise EngineError(
+            f"this executor has {ours}, and the query was planned with {theirs}",
+            place=part.path,
+            hint="install the same versions everywhere; `dd doctor --spark` shows them",
+        )
+    adopt_settings(part.settings)
+    log = _open(part)
+    names = list(columns)
+    try:
+        yield from _query(part, log, names, condition).collect_batches(chunk_size=1 << 16, maintain_order=False)
+    except READ_ERRORS as error:
+        if part.is_gone():
+            raise _replaced(part) from None
+        raise log.refusal(error) from None
+    except FileNotFoundError:
+        raise _replaced(part) from None
+
+
+def _open(part: LogPart) -> ChangeLog:
+    """Return the log of a part, whose files may have been summed up since: closed times of a collection are in the new ones, too."""
+    for _ in range(TRIES):
+        try:
+            return part.open()
+        except (DdError, OSError):
+            if not part.is_gone():
+                raise
+            if not (part.closed and isinstance(part.wanted, Share)):
+                raise _replaced(part) from None
+        part.listing = ChangeLog.open(part.path, Path("/"), time=part.time, diff=part.diff).reader.listing
+    return part.open()
+
+
+def _query(part: LogPart, log: ChangeLog, names: Sequence[str], condition: pl.Expr | None) -> pl.LazyFrame:
+    rows = log.reader.scan()
+    if condition is not None:
+        rows = rows.filter(condition)
+    if isinstance(part.wanted, ChangeInterval):
+        return log.between(*part.wanted, rows).select(names)
+    time, at, of = part.wanted
+    if of > 1:
+        hashed = [pl.col(name) for name, kind in log.columns.items() if kind.kind in HASHED]
+        rows = rows.filter(pl.struct(hashed).hash(0) % of == at)
+    return log.contents(time, rows).select(names)
+
+
+def _replaced(part: LogPart) -> DdError:
+    return RewrittenError(
+        "files of the log were summed up or written anew while they were read",
+        place=part.path,
+        hint="run the query again",
+    )

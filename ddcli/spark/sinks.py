@@ -22,7 +22,7 @@ from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import frame_bytes
 from ddcli.store.mirrors.spark_table import our_type, spark_type
-from ddcli.store.parquet.writer import CHUNK
+from ddcli.store.parquet.pages import CHUNK
 from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:

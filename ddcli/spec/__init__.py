@@ -1,10 +1,9 @@
 """Pipeline files: from YAML text to a checked model, with every error at its place. `ddcli/plan/pipeline_file.py` reads them with the planner's operators.
 
-* apply: the operators under `apply`, by a table of them
 * bounds: the figures of a budget
 * budget: the most that a run and its operators may take
 * checks: checks, and the collections of violations that they become
-* column_shapes: names, columns, expressions and orders
+* column_shapes: names, columns, expressions and orders; the operators under `apply`, by a table of them
 * csv_options: the key `csv` of an input
 * document: the whole file
 * file: the text of a pipeline file
@@ -13,11 +12,10 @@
 * model: the content of a pipeline file as plain values
 * names: names across a file
 * operator_model: operators and their arguments as plain values
-* outputs: outputs, and the tables that follow them
 * reader: places, errors, and reading that continues after an error
 * shapes: lists, mappings, alternatives
 * syntax: text to a YAML document
-* tables: inputs that are tables of other programs
+* tables: outputs, and inputs and outputs that are tables of other programs
 * tests: the tests of a pipeline
 * tree: nodes of YAML with their places, and where punctuation cuts an expression
 * values: texts, expressions, numbers, types, references

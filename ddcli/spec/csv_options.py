@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.csv_dialect import Dialect
-from ddcli.expressions.moment_format import FormatError, has_time, parts_of
+from ddcli.expressions.moments import FormatError, has_time, parts_of
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Nothing, Record
 from ddcli.spec.tree import Mapping, Node, Scalar

@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from ddcli.errors import Span, SpecError, Text, UsageError
+from ddcli.expressions.moments import UTC, is_zone, localized
 from ddcli.expressions.types import ARRIVAL
-from ddcli.expressions.zones import UTC, is_zone, localized
 from ddcli.spec import model
-from ddcli.spec.apply import A_SOURCE, FLOW, LISTED, SOURCE, operator_schema
 from ddcli.spec.budget import BUDGET
 from ddcli.spec.checks import CHECKS, expanded
-from ddcli.spec.column_shapes import NAME
+from ddcli.spec.column_shapes import A_SOURCE, FLOW, LISTED, NAME, SOURCE, operator_schema
 from ddcli.spec.file import AT, read_text
 from ddcli.spec.include import ANCHORS, KEY, Includes
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.model import LOGS, Clock, InputSpec
 from ddcli.spec.names import NO_ONE, check_names
-from ddcli.spec.outputs import HISTORY, OUTPUT
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
+from ddcli.spec.tables import HISTORY, OUTPUT
 from ddcli.spec.tests import Tests
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, PathWords, QueryText, Whole, Words

@@ -12,8 +12,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ddcli.dataclass import frozen
+from ddcli.expressions.moments import UTC
 from ddcli.expressions.types import ARRIVAL
-from ddcli.expressions.zones import UTC
 
 if TYPE_CHECKING:
     from pathlib import Path

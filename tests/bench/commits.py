@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.circuit.traces import StateTraces
-from ddcli.cli.startup.process import YOUNG
+from ddcli.cli.startup import YOUNG
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import Frontier

@@ -13,8 +13,8 @@ from ddcli.driver.run import run
 from ddcli.errors import UsageError
 from ddcli.spec.file import branch_file
 from ddcli.store.files.gate import Files
-from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.store.state.upkeep import compact_state, verify
 from tests.draws import chance, many
 from tests.harness import contents, files

@@ -10,7 +10,7 @@ import pytest
 
 import ddcli.store.state.directory
 from ddcli.driver.run import run
-from ddcli.store.files import move
+from ddcli.job import consumed_files
 from ddcli.store.state.manifest import read_newest
 from tests.draws import some
 from tests.harness import contents, files
@@ -84,7 +84,7 @@ def test_nothing_that_lies_in_the_archive_is_replaced(shop):
     assert (shop.folder / "done/2/1.csv").read_text() == csv((1, "a"))
     source, target = shop.write("x", "one"), shop.write("y", "two")
     with pytest.raises(Exception, match="another file is at"):
-        move.move(ddcli.store.state.directory.Files(), source, target, lambda path: path == source)
+        consumed_files.move(ddcli.store.state.directory.Files(), source, target, lambda path: path == source)
     assert (source.read_text(), target.read_text()) == ("one", "two")
 
 

@@ -11,7 +11,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from ddcli.cli.startup import library_parts
+from ddcli.cli import startup
 
 FILES = {
     "__init__.py": "from lib.part import Kind, act, tidy\n",
@@ -34,17 +34,17 @@ def lib(tmp_path, monkeypatch):
         "lib.alone": frozenset({"alone"}),
         "lib.absent": frozenset({"a"}),
     }
-    monkeypatch.setattr(library_parts, "PARTS", parts)
+    monkeypatch.setattr(startup, "PARTS", parts)
     before = set(sys.modules)
-    library_parts.defer()
+    startup.defer()
     yield importlib.import_module("lib")
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, library_parts.Parts)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, startup.Parts)]
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
 
 def waits():
-    return isinstance(sys.modules["lib.part"], library_parts.Deferred) and "lib.part.inner" not in sys.modules
+    return isinstance(sys.modules["lib.part"], startup.Deferred) and "lib.part.inner" not in sys.modules
 
 
 def test_a_function_that_nobody_calls_imports_nothing(lib):
@@ -56,13 +56,13 @@ def test_a_function_that_nobody_calls_imports_nothing(lib):
     assert found is not None
     assert found.name == "lib.part"
     assert waits()
-    library_parts.defer()  # again: what is there stays
+    startup.defer()  # again: what is there stays
     assert waits()
 
 
 def test_a_function_that_is_called_is_that_of_the_part(lib):
     assert lib.act(3, by=5) == 16
-    assert not isinstance(sys.modules["lib.part"], library_parts.Deferred)
+    assert not isinstance(sys.modules["lib.part"], startup.Deferred)
     assert lib.part is sys.modules["lib.part"]
     assert lib.tidy() is lib.part.act
     with pytest.raises(TypeError):
@@ -99,7 +99,7 @@ def test_an_attribute_that_is_set_is_that_of_the_part_for_all(lib):
 
 
 def test_modules_of_the_standard_library_have_no_stand_ins():
-    assert not {name.partition(".")[0] for name in library_parts.PARTS} & sys.stdlib_module_names
+    assert not {name.partition(".")[0] for name in startup.PARTS} & sys.stdlib_module_names
 
 
 def test_modules_within_are_imported_before_and_after(lib):
@@ -151,7 +151,7 @@ def test_whatever_is_asked_of_a_class_imports_the_part(lib, use):
 def test_a_module_of_a_package_and_one_that_is_not_there(lib):
     import lib.alone
 
-    assert isinstance(lib.alone, library_parts.Deferred)
+    assert isinstance(lib.alone, startup.Deferred)
     assert lib.alone.HERE
     assert importlib.import_module("lib.alone").alone() == lib.alone.alone() == "alone"
     with pytest.raises(ModuleNotFoundError):
@@ -176,7 +176,7 @@ def test_threads_that_need_a_part_at_once_all_get_it(lib):
 def test_what_stands_in_for_parts_of_the_libraries_that_are_installed(lib, monkeypatch):
     """Their names are those of functions and classes, of no exception, and of modules that others take nothing else from."""
     monkeypatch.undo()
-    for name, offered in library_parts.PARTS.items():
+    for name, offered in startup.PARTS.items():
         module = importlib.import_module(name)
         for each in offered:
             found = getattr(module, each)
@@ -193,7 +193,7 @@ def in_a_process(text, root):
 
 USED = """
 import io, json, sys
-from ddcli.cli.startup.library_parts import PARTS, Deferred, defer
+from ddcli.cli.startup import PARTS, Deferred, defer
 defer()
 import numpy as np, polars as pl
 waiting = [name for name in PARTS if type(sys.modules.get(name)) is Deferred]

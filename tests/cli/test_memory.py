@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.cli.startup.process import LEFT, SETTING, SHARED
+from ddcli.cli.startup import LEFT, SETTING, SHARED
 from ddcli.engine.workers import processors
 from ddcli.job.sizes import BASE, LEAST_ROWS, MUCH, WORKING, parse_size, sizes
 from tests.bench.processes import dd, measure

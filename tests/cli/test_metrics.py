@@ -6,7 +6,7 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ddcli.cli.metrics import METRICS
+from ddcli.cli.telemetry import METRICS
 from tests.harness import ROOT
 
 SALES = """\

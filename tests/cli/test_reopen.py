@@ -14,8 +14,8 @@ from ddcli.expressions.types import Type
 from ddcli.sources.change_log import read_log
 from ddcli.store.log.progress import progress_bytes
 from ddcli.store.log.writer import beyond
-from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.shared_arrangements import read_holds
 from tests import draws
 from tests.draws import many, some
 from tests.harness import Folder, contents, files

@@ -9,8 +9,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.cli.reference import IN_FROM
-from ddcli.expressions.catalogue import search
+from ddcli.cli.reference import IN_FROM, search
 from ddcli.query.statement import answer_of_files
 from tests.draws import many
 from tests.harness import snapshot

@@ -4,7 +4,6 @@ import pytest
 
 import ddcli.sources.arrangement_input
 import ddcli.store.state.batch_lists
-import ddcli.store.state.bundles
 import ddcli.store.state.directory
 import ddcli.store.state.register
 from ddcli.store.files import gate
@@ -30,7 +29,7 @@ def one_identity():
         for name, value in LISTS.items():
             patch.setattr(ddcli.store.state.batch_lists, name, value)
         for name, value in BUNDLES.items():
-            patch.setattr(ddcli.store.state.bundles, name, value)
+            patch.setattr(ddcli.store.state.batch_lists, name, value)
         patch.setattr(ddcli.store.state.directory, "new_identity", lambda: IDENTITY)
         yield
 

@@ -138,7 +138,7 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
 
     ddcli.store.state.register.LATELY = LATELY
     for name, value in BUNDLES.items():
-        setattr(ddcli.store.state.bundles, name, value)
+        setattr(ddcli.store.state.batch_lists, name, value)
     for name, value in LISTS.items():
         setattr(ddcli.store.state.batch_lists, name, value)
     if "identity" in run:

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 from ddcli.errors import SpecError
-from ddcli.expressions.definition import define
+from ddcli.expressions.python import define
 
 KNOWN = {
     "plain": "def f(record):\n    # a comment\n    return {'a': 1}",

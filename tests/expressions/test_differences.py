@@ -7,9 +7,9 @@ import duckdb
 import pytest
 
 from ddcli import Dataflow
+from ddcli.cli.reference import DIFFERENCES, ERROR, search
 from ddcli.errors import DdError
 from ddcli.expressions.aggregates import AGGREGATES
-from ddcli.expressions.catalogue import DIFFERENCES, ERROR, search
 from ddcli.expressions.functions import FUNCTIONS
 from tests.sql.judge import bound_notes
 

@@ -12,8 +12,7 @@ import pytest
 from ddcli.api.functions import HERE
 from ddcli.errors import SpecError, Text
 from ddcli.expressions import modules
-from ddcli.expressions.definition import define
-from ddcli.expressions.python import Named, load_function, named
+from ddcli.expressions.python import Named, define, load_function, named
 from tests.draws import many
 
 

@@ -11,7 +11,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from ddcli.expressions.zones import in_zone
+from ddcli.expressions.moments import in_zone
 from tests.draws import chance, many, some
 from tests.expressions.support import values
 

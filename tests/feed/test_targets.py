@@ -13,9 +13,8 @@ import psycopg
 import pytest
 
 from ddcli.errors import EngineError, LockedError, StateError, UsageError
-from ddcli.feed.database_target import DatabaseFeed, Delivery, Subscription
 from ddcli.feed.delivery import OutputFeed
-from ddcli.feed.targets import open_target
+from ddcli.feed.targets import DatabaseFeed, Delivery, Subscription, open_target
 from ddcli.store.state.consumers import read_consumers
 from tests import draws
 from tests.feed.test_histories import History
@@ -312,7 +311,7 @@ def test_a_consumer_to_which_nothing_was_delivered_is_not_kept(orders, kind, tex
     consumers = lambda: [each.name for each in read_consumers(orders.folder / ".dd/orders")]  # noqa: E731
     line = ("feed", "out/totals", "--consumer", "m", "--into", text)
     with monkeypatch.context() as patch:
-        for target in ("targets.ParquetFeed", "database_target.DatabaseFeed"):
+        for target in ("targets.ParquetFeed", "targets.DatabaseFeed"):
             patch.setattr(f"ddcli.feed.{target}.add", _refuse)
         assert orders(*line).code == 5
     assert consumers() == []

@@ -26,8 +26,7 @@ from ddcli.engine.workers import Workers
 from ddcli.plan.loops import is_looped
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.gate import Files
-from ddcli.store.scratch.exchange import FileExchange
-from ddcli.store.scratch.spill import Spill
+from ddcli.store.scratch.spill import FileExchange, Spill
 from tests.judge.frontiers import BEGINNING
 from tests.secret import SECRET
 
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
     from ddcli.circuit.graph import Assembled
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Delta
-    from ddcli.engine.places import Deltas
     from ddcli.engine.rounds import Interval
     from ddcli.engine.schedule import Leg
+    from ddcli.engine.stages import Deltas
     from ddcli.expressions.types import Type
     from ddcli.plan.physical_graph import PhysicalGraph
 

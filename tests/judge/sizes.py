@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
-from ddcli.engine import buffer_pool, in_memory, join_parts, kernels, loop, workers
-from ddcli.engine.kernels import ordered_exchange, sort, uniform
+from ddcli.engine import buffer_pool, in_memory, kernels, scope, scope_tree, workers
+from ddcli.engine.kernels import partition, sort, uniform
 from ddcli.engine.operators import reduce, reduce_instances, revisit, running_windows, sweep
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
@@ -23,7 +23,7 @@ from ddcli.runtime import placement
 from ddcli.sinks import outputs
 from ddcli.store.batch import compaction, file
 from ddcli.store.scratch import attempt
-from ddcli.store.state import batch_lists, bundles
+from ddcli.store.state import batch_lists
 
 kernel_join = sys.modules["ddcli.engine.kernels.join"]
 """The module: the package has a function of that name."""
@@ -70,7 +70,7 @@ def few(rows: int):
             patch.setattr(policy, "LITTLE", rows)
             patch.setattr(policy, "MOST_RUNS", 2)
             patch.setattr(policy, "LEAST_FUEL", 1)
-            patch.setattr(loop, "LITTLE", rows)
+            patch.setattr(scope_tree, "LITTLE", rows)
             patch.setattr(workers, "FEW", rows)
             for name, value in {"BLOCK": 1 + rows, "TOGETHER": 2 + rows, "FEW": 4 * rows, "PROBED": 1}.items():
                 patch.setattr(running_windows, name, value)
@@ -111,7 +111,7 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(kernel_join, "FEW", chance.choice([0, 2, kernel_join.FEW]))
         patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
-        patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
+        patch.setattr(scope, "SETTLED", chance.choice([0, 3, scope.SETTLED]))
         patch.setattr(reduce, "LEAST", chance.choice([1, 3]))
         patch.setattr(uniform, "LEAST", chance.choice([1, 3, uniform.LEAST]))
         patch.setattr(uniform, "REPEATED", chance.choice([1, 2, 8]))
@@ -120,13 +120,13 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         for module in (outputs, step):
             patch.setattr(module, "LARGE", chance.choice([2, outputs.LARGE]))
         if streams or chance.random() < 0.5:
-            patch.setattr(ordered_exchange, "MANY", 1)
-            patch.setattr(ordered_exchange, "FEWEST", 0)
+            patch.setattr(partition, "MANY", 1)
+            patch.setattr(partition, "FEWEST", 0)
             patch.setattr(buffer_pool, "LARGE", 1)
         patch.setattr(file, "WHOLE", chance.choice([0, file.WHOLE]))
         patch.setattr(attempt, "ALONE", chance.choice([900, attempt.ALONE]))
         patch.setattr(attempt, "FULL", chance.choice([2000, attempt.FULL]))
-        patch.setattr(bundles, "SLACK", chance.choice([0, bundles.SLACK]))
+        patch.setattr(batch_lists, "SLACK", chance.choice([0, batch_lists.SLACK]))
         patch.setattr(batch_lists, "LATELY", chance.choice([1, batch_lists.LATELY]))
         patch.setattr(batch_lists, "DENSE", chance.choice([1, 2, batch_lists.DENSE]))
         patch.setattr(step, "INLINE", chance.choice([0, step.INLINE]))

@@ -30,7 +30,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.log import lineage
 from ddcli.store.log.lineage import read_summary
 from ddcli.store.log.progress import read_owned
-from ddcli.store.state import bundles
+from ddcli.store.state import batch_lists
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables import listing
@@ -496,7 +496,7 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     text += "".join(f"  {name}: {COLLECTIONS[name]}\n" for name in names)
     text += "outputs:\n" + "".join(f"  {name}: out/{name}/\n" for name in names)
     untils = [str(3 * at + draw.choice([1, 3])) for at in range(len(runs) - 1)] + [str(3 * len(runs))]
-    monkeypatch.setattr(bundles, "FEW", draw.choice([0, 8]))
+    monkeypatch.setattr(batch_lists, "FEW", draw.choice([0, 8]))
     monkeypatch.setattr(lineage, "APART", draw.choice([0, lineage.APART]))
     whole, clean = tmp_path / "whole", tmp_path / "clean"
     for folder in (whole, clean):

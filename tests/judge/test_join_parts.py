@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine import join_parts
+from ddcli.engine import scope
 from ddcli.job.sizes import Sizes
 from ddcli.plan import generations
 from ddcli.runtime import placement
@@ -81,7 +81,7 @@ def in_parts(seed, shards):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "sizes", sizes)
         patch.setattr(kernel_join, "FEW", chance.choice([0, 1]))
-        patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
+        patch.setattr(scope, "SETTLED", chance.choice([0, 3, scope.SETTLED]))
         patch.setitem(generations.plan.__kwdefaults__, "deltas", chance.random() < 0.4)
         yield
 

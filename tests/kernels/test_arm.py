@@ -10,7 +10,7 @@ import pytest
 from ddcli.engine import kernels
 from ddcli.engine.jit import cache, cargo, linker, settings
 from ddcli.engine.jit.image import Image, translate
-from ddcli.engine.kernels import shards
+from ddcli.engine.kernels import hashes
 from tests.kernels.test_image import CODE, KEYS, SHARDS
 
 unicorn = pytest.importorskip("unicorn", reason="there is no emulator for this machine")
@@ -80,7 +80,7 @@ def test_a_kernel(tmp_path, place):
     assert isinstance(image, Image)
     machine = Machine(image, place)
     keys, out = np.ascontiguousarray(KEYS), np.zeros(len(KEYS), np.int64)
-    own = [np.ndarray, list, shards.assign_shards.refuse]
+    own = [np.ndarray, list, hashes.assign_shards.refuse]
     for array in (keys, out):
         machine.share(id(array), 200)
         machine.share(array.ctypes.data, array.nbytes)

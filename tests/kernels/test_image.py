@@ -20,12 +20,12 @@ import pytest
 
 from ddcli.engine import kernels
 from ddcli.engine.jit import cache, cargo, image, linker, registry, settings
-from ddcli.engine.kernels import shards
+from ddcli.engine.kernels import hashes
 from ddcli.version import install_command
 
 pytestmark = pytest.mark.skipif(not settings.takes_images(), reason="images are for Linux on x86-64")
 
-SHARDS, LENDING = "ddcli.engine.kernels.shards", "ddcli.engine.arrow"
+SHARDS, LENDING = "ddcli.engine.kernels.hashes", "ddcli.engine.arrow"
 KEYS = np.array([[3], [5], [8]])
 
 
@@ -43,7 +43,7 @@ CARRIED = """
 import ctypes, json, numpy as np
 from ddcli.engine import arrow, kernels
 from ddcli.engine.jit import cache, registry, settings
-from ddcli.engine.kernels import shards, xxhash
+from ddcli.engine.kernels import text_syntax
 
 cache.CARRIED = Path(sys.argv[1])
 own, *others = settings.targets()
@@ -57,7 +57,7 @@ words[9] = arrow.lend("kept")
 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(arrow.functions().array_came_back)(ctypes.addressof(words))
 found.append(arrow.outstanding())
 try:
-    cache.addresses(xxhash.__name__)
+    cache.addresses(text_syntax.__name__)
 except registry.KernelError as error:
     found.append([error.problem, error.hint])
 print(json.dumps(found))
@@ -103,14 +103,14 @@ OBJECTS = """
 from ddcli.engine.jit import settings
 settings.takes_images = lambda: False
 from ddcli.engine.jit import cache, compile, linker, registry
-from ddcli.engine.kernels import shards
+from ddcli.engine.kernels import hashes
 
 def refuse(codes):
     raise registry.KernelError("code of a kind that no linker knows")
 
 linker.image_of = refuse
 made = {compile.matrix_of: compile.matrix_of_compiled, compile.acceptable: compile.part(compile.acceptable)}
-cache.write(Path(sys.argv[1]), linker.linked(compile.compile_module(shards.__name__, made)))
+cache.write(Path(sys.argv[1]), linker.linked(compile.compile_module(hashes.__name__, made)))
 """
 
 
@@ -123,9 +123,9 @@ def test_code_that_can_not_be_linked_is_loaded_by_llvm(tmp_path, monkeypatch):
     code = cache.read(tmp_path / "shards")
     assert isinstance(code, list)
     monkeypatch.setattr(cache, "carried", lambda _: code)
-    shards.assign_shards.reset()
+    hashes.assign_shards.reset()
     assert kernels.shard_of(KEYS, 1, 1 << 20).tolist() == expected
-    shards.assign_shards.reset()
+    hashes.assign_shards.reset()
 
 
 CODE = """

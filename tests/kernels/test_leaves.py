@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.kernels.packed_pages import SIZES
+from ddcli.engine.kernels.hashes import hash_ranges
+from ddcli.engine.kernels.page_writer import SIZES
 from ddcli.engine.kernels.pages import are_sound, find_pages, locate_pages
-from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.store.batch.page_index import leaf_length
 from tests.kernels.support import interpreted
 

@@ -22,7 +22,7 @@ from ddcli.engine.jit.compilation import COMPILATION, Compiler
 from ddcli.engine.kernels.merge import merge_some
 from tests.kernels.support import interpreted
 
-MODULE, OTHER = "ddcli.engine.kernels.shards", "ddcli.engine.kernels.xxhash"
+MODULE, OTHER = "ddcli.engine.kernels.hashes", "ddcli.engine.kernels.times"
 KEYS = np.array([[0], [1]])
 
 
@@ -53,7 +53,7 @@ def test_compiled_once_then_loaded(fresh):
     folder, lines = fresh
     expected = shard()
     assert len(lines) == 1
-    assert lines[0].startswith("compiling 2 kernels, once on this machine")
+    assert lines[0].startswith("compiling 4 kernels, once on this machine")
     assert [file.name for file in folder.glob("*.kernels")] == [cache.file_name(MODULE)]
     assert shard() == expected
     assert len(lines) == 1
@@ -101,7 +101,7 @@ def test_who_waits_is_told_how_far_it_is(fresh, monkeypatch):
     monkeypatch.setattr(compilation, "REPORTED", 0.01)
     shard()
     assert len(lines) > 1
-    assert all(re.fullmatch(r"compiling kernels: 0 of 2 after \d+ s", line) for line in lines[1:])
+    assert all(re.fullmatch(r"compiling kernels: 0 of 4 after \d+ s", line) for line in lines[1:])
 
 
 @pytest.mark.in_turn

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import ordered_exchange, pieces
+from ddcli.engine.kernels import partition, sort
 from ddcli.engine.workers import Workers
 from tests.kernels.support import matrices
 
@@ -18,9 +18,9 @@ from tests.kernels.support import matrices
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch):
     """Few rows are dealt as many are, into many pieces."""
-    monkeypatch.setattr(ordered_exchange, "MANY", 1)
-    monkeypatch.setattr(ordered_exchange, "FEWEST", 0)
-    monkeypatch.setattr(pieces, "TARGET", 1)
+    monkeypatch.setattr(partition, "MANY", 1)
+    monkeypatch.setattr(partition, "FEWEST", 0)
+    monkeypatch.setattr(sort, "TARGET", 1)
 
 
 def expected(sources, route, shards, taken, by):
@@ -43,7 +43,7 @@ def test_each_shard_comes_sorted_stably(sources, shards, data):
     wanted = expected(sources, route, shards, taken, by)
     given_sources = [kernels.packed(m) if data.draw(st.booleans()) else m for m in sources if len(m)]
     if given_sources:
-        found = ordered_exchange.exchange_in_order(given_sources, route, shards, Workers(shards).each, taken, by)
+        found = partition.exchange_in_order(given_sources, route, shards, Workers(shards).each, taken, by)
         if found is None:
             largest = np.ascontiguousarray(max(sources, key=len)[:, taken])
             assert kernels.is_sorted(largest, by), "what is in no order is sorted"

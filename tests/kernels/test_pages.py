@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine.kernels import packed_pages, page_headers, page_writer
+from ddcli.engine.kernels import page_headers, page_writer
 from ddcli.engine.kernels import pages as kernels
+from ddcli.engine.kernels.hashes import NULL, hash_ranges
 from ddcli.engine.kernels.page_headers import END, HEADER, PAGE, VALUES
 from ddcli.engine.kernels.page_values import (
     FLAGGED,
@@ -26,7 +27,6 @@ from ddcli.engine.kernels.page_values import (
     UNSIGNED,
     WIDTH,
 )
-from ddcli.engine.kernels.xxhash import NULL, hash_ranges
 from ddcli.store.batch.page_index import decimal_width, leaf_length, leaf_of
 from tests.draws import many
 from tests.kernels.support import interpreted
@@ -130,8 +130,8 @@ def test_kernels_say_the_same_as_plain_python(column, size):
 
 def packed(values, narrow):
     """Return the bytes that numbers are packed into."""
-    out = np.full(packed_pages.HEAD + 8 * (len(values) + packed_pages.BLOCK), 255, np.uint8)
-    return out[: packed_pages.pack_deltas(np.array(values, np.int64), narrow, out)].tobytes()
+    out = np.full(page_writer.HEAD + 8 * (len(values) + page_writer.BLOCK), 255, np.uint8)
+    return out[: page_writer.pack_deltas(np.array(values, np.int64), narrow, out)].tobytes()
 
 
 PACKED = st.one_of(
@@ -174,11 +174,11 @@ def test_pages_are_described_as_they_are(column, size, start):
         assert np.array_equal(leaf_of(data, start, [form], keys, rows, length), leaf)
     wide = len(rows) + 2
     assert leaf[:wide].tolist() == [*range(len(rows)), *[len(rows)] * 2]
-    ends = leaf[wide + 2 : 2 * wide + 2] >> packed_pages.SIZES
+    ends = leaf[wide + 2 : 2 * wide + 2] >> page_writer.SIZES
     assert ends.tolist() == [*table[:, 1].tolist(), end, end]
-    bodies = (leaf[wide + 1 : 2 * wide + 1] >> packed_pages.SIZES) + (leaf[wide + 2 : 2 * wide + 2] & 255)
+    bodies = (leaf[wide + 1 : 2 * wide + 1] >> page_writer.SIZES) + (leaf[wide + 2 : 2 * wide + 2] & 255)
     assert bodies[: len(rows)].tolist() == table[:, 0].tolist()
-    starts = leaf[wide + 1 : 2 * wide + 2] >> packed_pages.SIZES
+    starts = leaf[wide + 1 : 2 * wide + 2] >> page_writer.SIZES
     for at, (begin, finish) in enumerate(zip(starts[:-1].tolist(), ends.tolist(), strict=True)):
         out = np.empty(1, np.int64)
         hash_ranges(np.array([begin]), np.array([finish - begin]), content, out)

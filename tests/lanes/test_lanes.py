@@ -24,9 +24,9 @@ from ddcli.engine.columns import NULL, NullInRequired
 from ddcli.engine.lanes import Columns, Layout, decode, decode_records, encode, encode_records
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
+from ddcli.expressions.moments import limits
 from ddcli.expressions.nanoseconds import Fine
 from ddcli.expressions.types import INTEGERS, Type
-from ddcli.expressions.years import limits
 from tests.draws import many
 from tests.secret import SECRET
 

@@ -20,7 +20,7 @@ from ddcli.store.log.progress import PROGRESS
 from ddcli.store.log.writer import write_progress
 from ddcli.store.scratch import attempt
 from ddcli.store.scratch.attempt import Attempt
-from ddcli.store.state import batch_lists, bundles, contents, manifest
+from ddcli.store.state import batch_lists, contents, manifest
 from ddcli.store.state.contents import batch_files, unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, OutputEntry
@@ -168,7 +168,7 @@ def test_batches_of_a_bundle_are_read_together(place):
 
 
 def test_what_is_left_in_a_bundle_is_moved_in_few_requests(place, monkeypatch):
-    monkeypatch.setattr(bundles, "SLACK", 0)
+    monkeypatch.setattr(batch_lists, "SLACK", 0)
     commit(place, 400, 0, elsewhere=True)
     delayed = Delayed(0)
     with monkeypatch.context() as patch:

@@ -32,8 +32,8 @@ from ddcli.store.files.objects import SETTINGS, ObjectPath
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state.contents import batch_files
-from ddcli.store.state.holds import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.shared_arrangements import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.verify import verify_state
 from ddcli.version import install_command
 from tests.crash.shop import OUTPUTS, Shop

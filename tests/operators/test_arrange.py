@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import kernels
 from ddcli.engine.buffer_pool import BufferPool
-from ddcli.engine.kernels import ordered_exchange, sort
+from ddcli.engine.kernels import partition, sort
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
 from ddcli.engine.rounds import Interval
@@ -33,8 +33,8 @@ def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
     for wanted, few in ((None, False), (taken, False), (taken, True)):
         with pytest.MonkeyPatch.context() as patch:
             if few:  # as many rows are dealt: sorted on the way
-                patch.setattr(ordered_exchange, "MANY", 1)
-                patch.setattr(ordered_exchange, "FEWEST", 0)
+                patch.setattr(partition, "MANY", 1)
+                patch.setattr(partition, "FEWEST", 0)
             way = Routing((lanes[0],), wanted)
             given = [dealt_to({3: way}, Delta(updates), shards) if deals else Delta(updates) for _ in range(2)]
             there = [

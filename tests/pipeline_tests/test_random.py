@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.pipeline_tests.report import to_json
+from ddcli.cli.test import to_json
 from ddcli.pipeline_tests.run import run_tests
 from tests.draws import many
 from tests.judge.harness import Meaning

@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 
 from ddcli.errors import StateError, UsageError
-from ddcli.feed.database_target import Delivery
-from ddcli.feed.targets import open_target
+from ddcli.feed.targets import Delivery, open_target
 from ddcli.store.state.consumers import read_consumers
 from tests.feed.test_targets import FRAME, ME, held
 from tests.harness import contents

@@ -12,7 +12,7 @@ from collections import defaultdict
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from ddcli.plan.cells import is_accumulable
+from ddcli.plan.shape import is_accumulable
 from tests.reference.expressions import aggregate, evaluate
 from tests.reference.values import canonical
 

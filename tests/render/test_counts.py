@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ddcli.driver.run import run
 from ddcli.engine.counts import ROUNDS, Counts, Progress, RowCounts
-from ddcli.engine.places import OperatorSlot
 from ddcli.engine.scope import Scope
+from ddcli.engine.stages import OperatorSlot
 from ddcli.errors import BudgetError, EngineError, InputError
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement

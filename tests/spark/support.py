@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from ddcli.runtime.chain import ChainedStage
-from ddcli.store.state.bundles import BUNDLES
+from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.register import SEGMENTS

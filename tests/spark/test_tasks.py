@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from ddcli.driver import step
 from ddcli.driver.run import run
-from ddcli.engine import loop, out_of_core
+from ddcli.engine import out_of_core, scope_tree
 from ddcli.errors import EngineError
 from ddcli.runtime import placement, task
 from ddcli.runtime.placement import Placement, Rule
 from ddcli.runtime.scheduler import on_executor
 from ddcli.sinks.pieces import PieceWriter
 from ddcli.store.scratch.attempt import Attempt
-from ddcli.store.state import bundles
-from ddcli.store.state.bundles import footprint
+from ddcli.store.state import batch_lists
+from ddcli.store.state.batch_lists import footprint
 from ddcli.store.state.contents import batches_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state
@@ -97,7 +97,7 @@ def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed)
     patching = pytest.MonkeyPatch.context()
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), few(rows), started(Here(seed)), patching as patch:
         patch.setattr(Rule, "wants_memory", lambda *_: chance.random() < share)
-        for module in (loop, out_of_core):
+        for module in (scope_tree, out_of_core):
             patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
         judge(case, Path(folder), switching(seed, 0.7))
 
@@ -440,8 +440,8 @@ def test_an_executor_with_another_version_is_refused(sums, tmp_path, monkeypatch
 def test_tasks_empty_bundles_that_are_mostly_out_of_use(tmp_path, monkeypatch):
     """No more is dead in the bundles of tasks than is alive, and their batches are read as before."""
     moved = []
-    monkeypatch.setattr(bundles, "SLACK", 0)
-    monkeypatch.setattr(bundles, "FULL", 0)  # the driver copies none
+    monkeypatch.setattr(batch_lists, "SLACK", 0)
+    monkeypatch.setattr(batch_lists, "FULL", 0)  # the driver copies none
     real = Attempt.move
     monkeypatch.setattr(Attempt, "move", lambda *given: moved.append(given) or real(*given))
     shop = Shop.make(tmp_path / "shop")

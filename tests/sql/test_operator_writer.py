@@ -7,13 +7,12 @@ import pytest
 import yaml
 
 from ddcli.commands.check import check as check_file
-from ddcli.commands.operators import written_pipeline
+from ddcli.commands.explain import written, written_pipeline
 from ddcli.errors import DdError, SpecError
 from ddcli.plan import logical
 from ddcli.plan.build import build_collections
 from ddcli.plan.node import Unwritten
 from ddcli.plan.pipeline_file import parse_spec
-from ddcli.plan.sql.operator_writer import written
 from tests.adversary.pipelines import QUERIES
 from tests.adversary.yaml_text import restyled
 from tests.draws import chance, many

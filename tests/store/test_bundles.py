@@ -21,8 +21,8 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state import bundles
-from ddcli.store.state.bundles import Bundle, footprint, inside, worn
+from ddcli.store.state import batch_lists
+from ddcli.store.state.batch_lists import Bundle, footprint, inside, worn
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
@@ -43,7 +43,7 @@ def early(monkeypatch):
     """Have every batch go into a bundle, and bundles be emptied early; of batches that are not quite small, read pages."""
     monkeypatch.setattr(ddcli.store.batch.file, "WHOLE", 1500)
     for name, value in {"FEW": 0, "SLACK": 4096, "MOST": 3}.items():
-        monkeypatch.setattr(bundles, name, value)
+        monkeypatch.setattr(batch_lists, name, value)
 
 
 def updates(seed, rows):
@@ -115,7 +115,7 @@ def test_a_bundle_has_what_was_added_where_it_says(files):
 
 @pytest.mark.parametrize(("name", "rows"), [("a" * 190, 3), ("a", 32_000)], ids=["a long path", "a large batch"])
 def test_what_does_not_fit_has_a_file_of_its_own(tmp_path, monkeypatch, name, rows):
-    monkeypatch.setattr(bundles, "SMALL", 40_000)
+    monkeypatch.setattr(batch_lists, "SMALL", 40_000)
     commit(tmp_path, {name: rows, "b": 3})
     assert sorted(path.name for path in (tmp_path / "arrangements").iterdir()) == [name]
     assert len(rows_of(tmp_path)) == 2
@@ -138,8 +138,8 @@ def test_commits_in_any_order(tmp_path_factory, steps):
         alive = Counter()
         for _, _, file in batches_of(manifest):
             alive[file.bundle] += footprint(file.size)
-        assert len(alive) <= bundles.MOST + 1
-        assert sum(manifest.bundles.values()) <= 2 * alive.total() + bundles.SLACK + 1024 * len(alive)
+        assert len(alive) <= batch_lists.MOST_BUNDLES + 1
+        assert sum(manifest.bundles.values()) <= 2 * alive.total() + batch_lists.SLACK + 1024 * len(alive)
     if steps:
         assert verify(directory)[2] == []
         assert not collect_garbage(directory)
@@ -151,7 +151,7 @@ def test_worn_bundles_are_those_with_the_least_alive(sizes):
     emptied = worn(found)
     kept = [found[name][1] / found[name][0] for name in found.keys() - emptied]
     assert all(found[name][1] / found[name][0] <= min(kept, default=1) for name in emptied)
-    assert len(kept) <= bundles.MOST
+    assert len(kept) <= batch_lists.MOST_BUNDLES
 
 
 def test_a_damaged_bundle_is_refused_by_whoever_reads_it(tmp_path):

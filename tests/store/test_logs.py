@@ -24,8 +24,8 @@ from ddcli.expressions.tree import ColumnScope
 from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append, Updates
 from ddcli.store.log import log_files
-from ddcli.store.log.condition import RowCondition
 from ddcli.store.log.reader import LogReader
+from ddcli.store.log.rows import RowCondition
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.parquet.footers import Footers, Unfit
 from ddcli.store.tables.inventory import list_input

@@ -19,7 +19,7 @@ from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import PROGRESS, read_progress
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import file_name, frontier_name, output_bytes, write_progress
-from ddcli.store.parquet.writer import CHUNK
+from ddcli.store.parquet.pages import CHUNK
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest

@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 
 from ddcli.driver.run import run
+from ddcli.expressions.moments import in_utc
 from ddcli.expressions.types import INTEGERS, Type, from_polars
-from ddcli.expressions.zones import in_utc
 
 NAME = "'([^']*)'"
 REFUSED = re.compile(

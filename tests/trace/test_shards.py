@@ -8,7 +8,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
-from ddcli.engine.trace.key_ranges import nearby
+from ddcli.engine.trace.trace_import import nearby
 from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes
 from ddcli.store.batch import compaction, file, stored_batch

@@ -18,7 +18,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ddcli.commands.projects.translation import span
+from ddcli.commands.projects import span
 from ddcli.dataclass import frozen
 from ddcli.errors import Span, SpecError, UsageError, first_line
 from ddcli.spec.syntax import too_deep

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from ddcli.commands.projects.translation import span
+from ddcli.commands.projects import span
 from ddcli.commands.sdp.definitions import NAMED, word_of
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AggregateCall
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sqlglot.tokenizer_core import Token
 
-    from ddcli.commands.projects.translation import Edit
+    from ddcli.commands.projects import Edit
     from ddcli.errors import Span
     from ddcli.plan.node import Graph
 

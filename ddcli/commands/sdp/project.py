@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ddcli.commands.check import check_text
-from ddcli.commands.projects.takeover import ForeignProject, ImportedProject, ProjectImporter, ProjectNode
-from ddcli.commands.projects.translation import ImportedQuery, Translation, quoted, written
+from ddcli.commands.projects import (
+    ForeignProject,
+    ImportedProject,
+    ImportedQuery,
+    ProjectImporter,
+    ProjectNode,
+    Translation,
+    quoted,
+    written,
+)
 from ddcli.commands.sdp.definitions import (
     ColumnList,
     Key,
@@ -29,7 +37,7 @@ from ddcli.commands.sdp.definitions import (
 from ddcli.commands.sdp.functions import differences
 from ddcli.commands.sdp.translation import SparkQuery, read_expression, read_query
 from ddcli.errors import SpecError, UsageError
-from ddcli.expressions.zones import is_zone
+from ddcli.expressions.moments import is_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

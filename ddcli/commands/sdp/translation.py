@@ -15,16 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ddcli.commands.projects.translation import (
-    UNWRITABLE,
-    Edit,
-    Translation,
-    edited,
-    quoted,
-    span,
-    table_edits,
-    unreadable,
-)
+from ddcli.commands.projects import UNWRITABLE, Edit, Translation, edited, quoted, span, table_edits, unreadable
 from ddcli.commands.sdp.definitions import word_of
 from ddcli.commands.sdp.functions import function_edits
 from ddcli.dataclass import frozen

@@ -37,9 +37,9 @@ OURS = ("cache.py", "compilation.py", "compile.py", "image.py", "linker.py", "lo
 
 
 FIRST = (
-    *("gather", "pool_table", "sort", "times", "transposition", "siphash"),
-    *("reduce_rows", "reduce_times", "reduce_sums", "reduce_turns", "uniform", "pieces", "merge"),
-    *("packed_pages", "xxhash", "page_headers", "join", "pages"),
+    *("gather", "pool_table", "sort", "times", "hashes"),
+    *("reduce_rows", "reduce_times", "reduce_sums", "reduce_turns", "uniform", "merge"),
+    *("page_writer", "page_headers", "join", "pages"),
 )
 """The modules that a first run is likely to call, in this order; reading a state comes last."""
 

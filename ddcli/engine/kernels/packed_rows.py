@@ -8,9 +8,9 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
+from ddcli.engine.kernels.hashes import U0, U1
 from ddcli.engine.kernels.page_headers import integer
 from ddcli.engine.kernels.rows import copy_row
-from ddcli.engine.kernels.xxhash import U0, U1
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

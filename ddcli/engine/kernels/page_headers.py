@@ -12,7 +12,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.xxhash import U0, U1, U64
+from ddcli.engine.kernels.hashes import U0, U1, U64
 
 PAGE, HEADER, END, VALUES, ENCODING, SIZE = range(6)
 """The lanes that `walk_pages` writes for a page: its type, the size of its header, its end, the number of its values, their encoding, and

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.hashes import NULL, U0, U64, half, whole
 from ddcli.engine.kernels.page_headers import LOW_HALF, after_number, integer, number_at, signed
-from ddcli.engine.kernels.xxhash import NULL, U0, U64, half, whole
 
 NARROW: Final = 1
 NULLABLE: Final = 2

@@ -12,10 +12,10 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.packed_pages import SIZES
+from ddcli.engine.kernels.hashes import NULL, U0, half, xxhash64
 from ddcli.engine.kernels.page_headers import integer
 from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, SLACK, WIDTH, read_page, start_of, write_lanes
-from ddcli.engine.kernels.xxhash import NULL, U0, half, xxhash64
+from ddcli.engine.kernels.page_writer import SIZES
 
 
 @inline

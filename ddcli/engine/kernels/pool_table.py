@@ -20,9 +20,8 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.hashes import FIRST, NULL, SECOND, U32, whole
 from ddcli.engine.kernels.rows import copy_row
-from ddcli.engine.kernels.shards import FIRST, SECOND
-from ddcli.engine.kernels.xxhash import NULL, U32, whole
 
 INLINE: Final = 12  # bytes that a view itself has room for
 WINDOW_BITS: Final = 30

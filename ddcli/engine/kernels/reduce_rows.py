@@ -11,9 +11,9 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
+from ddcli.engine.kernels.hashes import SEED, mixed
 from ddcli.engine.kernels.reduce_times import NO_ROOM, not_after, sort_rows
 from ddcli.engine.kernels.rows import same, sum_overflows
-from ddcli.engine.kernels.shards import SEED, mixed
 
 OVERFLOW = -2
 

@@ -1,6 +1,5 @@
 """Operators: each turns the new updates of its inputs, over an interval of times, into the updates of its result.
 
-* arrangement_views: another dataflow's arrangement, and one without the records that a predicate drops
 * asof: each left row with the nearest right one
 * base: delta in, delta out: the interface of all operators
 * frames: rows in order, frames of windows, aggregates over frames

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels.asof import met, nearest
-from ddcli.engine.kernels.neighbours import NEAR, rows_around
+from ddcli.engine.kernels.neighbours import NEAR, met, nearest, rows_around
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators.reduce_aggregates import Gathered
 from ddcli.engine.operators.reduce_replay import checked
-from ddcli.engine.trace.key_ranges import nearby
+from ddcli.engine.trace.trace_import import nearby
 
 if TYPE_CHECKING:
     from collections.abc import Callable

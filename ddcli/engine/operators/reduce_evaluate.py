@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.columns import NULL, float_lanes, float_values
-from ddcli.engine.kernels import ordered_values, reduce_floats, reduce_rows, reduce_sums
+from ddcli.engine.kernels import ordered_values, reduce_rows, reduce_sums
 from ddcli.engine.operators.reduce_aggregates import (
     NUMBERS,
     Count,
@@ -172,8 +172,8 @@ def float_sums(column: LaneRun, rows: Replay, scale: int = 0) -> Lanes:
 
 def _sum_floats(rows: Lanes, lane: int, null: NullTest, scale: int, starts: Lanes, order: Lanes, first: Lanes) -> Lanes:
     out = np.empty(len(starts) - 1, np.int64)
-    limbs, digits = np.zeros(reduce_floats.LIMBS, np.int64), np.zeros(reduce_floats.LIMBS, np.int64)
-    reduce_floats.sum_floats(rows, lane, null.lane, null.value, scale, starts, order, first, limbs, digits, out)
+    limbs, digits = np.zeros(reduce_sums.LIMBS, np.int64), np.zeros(reduce_sums.LIMBS, np.int64)
+    reduce_sums.sum_floats(rows, lane, null.lane, null.value, scale, starts, order, first, limbs, digits, out)
     return out
 
 

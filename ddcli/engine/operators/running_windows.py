@@ -22,7 +22,7 @@ from ddcli.engine.operators.reduce_instances import Instances, ends, new_instanc
 from ddcli.engine.operators.reduce_instances import sizes as row_counts
 from ddcli.engine.operators.reduce_replay import Replay
 from ddcli.engine.times import LEAST
-from ddcli.engine.trace.key_ranges import nearby, within
+from ddcli.engine.trace.trace_import import nearby, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -3,23 +3,36 @@
 The importing dataflow has taken the trace's updates up to some frontier. Its operators must see these and no others, however far
 the trace has advanced; next they take the trace's updates beyond the frontier. Batches that reach beyond it are
 neither merged nor advanced (a hold ensures that), so in them the times show which updates were taken.
+
+A trace read near some places of its keys: for large batches in files only the rows there.
+
+A *place* is a row's first lanes, the key and some more. Ranges of places, one for each key, are inclusive at both ends; the least and the greatest integers in
+the lanes behind the key span the whole key.
+
+Arrangements that are another's: one that another dataflow keeps, and one without the records that a predicate drops.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, Stateless
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.trace.spine import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from ddcli.engine.operators.join import Readable
-    from ddcli.engine.trace.spine import Batch, Trace
+    from numpy.typing import NDArray
+
+    from ddcli.engine.columns import Lanes
+    from ddcli.engine.operators.join import Joinable, Readable
+    from ddcli.engine.rounds import Interval
+    from ddcli.engine.trace.spine import Batch
 
 
 class ImportedTrace:
@@ -177,3 +190,96 @@ class UnitedImport:
         """Count the updates before `upper` as taken."""
         for shard in self.shards:
             shard.take(upper)
+
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+
+
+@runtime_checkable
+class RangedBatch(Protocol):
+    """A batch from which a part of a key can be read: one of the store, which the engine doesn't import."""
+
+    def limits(self, first: Lanes, last: Lanes, nk: int) -> tuple[Lanes, Lanes] | None:
+        """Return wider ranges of places that are cheap to read; None where the whole batch is in memory."""
+
+    def in_ranges(self, first: Lanes, last: Lanes, nk: int) -> Lanes:
+        """Return a sorted matrix with every update in some ranges of places, of ascending keys; others may be in it too."""
+
+
+class Nearby(NamedTuple):
+    """Matrices that together hold each update from `low` to `high` exactly once: a row for each key, ascending; other updates may be in them too."""
+
+    matrices: list[Lanes]
+    low: Lanes
+    high: Lanes
+
+    def bounds(self, sources: Sequence[Lanes]) -> Lanes:
+        """Return the bounds of these rows in the matrices, or in further sources, as `kernels.locate` does."""
+        found, _ = kernels.locate(self.low, sources)
+        found[:, 1::2] = kernels.locate(self.high, sources)[0][:, 1::2]
+        return found
+
+    def edges(self, nk: int) -> Lanes:
+        """Return for each key 1 if it may have rows before these, 2 behind them, 3 for both."""
+        found: Lanes = (self.low[:, nk:] != LOWEST).any(axis=1) + 2 * (self.high[:, nk:] != HIGHEST).any(axis=1)
+        return found
+
+
+def nearby(trace: object, first: Lanes, last: Lanes, nk: int) -> Nearby | None:
+    """Return the rows near ranges of places, one for each key; None if a read of whole keys costs no more."""
+    if not isinstance(trace, Trace):
+        return None
+    ranged = [batch for batch in trace.batches if isinstance(batch, RangedBatch)]
+    limits = [found for batch in ranged if (found := batch.limits(first, last, nk)) is not None]
+    if not limits:
+        return None
+    low, high = limits[0]
+    for lower, upper in limits[1:]:
+        low = np.where(_before(low, lower)[:, None], lower, low)
+        high = np.where(_before(upper, high)[:, None], upper, high)
+    return within(trace, np.ascontiguousarray(low), np.ascontiguousarray(high), nk)
+
+
+def within(trace: object, low: Lanes, high: Lanes, nk: int) -> Nearby:
+    """Return the rows in ranges of places, of a trace for which `nearby` returned rows."""
+    assert isinstance(trace, Trace)
+    keys = np.ascontiguousarray(low[:, :nk])
+    matrices = [
+        batch.in_ranges(low, high, nk) if isinstance(batch, RangedBatch) else batch.for_keys(keys)
+        for batch in trace.batches
+    ]
+    return Nearby([*matrices, *trace.runs], low, high)
+
+
+def _before(one: Lanes, other: Lanes) -> NDArray[np.bool_]:
+    """Return for each pair of rows whether the one of the first matrix is before that of the second."""
+    less, same = np.zeros(len(one), np.bool_), np.ones(len(one), np.bool_)
+    for lane in range(one.shape[1]):
+        less |= same & (one[:, lane] < other[:, lane])
+        same &= one[:, lane] == other[:, lane]
+    return less
+
+
+class Imported(Stateless):
+    """Pass on the input, the updates of the trace beyond those taken so far; count them as taken when all readers are done."""
+
+    shared = True
+
+    def __init__(self, trace: ImportedTrace | FilteredImport | UnitedImport):
+        self.trace = trace
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        return deltas[0]
+
+    def close(self, interval: Interval) -> None:
+        self.trace.take(interval.upper)
+
+
+class Filtered(Stateless):
+    """Pass on the rows of an arrangement's batch that `keep` keeps, which reads the lanes `asked`, in their order; its trace is filtered the same way."""
+
+    def __init__(self, source: Joinable, keep: Callable[[np.ndarray], np.ndarray], asked: Collection[int]):
+        self.trace = FilteredTrace(source.trace, keep, asked)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        return Delta(self.trace.keep(deltas[0].updates), distinct=True)

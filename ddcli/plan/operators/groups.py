@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
-from ddcli.expressions.order import stored
+from ddcli.expressions.operators import stored
 from ddcli.expressions.python import AtHand, named
 from ddcli.expressions.steps import PythonStep
 from ddcli.expressions.tree import Call, Column

@@ -17,8 +17,7 @@ from ddcli.expressions.types import INTEGERS, Type
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from ddcli.plan.words import noting, raise_all
-from ddcli.spec.apply import A_SOURCE, one
-from ddcli.spec.column_shapes import ON
+from ddcli.spec.column_shapes import A_SOURCE, ON, one
 from ddcli.spec.reader import OperatorForm
 from ddcli.spec.shapes import As, Key, Nothing, Record
 

@@ -29,8 +29,7 @@ from ddcli.plan.operators.row import (
 )
 from ddcli.plan.relation import Relation, concat
 from ddcli.plan.words import Unbuilt, noting, placing, raise_all
-from ddcli.spec.apply import SOURCES
-from ddcli.spec.column_shapes import ALIAS, ASSIGNMENTS, COLUMN, COLUMNS, EXPRESSION, NAME, ON
+from ddcli.spec.column_shapes import ALIAS, ASSIGNMENTS, COLUMN, COLUMNS, EXPRESSION, NAME, ON, SOURCES
 from ddcli.spec.shapes import As, ByKind, Key, Pairs, Record
 from ddcli.spec.values import Choice, ExpressionText, Flag, Words
 

@@ -29,12 +29,12 @@ from ddcli.expressions.aggregates import AGGREGATES, AggregateCall
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import groupings, joins, logical
-from ddcli.plan.cells import is_accumulable
 from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows
 from ddcli.plan.node import Graph, Node, below, digest
 from ddcli.plan.optimizer.delta_joins import joined_whole
 from ddcli.plan.optimizer.pushdown import Rewritten, as_written, filtered_by
+from ddcli.plan.shape import is_accumulable
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
 

@@ -11,7 +11,6 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 * joins: the joins of a `from`
 * names: the names in scope, and the columns that they mean
 * nodes: constructors of logical nodes: joins on expressions, null-safe joins, padding with nulls
-* operator_writer: a query's nodes as operators of a pipeline file
 * present: comparisons with the present time, as bounds of time
 * reader: expressions with names, aggregates and subqueries
 * recursion: `union`, `intersect`, `except`, and `with recursive` as a loop

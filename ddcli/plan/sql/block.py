@@ -18,7 +18,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import BOOL, INT64, STRING
 from ddcli.expressions.forms import BINARY
-from ddcli.expressions.order import keys_of
+from ddcli.expressions.operators import keys_of
 from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
 from ddcli.plan import groupings, joins, logical
 from ddcli.plan.conditions import all_of, call, is_certain_step

@@ -18,10 +18,10 @@ from sqlglot import exp
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.coerce import DATE, TIMESTAMP, ZONED
+from ddcli.expressions.moments import UTC, current_zone, localized
 from ddcli.expressions.parse import DATES_OF_NOW, INSTANTS_OF_NOW, expanded
 from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import parse_sql_type
-from ddcli.expressions.zones import UTC, current_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.operators.table import bound
 

@@ -32,7 +32,7 @@ from ddcli.plan.windows import windowed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.expressions.order import Key
+    from ddcli.expressions.operators import Key
     from ddcli.expressions.windows import WindowCall
     from ddcli.plan.sql.context import QueryLowering
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
-from ddcli.expressions.order import keys_of, stored
+from ddcli.expressions.operators import keys_of, stored
 from ddcli.expressions.tree import Call, Column, Expression
 from ddcli.plan import groupings, logical
 from ddcli.plan.sql import nodes
@@ -19,7 +19,7 @@ from ddcli.plan.sql.nodes import column
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ddcli.expressions.order import Key
+    from ddcli.expressions.operators import Key
     from ddcli.expressions.row_order import RowOrder
     from ddcli.plan.sql.context import QueryLowering, QueryResult
 

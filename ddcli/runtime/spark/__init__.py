@@ -1,9 +1,8 @@
 """Tasks on Spark, classic or Connect.
 
-* classic: a driver in this process's Java
+* classic: a driver in this process's Java; the Java that Spark runs on
 * connect: a driver behind an address
 * doctor: `dd doctor --spark`
-* java: the Java that Spark runs on
 * plans: plans of DataFrames, the same for both
 * session: the protocol, memory of tasks, errors
 * start: the Spark of a request

@@ -16,7 +16,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
-from ddcli.runtime.spark.java import java_home, version_of
+from ddcli.runtime.spark.classic import java_home, version_of
 from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
 from ddcli.runtime.spark.start import check_installed, start
 from ddcli.runtime.task import SHARED

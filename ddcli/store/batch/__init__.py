@@ -6,9 +6,8 @@
 * writers: the writers of a file: of any columns by pyarrow, of integers by kernels
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
-* page_file: some pages of a column as a Parquet file in memory
 * page_index: the places of pages, and the key with which each begins
 * paged_rows: rows of files, whole or of certain keys
-* row_group_file: a file of one row group, written without a library of Parquet
+* row_group_file: a file of one row group, written without a library of Parquet; some pages of a column as a Parquet file in memory
 * stored_batch: a batch in a file, as traces read it; small files of integers, read whole without their index
 """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ddcli.dataclass import frozen
-from ddcli.engine.kernels.packed_pages import SIZES, describe_pages
+from ddcli.engine.kernels.hashes import hash_ranges
 from ddcli.engine.kernels.page_headers import SIZE, walk_pages
 from ddcli.engine.kernels.page_values import (
     FLAGGED,
@@ -31,8 +31,8 @@ from ddcli.engine.kernels.page_values import (
     UNSIGNED,
     WIDTH,
 )
+from ddcli.engine.kernels.page_writer import SIZES, describe_pages
 from ddcli.engine.kernels.pages import are_sound, find_pages, locate_pages
-from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.expressions import types
 from ddcli.expressions.types import INTEGERS
 

@@ -15,14 +15,14 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
+from ddcli.engine.kernels.hashes import NULL
 from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, NUMBERED, OTHER, PLAIN, TEXT, WIDTH
 from ddcli.engine.kernels.pages import find_rows, pick_texts, pick_values, split_texts
-from ddcli.engine.kernels.xxhash import NULL
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.workers import LARGE, Allowed, Workers
 from ddcli.store.batch.layout import COUNT
-from ddcli.store.batch.page_file import read_pages, unpacked
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
+from ddcli.store.batch.row_group_file import read_pages, unpacked
 from ddcli.store.state.verify import damaged, other_columns
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import packed_pages, page_writer
+from ddcli.engine.kernels import page_writer
 from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
 from ddcli.store.batch import file
 from ddcli.store.batch.file import IndexWriter, most_numbered
@@ -184,7 +184,7 @@ class _Scratch:
         self._words = np.empty(2 * rows + page_writer.PAGE_BYTES // 8 * (2 + -(-rows // file.PAGE)), np.uint64)
         self.out = self._words.view(np.uint8)
         self._there, self._values, self._numbers = (np.empty(rows, np.int64) for _ in range(3))
-        self._steps = np.empty(packed_pages.BLOCK, np.int64)
+        self._steps = np.empty(page_writer.BLOCK, np.int64)
 
     def number(self, lanes: Matrix, lane: int, form: int, slots: int) -> int:
         """Return the number of distinct values of a column, which it numbers in a table of `slots` slots; a negative number for too many."""

@@ -4,6 +4,5 @@
 * changes: waits until files change
 * gate: all writes, so that a test can fail, cut or record each
 * lock: the lock of a state, on this machine and in an object store
-* move: a file's move to another directory
 * objects: paths `s3://bucket/key`, `gs://`, `az://`
 """

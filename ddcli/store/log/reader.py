@@ -14,8 +14,19 @@ import polars as pl
 
 from ddcli.expressions.types import ARRIVAL
 from ddcli.store.log.log_files import LogFiles, comes_before, late_error, open_first
-from ddcli.store.log.newest_tables import NewestTables, arrival_order, by_name, by_order, ranks
-from ddcli.store.log.pieces import ConsumedRange, FilePiece, LogSlice, Only, cut, packed
+from ddcli.store.log.pieces import (
+    ConsumedRange,
+    FilePiece,
+    LogSlice,
+    NewestTables,
+    Only,
+    arrival_order,
+    by_name,
+    by_order,
+    cut,
+    packed,
+    ranks,
+)
 from ddcli.store.log.rows import Arrived, Rows, joined
 from ddcli.store.log.times import CHUNK, advanced, at_or_after, within
 
@@ -25,8 +36,8 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.store.formats.upsert import SnapshotsFormat
-    from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.key_hashes import KeyHashes
+    from ddcli.store.log.rows import RowCondition
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
 

@@ -88,7 +88,7 @@ def _as_iso(log: Format, name: str, text: str | None) -> str | None:
         return text
     import polars as pl
 
-    from ddcli.expressions.moment_format import iso
+    from ddcli.expressions.moments import iso
 
     found: str | None = pl.select(iso(pl.lit(text), form)).item()
     return found or text

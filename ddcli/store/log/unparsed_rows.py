@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.log.condition import RowCondition
-    from ddcli.store.log.rows import RowReader
+    from ddcli.store.log.rows import RowCondition, RowReader
     from ddcli.store.tables.kinds import Footer
 
 TEXTS = (CSV, NDJSON, EXCEL)

@@ -25,7 +25,7 @@ from ddcli.expressions.nanoseconds import EPOCH
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import relative
 from ddcli.store.log.progress import PROGRESS, Owner, progress_bytes
-from ddcli.store.parquet.writer import CHUNK, parquet_bytes
+from ddcli.store.parquet.pages import CHUNK, parquet_bytes
 from ddcli.store.state.contents import UPDATES
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.log.condition import RowCondition
+    from ddcli.store.log.rows import RowCondition
     from ddcli.store.mirrors.query_reader import QueryReader
 
 

@@ -1,8 +1,7 @@
 """Parquet's own bytes: footers, row groups, pages.
 
 * footers: columns of files, read without polars
-* pages: large row groups, page by page
+* pages: large row groups, page by page; files written chunk by chunk
 * row_groups: one file of several files' row groups
 * thrift: Thrift's compact protocol
-* writer: files written chunk by chunk
 """

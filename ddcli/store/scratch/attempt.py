@@ -16,8 +16,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import DdError
 from ddcli.store.files.gate import Files, PendingWrites, Written, checksum, temporary
 from ddcli.store.log.joint_file import JointFile
-from ddcli.store.state.batch_lists import BatchList, list_bytes
-from ddcli.store.state.bundles import BUNDLES, Bundle, fits, inside
+from ddcli.store.state.batch_lists import BUNDLES, BatchList, Bundle, fits, inside, list_bytes
 from ddcli.store.state.contents import batch_directory, batch_path
 from ddcli.store.state.register import SEGMENTS, Segment
 from ddcli.store.state.transaction import StateFiles

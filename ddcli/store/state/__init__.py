@@ -1,15 +1,13 @@
 """The state directory and its commits.
 
-* batch_lists: the batches that a manifest names, for large states in immutable lists
+* batch_lists: the batches that a manifest names, for large states in immutable lists; the small batches of a commit in one file, and the moves of the live ones
 * branches: states of their own that begin with the files of another
-* bundles: the small batches of a commit in one file, and the moves of the live ones
 * consumers: the claimants of outputs' logs: consumers with their positions, and readers in other pipelines
 * contents: the files in a state: those that a manifest names, those that wait, those to be removed
 * document: small JSON files, each a record that is replaced as a whole
 * directory: a state opened under its lock; the work that a dead run left is finished
 * entries: the entries of a manifest: inputs, arrangements, outputs, and their files
 * export: a copy of a state, made while runs go on
-* holds: the claims of readers in other pipelines
 * ledger: copies of the files of inputs, for files that come again
 * locked_directory: a directory under its lock, and the removal of files that no manifest names
 * manifest: all that a state consists of
@@ -18,7 +16,7 @@
 * register: the lists of files, in append-only segments
 * removal: the removal of a state and its outputs, and the files in their directories that are ours
 * runs: records of the last runs
-* shared_arrangements: arrangements of other states
+* shared_arrangements: arrangements of other states; the claims of readers in other pipelines
 * transaction: a commit: files and the next manifest, wholly or not at all
 * upkeep: a state listed, compacted, resharded, rekeyed, tidied
 * verify: the check of files against the manifest

@@ -22,12 +22,12 @@ from ddcli.store.log.progress import read_owned
 from ddcli.store.log.writer import write_progress
 from ddcli.store.state.directory import State, new_identity
 from ddcli.store.state.entries import log_identity
-from ddcli.store.state.holds import BRANCH as BRANCH_HOLD
-from ddcli.store.state.holds import Hold, find_hold, holding, release, write_hold
 from ddcli.store.state.manifest import RESTORE, Manifest, manifest_path, read_manifest, read_newest
 from ddcli.store.state.names import BRANCH, BRANCHES, branch_of
 from ddcli.store.state.outputs import check_outputs, output_paths, relative_file, relative_output
 from ddcli.store.state.removal import find_removal, remove
+from ddcli.store.state.shared_arrangements import BRANCH as BRANCH_HOLD
+from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, release, write_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,8 +24,8 @@ from ddcli.store.files.access import entries
 from ddcli.store.files.lock import locked
 from ddcli.store.log.lineage import NAME
 from ddcli.store.state.document import Document
-from ddcli.store.state.holds import read_holds
 from ddcli.store.state.names import CONSUMER, LOG, named
+from ddcli.store.state.shared_arrangements import read_holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.gate import Files
     from ddcli.store.state.entries import FileEntry
-    from ddcli.store.state.holds import Hold
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.shared_arrangements import Hold
 
 
 CONSUMERS = "consumers"

@@ -12,7 +12,7 @@ from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import is_signed
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
-from ddcli.store.state.bundles import BUNDLES
+from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
 from ddcli.store.state.names import (
     ARRANGEMENT,

@@ -15,7 +15,7 @@ from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import take_lock
-from ddcli.store.state.bundles import worthwhile
+from ddcli.store.state.batch_lists import worthwhile
 from ddcli.store.state.contents import (
     SPILL,
     check_directory,

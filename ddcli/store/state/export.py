@@ -11,7 +11,7 @@ from ddcli.store.files.access import entries, is_directory, is_there, real
 from ddcli.store.files.gate import Files, temporary
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import locate, relative
-from ddcli.store.state.bundles import alone
+from ddcli.store.state.batch_lists import alone
 from ddcli.store.state.contents import batch_directory, batch_path, batches_of, ledger_files, ledger_path
 from ddcli.store.state.entries import Size
 from ddcli.store.state.manifest import Manifest, manifest_path

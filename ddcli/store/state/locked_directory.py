@@ -10,9 +10,9 @@ from ddcli.errors import EngineError
 from ddcli.store.files.access import is_directory
 from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.state.contents import gone, left_by_attempts, remove_unnamed
-from ddcli.store.state.holds import holding, read_claims
 from ddcli.store.state.manifest import Manifest, manifest_path
 from ddcli.store.state.names import branch_of
+from ddcli.store.state.shared_arrangements import holding, read_claims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -22,10 +22,9 @@ from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_owned
-from ddcli.store.state.bundles import BUNDLES
+from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.consumers import CONSUMERS, read_consumers
 from ddcli.store.state.contents import LEDGER, LOGS, SPILL, TABLES_OUT, ours
-from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.names import (
     ARRANGEMENT,
@@ -56,6 +55,7 @@ from ddcli.store.state.names import (
 from ddcli.store.state.outputs import output_files
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.runs import RUNS
+from ddcli.store.state.shared_arrangements import read_holds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -20,7 +20,7 @@ from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one,
 from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
-from ddcli.store.state.bundles import BUNDLES, END, FULL, Bundle, alone, fits, footprint, inside, worn
+from ddcli.store.state.batch_lists import BUNDLES, END, FULL, Bundle, alone, fits, footprint, inside, worn
 from ddcli.store.state.contents import (
     LEDGER,
     batch_directory,

@@ -21,9 +21,9 @@ from ddcli.store.state.consumers import is_passed, passed_by, read_consumers
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import Size
-from ddcli.store.state.holds import find_hold, read_claims, read_holds, release
 from ddcli.store.state.manifest import Manifest, read_newest
 from ddcli.store.state.outputs import file_of, is_owned, output_paths, relative_file
+from ddcli.store.state.shared_arrangements import find_hold, read_claims, read_holds, release
 from ddcli.store.state.verify import verify_state
 from ddcli.store.time_text import format_frontier
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.entries import ArrangementEntry, FileEntry, Times
-    from ddcli.store.state.holds import Hold
+    from ddcli.store.state.shared_arrangements import Hold
 
 Result = TypeVar("Result")
 WAITING = "-waiting"

@@ -12,7 +12,7 @@ from ddcli.errors import StateError
 from ddcli.store.files.access import read_bytes, reading, size_of
 from ddcli.store.files.gate import PENDING, checksum, one_by_one
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state.bundles import members
+from ddcli.store.state.batch_lists import members
 from ddcli.store.state.contents import state_files, unpublished
 from ddcli.store.state.manifest import RESTORE, Manifest
 from ddcli.store.state.outputs import output_files

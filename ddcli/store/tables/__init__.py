@@ -1,11 +1,9 @@
 """Tables in files: the files of an input, their kinds, and their rows.
 
-* altered_values: values of Parquet and Arrow IPC that polars would alter
 * arrow_footer: types in Arrow IPC files that polars doesn't read
 * avro: the rows of Avro files, by a schema that polars can read
 * column_types: the look of text files: types of columns, options of CSV
 * compression: gzip, bzip2, zstd
-* connect_values: values in the encodings of Kafka Connect and Debezium
 * csv_records: the records of CSV, with their lines
 * csv_kind: CSV as a kind of files
 * endings: the kind of a file by its name
@@ -14,9 +12,9 @@
 * iceberg_catalog: catalogs of Iceberg, and their tables with our own file IO
 * inventory: the files of an input now, compared with those taken in
 * input_path: the files that the path of an input names
-* json_kind: NDJSON and JSON as a kind of files
+* json_kind: NDJSON and JSON as a kind of files; values in the encodings of Kafka Connect and Debezium
 * json_values: JSON whose objects are not one for each line
-* kinds: kinds of files; Parquet and Arrow IPC
+* kinds: kinds of files; Parquet and Arrow IPC; values of Parquet and Arrow IPC that polars would alter
 * listing: the files of an input: new ones, and those that are as they were
 * sheets: the rows of Excel workbooks
 * table_folder: the gate for the paths that a table of another program names

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.errors import InputError, first_line
-from ddcli.expressions.moment_format import iso
+from ddcli.expressions.moments import iso
 from ddcli.store.parquet import footers
 from ddcli.store.tables.compression import DAMAGED, UTF_8
 from ddcli.store.tables.csv_records import (

@@ -17,9 +17,9 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.lower import Lowering
+from ddcli.expressions.moments import RANGE, leaves_years, year_of
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
-from ddcli.expressions.years import RANGE, leaves_years, year_of
 from ddcli.privacy import preview
 from ddcli.store.files.access import LIMITS
 from ddcli.store.parquet.footers import EMPTY, NDJSON, PARQUET, TEXT, by_column, in_file, names_in_file, refuse_patterns

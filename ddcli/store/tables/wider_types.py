@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.expressions.moments import leaves_years
 from ddcli.expressions.types import MAX_PRECISION, SIGNED, UNITS, UNSIGNED, Type, from_polars
-from ddcli.expressions.years import leaves_years
 from ddcli.store.parquet.footers import Unfit
 
 if TYPE_CHECKING:

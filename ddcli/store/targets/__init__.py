@@ -4,14 +4,11 @@
 * database: kinds of databases, and the differences of their SQL
 * database_table: contents in a table of a database
 * delta: tables of Delta Lake
-* duckdb_database: databases of DuckDB
 * ducklake: tables of DuckLake
-* file_table: tables of Parquet files that a commit adds and removes
+* file_table: tables of Parquet files that a commit adds and removes; contents in one Parquet file
 * history: the intervals in which the records of an output held
 * iceberg: tables of Iceberg
+* known_databases: databases of DuckDB, Postgres and SQLite
 * mark: the protocol of all such tables, and the progress of each along its log
-* parquet_file: contents in one Parquet file
-* postgres_database: databases of Postgres
 * spark_table: contents in a table of Spark's catalogs
-* sqlite_database: databases of SQLite
 """

@@ -14,9 +14,9 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.errors import EngineError
+from ddcli.expressions.moments import in_utc
 from ddcli.expressions.row_order import in_order
 from ddcli.expressions.types import Type
-from ddcli.expressions.zones import in_utc
 from ddcli.privacy import previewed
 from ddcli.store.log.writer import in_columns
 from ddcli.store.state.verify import read_checked
