@@ -366,7 +366,7 @@ def test_scratch_files_of_a_run_that_was_killed_are_gone_after_one_in_memory(dea
     assert not scratch(deadly).exists()
 
 
-CALL = "import os; from ddcli.cli.startup import process; process.{}(); print(os.environ[process.SETTING])"
+CALL = "import os; from ddcli.cli import startup as process; process.{}(); print(os.environ[process.SETTING])"
 
 
 def setting(function, inherited=None):
