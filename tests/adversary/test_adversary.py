@@ -66,7 +66,7 @@ FOUND = [
     ),
     (".dd/shop/manifest/000000003.json says 'string' at outputs.totals.None", ("run", "pipeline.yaml")),
     (".dd/shop/manifest/000000003.json says {} at cache", ("run", "pipeline.yaml", "--dry-run")),
-    (".dd/shop/registers/000000003-0001.json says None at 1.0", ("state", "gc", "--state", ".dd/shop")),
+    (".dd/shop/registers/000000002-0000.json says None at 1.0", ("state", "gc", "--state", ".dd/shop")),
     (".dd/shop/runs/000000003.json says [] at summary.outputs.totals.inserted", ("explain", "pipeline.yaml")),
     ("another's spill", ("run", "pipeline.yaml")),
     ("another's arrangements/people/0", ("run", "pipeline.yaml")),

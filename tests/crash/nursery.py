@@ -25,7 +25,7 @@ LATELY = 1
 """Entries of a register that stand in a manifest: a shop's runs make segments."""
 LISTS = {"LATELY": 1, "MOST": 3}
 """Batches that stand in a manifest, and in a list: a shop's runs make lists, and write them again."""
-BUNDLES = {"FEW": 0, "SMALL": 1200, "MOST": 0}
+BUNDLES = {"FEW": 0, "SMALL": 1200, "MOST_BUNDLES": 0}
 """Limits of bundles: of a shop's batches most go into one, some are too large, and each commit moves what is left of the one before."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -133,10 +133,10 @@ def test_after_an_error_later_stages_do_nothing(path, monkeypatch, stage):
     finished = Doing.stepping
 
     def stepping(self, exchange, *given):
-        if spill.number == stage and next(steps) == min(stage, 1):  # the first stage has one task
+        if exchange.number == stage and next(steps) == min(stage, 1):  # the first stage has one task
             raise InputError("unlucky")
-        assert spill.number <= stage, "a later stage was stepped"
-        return finished(self, spill, *given)
+        assert exchange.number <= stage, "a later stage was stepped"
+        return finished(self, exchange, *given)
 
     monkeypatch.setattr(Doing, "stepping", stepping)
     monkeypatch.setattr(Seen, "calm", True)

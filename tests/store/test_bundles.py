@@ -42,7 +42,7 @@ POOL = Pool(SECRET)
 def early(monkeypatch):
     """Have every batch go into a bundle, and bundles be emptied early; of batches that are not quite small, read pages."""
     monkeypatch.setattr(ddcli.store.batch.file, "WHOLE", 1500)
-    for name, value in {"FEW": 0, "SLACK": 4096, "MOST": 3}.items():
+    for name, value in {"FEW": 0, "SLACK": 4096, "MOST_BUNDLES": 3}.items():
         monkeypatch.setattr(batch_lists, name, value)
 
 

@@ -19,7 +19,6 @@ from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import IPC, PARQUET
 from ddcli.store.tables.arrow_footer import odd_columns
-from ddcli.store.tables.avro import TIME_HINT
 from ddcli.store.tables.csv_records import Damage
 from ddcli.store.tables.wider_types import name_of
 
@@ -229,6 +228,8 @@ def _arrays(file: Any, kind: str, names: Iterable[str]) -> Iterator[tuple[str, A
 def _limited(array: Any) -> Iterator[tuple[Any, int, int, str]]:
     """Yield the arrays within one whose values have limits in polars, with the limits, and the hint for values outside."""
     from pyarrow import types
+
+    from ddcli.store.tables.avro import TIME_HINT
 
     kind = array.type
     if types.is_time(kind):
