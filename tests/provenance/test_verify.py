@@ -125,6 +125,15 @@ def test_a_file_that_has_changed_since(ran):
     assert (result.code, "the pipeline has changed since its state was made" in result.err) == (4, True)
 
 
+def test_a_log_with_a_diff_that_is_null(ran):
+    """Differs, without a warning of numpy's."""
+    (log,) = (ran.folder / "out/totals").glob("*.parquet")
+    frame = pl.read_parquet(log)
+    frame.with_columns(diff=pl.when(pl.int_range(pl.len()) > 0).then("diff")).write_parquet(log)
+    code, tree = verified(ran, "--select", "totals")
+    assert (code, tree["same"]) == (1, False)
+
+
 def test_an_input_file_that_has_changed_since(ran):
     ran.log("orders/1.parquet", [("west", 9, 0, 1)], **ORDER_COLUMNS)
     assert ran("verify", "orders.yaml", "--slice", "1/1").code == 3
