@@ -7,10 +7,8 @@ are not stepped.
 Every collection is in shards, by the hash of a key where an operator needs its groups whole: a shard of an operator has
 traces of its own, and the shards step side by side.
 
-The result of a join in parts, where its rows would not fit in memory at once.
-
-A key with a rows on one side and b on the other has a * b pairs, so the result of a join has no bound in the size of its inputs. Each part
-of it passes the operators behind the join and leaves the stage before the next one is made. That is right because these operators take each row
+A key with a rows on one side and b on the other has a * b pairs, so the result of a join has no bound in the size of its inputs. Where its rows
+would not fit in memory at once, the join hands it out in parts. Each part passes the operators behind the join and leaves the stage before the next one is made. That is right because these operators take each row
 by itself: one that needs more of its groups reads the updates of all shards, so it is of a later stage.
 """
 

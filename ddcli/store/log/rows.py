@@ -1,6 +1,6 @@
 """Rows of a log's files as updates: interpreted by the format, in the declared types, without nulls where none are allowed.
 
-A condition over the rows of a log, as a person states it, and the rows for which it holds.
+A person chooses some of them by a condition over their columns, a `RowCondition`.
 """
 
 from __future__ import annotations
