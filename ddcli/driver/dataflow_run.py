@@ -122,9 +122,10 @@ class CheckGate:
             if net is None or net.height:
                 rows = [] if net is None else [row for row in net.iter_rows(named=True) if row["diff"] > 0]
                 after = {column: number_of(value) for row in rows for column, value in row.items() if column != "diff"}
-            removed = {output: one.retracted for output, one in self.writer.summaries().items()}
             measures = after
-            verdict = replace(verdict, problems=measured(check, before, after, removed, self.request.clock.now))
+            verdict = replace(
+                verdict, problems=measured(check, before, after, self.writer.removed, self.request.clock.now)
+            )
         else:
             total = (known["violations"] if known else 0) + (noted.total if noted else 0)
             verdict = replace(verdict, violations=total, new=None if net is None else 0)

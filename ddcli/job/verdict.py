@@ -56,7 +56,7 @@ def measured(
 ) -> tuple[str, ...]:
     """Return the measures of a check that are out of their range, in words, with the values of the last commit and of this one.
 
-    A change has no range at the first commit. `removed` are the retractions that the commit writes, by output.
+    A change has no range at the first commit. `removed` are the rows that the commit removes, by output.
     """
     problems = []
     for measure in check.measures:

@@ -21,7 +21,7 @@ from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.fingerprint import Fingerprint, continues, log_number, number_in, stated
-from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped
+from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
 from ddcli.sinks.replacement import LogFile, replaced, rows_between, spans, summed_up
 from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
@@ -40,6 +40,7 @@ from ddcli.store.tables.file_identity import mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from ddcli.engine.columns import Matrix
@@ -94,6 +95,9 @@ class OutputWriter:
     """The updates of checks, which the commit depends on."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """The seconds of writing each output, in all threads together."""
+    removed: Counter[str] = field(default_factory=Counter)
+    """The rows that the commit removes from each output whose removals a check bounds, as often as they were there."""
+    _bounded: AbstractSet[str] = frozenset()
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
     _files: dict[str, list[FileEntry]] = field(default_factory=dict)
     _grown: dict[str, FileEntry] = field(default_factory=dict)
@@ -108,7 +112,9 @@ class OutputWriter:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.noted = noted([*self.request.spec.checks], [*self.time])
+        checks = self.request.spec.checks
+        self.noted = noted([*checks], [*self.time])
+        self._bounded = {measure.output for check in checks.values() for measure in check.measures if measure.output}
 
     def add(self, name: str, updates: np.ndarray, pool: Pool, *, alone: bool = False) -> None:
         """Add consolidated updates of an output: all of them (`alone`), or some that share no record with others. Threads may call at once.
@@ -123,6 +129,8 @@ class OutputWriter:
             return
         began, rows = clock.perf_counter(), len(updates)
         self._count(name, rows, kernels.inserted(updates))
+        if name in self._bounded:
+            self._count_removed(name, removed_by(updates))
         layout = self.layouts[name]
         if name in self.noted:
             if rows <= MOST:
@@ -148,6 +156,7 @@ class OutputWriter:
         if piece.name not in self.layouts:
             return
         self._count(piece.name, piece.rows, piece.inserted)
+        self._count_removed(piece.name, piece.removed)
         if piece.name in self.noted:
             self._note_piece(piece)
         if self.transaction is None:
@@ -200,6 +209,10 @@ class OutputWriter:
     def _count(self, name: str, rows: int, inserted: int) -> None:
         with self._lock:
             self._counts[name] = _sum(self._counts.get(name), OutputSummary(rows, inserted, rows - inserted, None))
+
+    def _count_removed(self, name: str, rows: int) -> None:
+        with self._lock:
+            self.removed[name] += rows
 
     def _hash(self, name: str, updates: np.ndarray) -> None:
         """Add updates to the fingerprint of an output."""

@@ -53,12 +53,13 @@ class PieceFile:
 
 @frozen
 class Piece:
-    """The updates of an output that a task has made: in files, in frames' bytes, or, in a dry run, only counted. `total` is the sum of their diffs, `number` that of their hashes."""
+    """The updates of an output that a task has made: in files, in frames' bytes, or, in a dry run, only counted. `total` is the sum of their diffs, `removed` that of the negative ones, as a positive number, `number` that of their hashes."""
 
     name: str
     rows: int
     inserted: int
     total: int
+    removed: int
     number: int = 0
     frames: tuple[bytes, ...] = ()
     files: tuple[PieceFile, ...] = ()
@@ -114,7 +115,7 @@ class PieceWriter:
     """Bytes after which a file is finished, and another begun."""
     _held: int = 0
     """The bytes of all frames."""
-    _counts: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    _counts: dict[str, tuple[int, int, int, int, int]] = field(default_factory=dict)
     _frames: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _joint: dict[str, tuple[JointFile, int]] = field(default_factory=dict)
     _files: dict[str, list[PieceFile]] = field(default_factory=lambda: defaultdict(list))
@@ -122,9 +123,15 @@ class PieceWriter:
     def add(self, name: str, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
         """Add consolidated updates of an output."""
         number = Fingerprint(pool.secret, layout).of(updates)
-        facts = len(updates), kernels.inserted(updates), int(updates[:, -1].sum()), number
-        rows, inserted, total, known = self._counts.get(name, (0, 0, 0, 0))
-        self._counts[name] = rows + facts[0], inserted + facts[1], total + facts[2], known + facts[3]
+        facts = len(updates), kernels.inserted(updates), int(updates[:, -1].sum()), removed_by(updates), number
+        rows, inserted, total, removed, known = self._counts.get(name, (0, 0, 0, 0, 0))
+        self._counts[name] = (
+            rows + facts[0],
+            inserted + facts[1],
+            total + facts[2],
+            removed + facts[3],
+            known + facts[4],
+        )
         if self.attempt is not None and updates.nbytes >= ROOM:
             self._write(name, output_bytes(updates, layout, pool, self.time), len(updates))
             return
@@ -167,6 +174,12 @@ class PieceWriter:
     def _close(self, name: str) -> None:
         assert self.attempt is not None, "a dry run writes nothing"
         self._files[name].append(finished(self.attempt, *self._joint.pop(name)))
+
+
+def removed_by(updates: np.ndarray) -> int:
+    """Return the number of rows that updates remove: the sum of the negative diffs, which are their last column, as a positive number."""
+    diffs = updates[:, -1]
+    return -int(diffs[diffs < 0].sum())
 
 
 def grouped(files: Sequence[PieceFile], most: int) -> list[list[PieceFile]]:

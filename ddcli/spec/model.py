@@ -54,7 +54,7 @@ class Limit:
 class Measure:
     """An aggregate of a collection, in a `column` of the check's record, and its limit: of its change by a commit, or of its age in microseconds.
 
-    Without a column it is the number of retractions that the commit writes to `output`.
+    Without a column it is the number of rows that the commit removes from `output`, each as often as it was there.
     """
 
     name: str

@@ -131,7 +131,7 @@ def result_bytes(batches: int) -> tuple[int, int]:
                 BatchList(segment, listed),
             ),
             counts=counts,
-            pieces=[Piece("sales", 9_000, 8_000, 7_000, files=(_piece(draw.getrandbits(20), 7),))],
+            pieces=[Piece("sales", 9_000, 8_000, 7_000, 1_000, files=(_piece(draw.getrandbits(20), 7),))],
         )
     )
     tracemalloc.start()
