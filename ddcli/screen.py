@@ -67,14 +67,24 @@ def as_line(text: str) -> str:
 
 
 def shell(*words: object) -> str:
-    """Return a command as a person can paste it into a shell.
+    r"""Return a command as a person can paste it into a shell, also after `visible`.
 
     >>> shell("dd", "run", "my sales/sales.yaml")
     "dd run 'my sales/sales.yaml'"
+    >>> print(shell("dd", "retract", "it's\n\x1b[31m\x85.csv"))
+    dd retract $'it\'s\n\x1b[31m\u0085.csv'
     """
-    from shlex import join
+    return " ".join(_shell_word(str(each)) for each in words)
 
-    return join(map(str, words))
+
+def _shell_word(word: str) -> str:
+    from shlex import quote
+
+    if visible(word) == word:
+        return quote(word)
+    text = word.replace("\\", "\\\\").replace("'", "\\'")
+    text = unseen().sub(lambda found: re.sub(r"^\\x(?=[7-9a-f])", r"\\u00", _escape(found)), text)
+    return f"$'{text}'"
 
 
 def near(text: str) -> str:

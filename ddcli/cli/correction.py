@@ -138,7 +138,11 @@ def forget_command(pipeline: Path, where: str, inputs: tuple[str, ...], **option
 @click.command("retract", short_help="Withdraw files that were read.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("files", nargs=-1, metavar="[FILE...]")
-@click.option("--missing", is_flag=True, help="Withdraw all files that were read and are gone.")
+@click.option(
+    "--missing",
+    is_flag=True,
+    help="Withdraw all files that were read and are gone; under `changed: replace` a renamed file is not.",
+)
 @click.option("--strict", is_flag=True, help="Withdraw nothing if no run has read one of the files.")
 @click.option(
     "--again", is_flag=True, help="Withdraw a repaired file, too, that a run has read since it was withdrawn."
@@ -151,8 +155,8 @@ def retract_command(
     """Withdraw files of inputs from PIPELINE, as if it had never read them.
 
     The outputs get the difference: under `clock: arrival` at the time of the run, which also reads new files, else at the first open time,
-    and no time is closed. A key then has the record of the other files again, and a table their rows. The command does not read the file, which may be changed or gone. It reads all
-    other files of the same inputs again, so they must exist.
+    and no time is closed. A key then has the record of the other files again, and a table their rows. The command does not need the file, which may be changed or gone: under
+    `changed: replace` it reads the state's copy. Without copies it reads all other files of the same inputs again, so they must exist.
 
     If the file still exists unchanged, later runs ignore it. If a file of that name has other content, it is read in the same commit, so
     outputs get the difference between its old and its new rows; if it can't be read, nothing has changed. Rows of the file in logs of late or failed rows are retracted, too.

@@ -15,7 +15,7 @@ from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate, relative
 from ddcli.store.tables.file_identity import fingerprint
 from ddcli.store.tables.input_path import places_of
-from ddcli.store.tables.inventory import list_input
+from ddcli.store.tables.inventory import glimpse, list_input, moved
 from ddcli.store.tables.listing import Listing
 from ddcli.store.time_text import parse_time
 
@@ -135,7 +135,9 @@ def with_added_files(request: Request, manifest: Manifest | None, added: Sequenc
 
 
 def _missing(request: Request, manifest: Manifest) -> list[Path]:
-    """Return the paths of the files that a state has taken in, and that are no longer in their inputs although these keep them."""
+    """Return the paths of the files that a state has taken in, and that are no longer in their inputs although these keep them: not those that only have another name."""
+    from ddcli.job.inputs import renaming
+
     found = []
     for name, given in request.spec.inputs.items():
         entry = manifest.inputs.get(name)
@@ -143,7 +145,12 @@ def _missing(request: Request, manifest: Manifest) -> list[Path]:
             continue
         roots = places_of(given.path.value, request.base)
         left = (file for file in entry.files if not (file.withdrawn or file.archived or file.forgotten))
-        found += [roots[0] / file.path for file in left if not any((root / file.path).exists() for root in roots)]
+        gone = [file for file in left if not any((root / file.path).exists() for root in roots)]
+        may_rename = renaming(given, entry.files)
+        if gone and may_rename is not None and (seen := glimpse(given.path.value, request.base)) is not None:
+            renamed = {before.path for before, _ in moved(seen.root, seen.files, entry.files, may_rename)}
+            gone = [file for file in gone if file.path not in renamed]
+        found += [roots[0] / file.path for file in gone]
     return found
 
 

@@ -247,8 +247,8 @@ class RunSummary:
             stale = [each.line() for each in self.checks.values() if each.kind == "fresh" and not each.passed]
             return [self.head, *tables, *stale]
         lines = [self.head]
-        lines += [f"  withdrew {near(path)} from {name}" for name, files in self.withdrawn.items() for path in files]
-        lines += [f"  replaced {near(path)} in {name}" for name, files in self.replaced.items() for path in files]
+        lines += _corrected("withdrew", "from", self.withdrawn, None if verbose else SHOWN)
+        lines += _corrected("replaced", "in", self.replaced, None if verbose else SHOWN)
         same: dict[str, list[str]] = {"input": [], "output": []}
         for name, given in self.inputs.items():
             if not (given.rows or given.files or verbose):
@@ -320,6 +320,16 @@ class RunSummary:
 
     def _failed(self) -> str:
         return f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {near(self.errors or '')}"
+
+
+def _corrected(word: str, where: str, inputs: Mapping[str, Sequence[str]], most: int | None) -> list[str]:
+    """Return a line for each of the files of inputs, at most so many of each, and one with the number of the others."""
+    found = []
+    for name, files in inputs.items():
+        found += [f"  {word} {near(path)} {where} {name}" for path in files[:most]]
+        if most is not None and len(files) > most:
+            found.append(f"  {word} {len(files) - most:,} more {where} {name}")
+    return found
 
 
 def _warnings(name: str, given: InputSummary) -> list[str]:

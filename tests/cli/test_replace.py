@@ -685,6 +685,29 @@ def test_a_file_under_another_name_is_the_same_file(shop, kind):
     assert contents(shop.folder / "out") == dict.fromkeys(wanted, 1)
 
 
+@pytest.mark.parametrize("keys", ["append", "append, file_name: '{v}.csv'"])
+def test_a_renamed_file_is_not_missing(shop, keys):
+    """`--missing` withdraws the file that is gone, and reads no other one that has another name but the same rows."""
+    in_name = "file_name" in keys
+    shop.write("p.yaml", ARRIVAL.format(format=keys))
+    for name in "abc":
+        shop.write(f"in/{name}.csv", csv([(1,)], "k") if in_name else csv([(1, name)]))
+        ran(shop, "run")
+    for name in "ab":
+        (shop.folder / f"in/{name}.csv").rename(shop.folder / f"in/{name}{name}.csv")
+    before = files(shop.folder)
+    found = ran(shop, "retract", "--missing", "--dry-run")
+    assert "no file that was read is missing" in found.err
+    assert files(shop.folder) == before
+    (shop.folder / "in/c.csv").unlink()
+    summary, rows = read(shop, "retract", "--missing")
+    gone = ["a.csv", "b.csv", "c.csv"] if in_name else ["c.csv"]
+    assert summary["withdrawn"] == {"a": gone}
+    assert rows == (5 if in_name else 1)
+    assert contents(shop.folder / "out") == {(1, name * 2 if in_name else name): 1 for name in "ab"}
+    assert "nothing new" in ran(shop, "run").err
+
+
 def test_a_column_in_the_name_of_a_renamed_file_changes_its_rows(shop):
     keys = "append, file_name: '{v}.csv'"
     shop.write("p.yaml", ARRIVAL.format(format=keys))

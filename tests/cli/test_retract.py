@@ -4,7 +4,7 @@ import datetime as dt
 import json
 import os
 import re
-import shlex
+import subprocess
 
 import polars as pl
 import pytest
@@ -98,6 +98,7 @@ def test_a_mended_file_is_taken_in_by_the_same_run(upsert):
         "hint: one of these:",
         "  - put the file back as it was, and new rows into a file of their own",
         "  - withdraw it, and read the file that is there now: `dd retract p.yaml in/2.csv`",
+        "  - replace the rows of files that have changed, from now on: `changed: replace` under the input",
         "  - compute everything anew from the present files: `dd run p.yaml --full-refresh all`",
     ]
     summary = json.loads(ran(upsert, "retract", "in/2.csv", "-o", "json", "--now", "2021-01-01").out)
@@ -198,17 +199,33 @@ def test_a_file_that_no_run_has_read_stops_no_other(upsert):
     assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
 
 
-def test_commands_in_hints_can_be_pasted_whatever_the_names_are(upsert):
+@pytest.mark.parametrize("name", ["it's 3.csv", "$(id) \x1b[31m\n\x85\\3.csv", "-3*;\u202e.csv"])
+def test_commands_in_hints_can_be_pasted_whatever_the_names_are(upsert, name):
     (upsert.folder / "p.yaml").rename(upsert.folder / "my p.yaml")
-    upsert.write("in/it's 3.csv", csv((1, "worse")))
+    upsert.write(f"in/{name}", csv((1, "worse")))
     assert upsert("run", "my p.yaml").code == 0
-    upsert.write("in/it's 3.csv", csv((1, "fine"), (9, "z")))
+    upsert.write(f"in/{name}", csv((1, "fine"), (9, "z")))
     err = upsert("run", "my p.yaml").err
     (command,) = re.findall(r"`(dd retract .*?)`", err)
-    words = shlex.split(command)
-    assert words == ["dd", "retract", "my p.yaml", "in/it's 3.csv"]
-    assert upsert(*words[1:]).code == 0
+    pasted = f"dd() {{ printf '%s\\0' \"$@\"; }}; {command}"
+    shell = subprocess.run(["bash", "-c", pasted], stdout=subprocess.PIPE, env={"LC_ALL": "C.UTF-8"}, check=True)
+    words = shell.stdout.decode().split("\0")[:-1]
+    assert words == ["retract", "my p.yaml", f"in/{name}"]
+    assert upsert(*words).code == 0
     assert (1, "fine") in contents(upsert.folder / "out")
+
+
+def test_a_summary_counts_the_files_beyond_five(shop):
+    shop.write("p.yaml", UPSERT)
+    for at in range(8):
+        shop.write(f"in/{at}.csv", csv((at, "a")))
+    ran(shop, "run")
+    lines = ran(shop, "retract", *(f"in/{at}.csv" for at in range(7))).err.splitlines()
+    assert [line for line in lines if "withdrew" in line] == [
+        *(f"  withdrew {at}.csv from a" for at in range(5)),
+        "  withdrew 2 more from a",
+    ]
+    assert contents(shop.folder / "out") == {(7, "a"): 1}
 
 
 def test_a_dry_run_and_what_is_refused_change_nothing(upsert):

@@ -30,6 +30,7 @@ WHOLE = 32
 PUT_BACK = (
     "put the file back as it was, and new rows into a file of their own",
     "withdraw it, and read the file that is there now: `dd retract PIPELINE FILE`",
+    "replace the rows of files that have changed, from now on: `changed: replace` under the input",
     "compute everything anew from the present files: `dd run PIPELINE --full-refresh all`",
 )
 """The ways on for a person whose input file has changed."""

@@ -97,9 +97,9 @@ def list_input(
             if place is None:
                 raise
             root, found = place, []
-        moved = _moved(root, found, consumed, may_rename) if may_rename is not None else []
-        consumed = [file for file in consumed if file not in {before for before, _ in moved}]
-        consumed += [now for _, now in moved if now is not None]
+        other_names = moved(root, found, consumed, may_rename) if may_rename is not None else []
+        consumed = [file for file in consumed if file not in {before for before, _ in other_names}]
+        consumed += [now for _, now in other_names if now is not None]
         listing = _sorted_out(
             root,
             found,
@@ -110,9 +110,9 @@ def list_input(
             retracts=retracts,
             refused=refused,
         )
-        if moved:
-            renamed = {now.path: before.path for before, now in moved if now is not None}
-            others = {before.path for before, now in moved if now is None}
+        if other_names:
+            renamed = {now.path: before.path for before, now in other_names if now is not None}
+            others = {before.path for before, now in other_names if now is None}
             listing = replace(listing, renamed=renamed, changed=listing.changed | others)
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
@@ -270,7 +270,7 @@ def _sorted_out(
     )
 
 
-def _moved(
+def moved(
     root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile], may_rename: MayRename
 ) -> list[tuple[InputFile, InputFile | None]]:
     """Return the files that are there under another name, each with its entry under that; None where its rows differ there.
@@ -279,7 +279,7 @@ def _moved(
     """
     known, here = {file.path for file in consumed}, {file.path for file in found}
     gone = [file for file in consumed if not (file.path in here or file.withdrawn or file.archived or file.forgotten)]
-    moved: list[tuple[InputFile, InputFile | None]] = []
+    other_names: list[tuple[InputFile, InputFile | None]] = []
     for file in found if gone else ():
         for before in gone if file.path not in known else ():
             whole = file.size <= HEAD + TAIL or file.mtime_ns == before.mtime_ns or file.fingerprint
@@ -287,10 +287,10 @@ def _moved(
                 continue
             if rows := may_rename(before, file):
                 now = replace(before, path=file.path, mtime_ns=file.mtime_ns)
-                moved.append((before, now if rows == "same" else None))
+                other_names.append((before, now if rows == "same" else None))
                 gone.remove(before)
                 break
-    return moved
+    return other_names
 
 
 def _refuse_vanished(root: Path, gone: Mapping[str, InputFile], refused: list[RefusedFile] | None) -> None:
