@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NOW, ONLY_PIPELINE, PIPELINES, REPORT, SHOW, STATE, VAR, budget, formats
+from ddcli.cli.arguments import NOW, PIPELINES, REPORT, SHOW, STATE, VAR, budget, formats
 from ddcli.screen import json_text, near, say, say_own
 
 
@@ -82,18 +82,24 @@ def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, st
         raise click.exceptions.Exit(min(error.exit_code for error in errors))
 
 
-@click.command("checks", short_help="Show the verdicts of a pipeline's checks.")
-@ONLY_PIPELINE
+@click.command("checks", short_help="Show the verdicts of the checks of pipelines.")
+@PIPELINES
 @STATE
 @NOW
 @click.option(
-    "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write JUnit's XML to FILE."
+    "--junit",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write JUnit's XML to FILE, a suite for each pipeline.",
 )
 @REPORT
 @SHOW
 @VAR
-def checks_command(pipeline: Path, state: str | None, now: str | None, junit: Path | None, output: str) -> None:
+def checks_command(
+    pipelines: tuple[Path, ...], state: str | None, now: str | None, junit: Path | None, output: str
+) -> None:
     """Show the verdict of each check of PIPELINE at the last commit, without a run, and the commits that were accepted with a failing one.
+    A directory stands for the pipeline files in it.
 
     The age that `fresh` bounds is that of now. The violations of a check are a collection of its name:
     `dd sql --from PIPELINE 'select * from NAME'` reads them, `dd log` reads their past in the log that is named here, and
@@ -104,25 +110,35 @@ def checks_command(pipeline: Path, state: str | None, now: str | None, junit: Pa
     \b
     JSON: {pipeline, upper, checks: {NAME: {title, place, kind, of, otherwise, passed, violations, problems: [TEXT], accepted, log,
           new, first} or null if no run has judged it}, accepted: [{check, at, by, found}]}
+    For several pipelines, and for a directory: {pipelines: [such an object for each]}.
 
     \b
     Examples:
       dd checks pipelines/airborne.yaml
-      dd checks pipelines/airborne.yaml --junit checks.xml
+      dd checks pipelines/ --junit checks.xml
     """
     from ddcli.commands.checks import checks
-    from ddcli.errors import CheckError
+    from ddcli.commands.checks import junit as junit_of
+    from ddcli.commands.pipelines import find_pipelines
+    from ddcli.errors import CheckError, UsageError
     from ddcli.store.files.objects import locate
 
-    found = checks(pipeline, None if state is None else locate(Path.cwd(), state), now)
+    several = len(pipelines) > 1 or pipelines[0].is_dir()
+    if several and state is not None:
+        raise UsageError("--state is for one pipeline", hint="name one pipeline file")
+    paths = [each.path for each in find_pipelines(pipelines)[0]] if several else pipelines
+    found = [checks(path, None if state is None else locate(Path.cwd(), state), now) for path in paths]
     if junit is not None:
-        junit.write_bytes(found.junit())
+        junit.write_bytes(junit_of(each.suite() for each in found))
     if output == "json":
-        say(json_text(found.to_json()))
-    else:
-        for line in found.lines():
-            say(line)
-        if not found.checks:
-            say(f"{found.pipeline}: no checks", err=True)
-    if found.failed:
+        reports = [each.to_json() for each in found]
+        say(json_text({"pipelines": reports} if several else reports[0]))
+    for each in found if output != "json" else ():
+        if not each.checks:
+            say(f"{each.pipeline}: no checks", err=True)
+        elif several:
+            say(f"{each.pipeline}:")
+        for line in each.lines():
+            say(f"  {line}" if several else line)
+    if any(each.failed for each in found):
         raise click.exceptions.Exit(CheckError.exit_code)

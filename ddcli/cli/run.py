@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,13 +34,13 @@ from ddcli.screen import columns, json_text, near, say
 from ddcli.spec.file import AT, file_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.engine.counts import Progress
     from ddcli.errors import DdError
     from ddcli.job.options import Engine, WatchCache
-    from ddcli.job.summary import RunSummary, Verdict
+    from ddcli.job.summary import RunSummary
     from ddcli.render.text import Profile
     from ddcli.store.files.lock import IfLocked
 
@@ -182,7 +181,7 @@ LEAST_MEMORY = 256 << 20
     "--junit",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the verdicts of the checks to FILE as JUnit's XML, also when one of them stops the run.",
+    help="Write the verdicts of the checks to FILE as JUnit's XML, a suite for each pipeline, also when one of them stops the run.",
 )
 @click.option(
     "--metrics",
@@ -308,9 +307,9 @@ def command(
     pipelines, changes = _of_branch(pipelines, branch, added, without, watch=watch)
     several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
     refreshed, rewritten = frozenset(full_refresh) - {"all"} if full_refresh else None, frozenset(rewrite)
-    if several and (watch or state is not None or refreshed or rewrite or profile or accept or junit):
+    if several and (watch or state is not None or refreshed or rewrite or profile or accept):
         raise UsageError(
-            "--watch, --state, --profile, --accept, --junit, --rewrite and the --full-refresh of an output are for one pipeline",
+            "--watch, --state, --profile, --accept, --rewrite and the --full-refresh of an output are for one pipeline",
             hint="name one pipeline file",
         )
     keep_freed_memory()
@@ -348,9 +347,9 @@ def command(
         from ddcli.cli.openlineage import emitting
 
         run_one = emitting(run_one, openlineage, partial(speaker.say, event="openlineage", level="warning"))
-    run_one = _reporting_checks(run_one, state_directory, junit, json=output == "json" and not several)
+    run_one = _reporting_checks(run_one, state_directory, json=output == "json" and not several)
     skips = if_locked == "skip"
-    put = _reports(summary_file, metrics_file, state_directory)
+    put = _reports(summary_file, metrics_file, junit, state_directory)
     run_one, put = (run_one, put) if dry_run else _telemetry(run_one, put, state_directory, speaker, live or SILENT)
     if several:
         from ddcli.cli.run_several import run_several
@@ -412,53 +411,45 @@ def _watch_cache() -> WatchCache:
     return WatchCache()
 
 
-def _reporting_checks(
-    run: Callable[..., RunSummary], state: Path | None, junit: Path | None, *, json: bool
-) -> Callable[..., RunSummary]:
+def _reporting_checks(run: Callable[..., RunSummary], state: Path | None, *, json: bool) -> Callable[..., RunSummary]:
     """Return a function that runs a pipeline as `run` does; the error of failed checks names the rows of files that violate them.
 
-    It writes the verdicts to the file `junit`. With `json` it prints the error on stdout, too, where the summary would be.
+    With `json` it prints the error on stdout, too, where the summary would be.
     """
-
-    def report(pipeline: Path, verdicts: Mapping[str, Verdict]) -> None:
-        if junit is None:
-            return
-        from ddcli.commands.checks import checks
-
-        found = checks(pipeline, state)
-        junit.write_bytes(replace(found, verdicts=found.verdicts | {**verdicts}).junit())
 
     def named(pipeline: Path, **options: Any) -> RunSummary:
         from ddcli.cli.messages import error_values
         from ddcli.errors import CheckError, CheckErrors
 
         try:
-            summary = run(pipeline, **options)
+            return run(pipeline, **options)
         except (CheckError, CheckErrors) as error:
-            from ddcli.job.verdict import failed_verdicts
             from ddcli.provenance.violations import name_rows
 
             name_rows(error, pipeline, state)
-            report(pipeline, failed_verdicts(error))
             if json:
                 say(json_text({"error": error_values(error, error.exit_code)}))
             raise
-        report(pipeline, summary.checks)
-        return summary
 
     return named
 
 
-def _reports(summary: Path | None, metrics: Path | None, state: Path | None) -> Callable[[dict[str, Any]], None]:
+def _reports(
+    summary: Path | None, metrics: Path | None, junit: Path | None, state: Path | None
+) -> Callable[[dict[str, Any]], None]:
     """Return a function that writes the record of a run, or of several, to the files that a person names."""
     from ddcli.cli.messages import put_file
 
-    put = partial(put_file, summary)
-    if metrics is None:
-        return put
-    from ddcli.cli.telemetry import with_metrics
+    put: Callable[[dict[str, Any]], None] = partial(put_file, summary)
+    if metrics is not None:
+        from ddcli.cli.telemetry import with_metrics
 
-    return with_metrics(put, metrics, state)
+        put = with_metrics(put, metrics, state)
+    if junit is not None:
+        from ddcli.commands.checks import with_junit
+
+        put = with_junit(put, junit, state)
+    return put
 
 
 def _telemetry(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -9,15 +11,14 @@ from ddcli.dataclass import frozen
 from ddcli.errors import DdError
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory, newest_of, read_request
-from ddcli.job.verdict import ACCEPTED, verdicts_of
+from ddcli.job.verdict import ACCEPTED, verdict_of, verdicts_of
 from ddcli.screen import near, visible
 from ddcli.sinks.side_logs import rows_in
 from ddcli.store.state.outputs import file_of
 from ddcli.store.time_text import json_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ddcli.job.summary import Verdict
     from ddcli.spec.model import CheckSpec
@@ -66,13 +67,12 @@ class CheckReport:
             "accepted": list(self.accepted),
         }
 
-    def junit(self) -> bytes:
-        """Return the report as JUnit's XML for CI systems: a case for each check."""
+    def suite(self) -> ET.Element:
+        """Return the report as a suite of JUnit's XML, with a case for each check."""
         unknown = [name for name in self.checks if name not in self.verdicts]
         failed = [name for name, each in self.verdicts.items() if each.otherwise == "fail" and not each.passed]
-        counts = {"tests": len(self.checks), "failures": len(failed), "errors": 0, "skipped": len(unknown)}
         title = visible(self.pipeline)
-        suite = ET.Element("testsuite", {"name": title} | {name: str(count) for name, count in counts.items()})
+        suite = _suite(title, tests=len(self.checks), failures=len(failed), skipped=len(unknown))
         for name, check in self.checks.items():
             case = ET.SubElement(suite, "testcase", classname=title, name=visible(check.title))
             case.set("file", visible(check.span.file))
@@ -85,11 +85,53 @@ class CheckReport:
                 body.text = f"{check.span}: {check.place}: " + "\n".join(map(visible, lines))
             elif not self.verdicts[name].passed:
                 ET.SubElement(case, "system-out").text = visible(self.verdicts[name].words)
-        suites = ET.Element("testsuites")
-        suites.append(suite)
-        ET.indent(suites)
-        found: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
-        return found + b"\n"
+        return suite
+
+
+def _suite(title: str, *, tests: int, failures: int = 0, errors: int = 0, skipped: int = 0) -> ET.Element:
+    counts = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
+    return ET.Element("testsuite", {"name": title} | {name: str(count) for name, count in counts.items()})
+
+
+def junit(suites: Iterable[ET.Element]) -> bytes:
+    """Return JUnit's XML for CI systems: a suite for each pipeline."""
+    whole = ET.Element("testsuites")
+    whole.extend(suites)
+    ET.indent(whole)
+    found: bytes = ET.tostring(whole, encoding="utf-8", xml_declaration=True)
+    return found + b"\n"
+
+
+def with_junit(
+    put: Callable[[dict[str, Any]], None], path: Path, state: Path | None
+) -> Callable[[dict[str, Any]], None]:
+    """Return a function that puts the record of a run, or of several, as `put` does, and writes the verdicts of their checks into `path`."""
+
+    def both(tree: dict[str, Any]) -> None:
+        put(tree)
+        path.write_bytes(junit(_suite_of(record, state) for record in tree.get("pipelines", [tree])))
+
+    return both
+
+
+def _suite_of(record: Mapping[str, Any], state: Path | None) -> ET.Element:
+    """Return the suite of a run by its record: the verdicts of its checks, verdicts of the last commit where it judged none; only the reason if it was skipped, or failed for another one."""
+    error, path = record["error"], Path(record["pipeline"])
+    if record["skipped"] is not None or (error is not None and "checks" not in error):
+        title = visible(path.stem)
+        suite = _suite(title, tests=1, errors=int(error is not None), skipped=int(error is None))
+        case = ET.SubElement(suite, "testcase", classname=title, name="run", file=visible(str(path)))
+        if error is None:
+            ET.SubElement(case, "skipped", message=visible(record["skipped"]))
+        else:
+            body = ET.SubElement(case, "error", message=visible(error["problem"]))
+            body.text = "\n".join(visible(line) for line in (error["place"], error["problem"], error["hint"]) if line)
+        return suite
+    found = checks(path, state)
+    judged = error["checks"] if error is not None else record["summary"]["checks"].values()
+    names = {check.title: name for name, check in found.checks.items()}
+    verdicts = {names[each["title"]]: verdict_of(each) for each in judged}
+    return replace(found, verdicts=found.verdicts | verdicts).suite()
 
 
 def checks(pipeline: Path, state: Path | None = None, now: str | None = None) -> CheckReport:

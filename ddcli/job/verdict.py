@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from ddcli.privacy import previewed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.errors import DdError
     from ddcli.spec.model import CheckSpec, Limit, Spec
     from ddcli.store.state.manifest import Manifest
 
@@ -176,23 +175,16 @@ def _error(check: CheckSpec, verdict: Verdict, done: str, accepting: str) -> Che
     )
 
 
-def failed_checks(error: DdError) -> Sequence[dict[str, Any]]:
-    """Return the verdicts of the checks that a run failed by, as plain values; none for other errors."""
-    return [each.verdict for each in _failed(error)]
+def failed_checks(error: CheckError | CheckErrors) -> Sequence[dict[str, Any]]:
+    """Return the verdicts of the checks that a run failed by, as plain values."""
+    return [each.verdict for each in (error.errors if isinstance(error, CheckErrors) else (error,))]
 
 
-def failed_verdicts(error: DdError) -> dict[str, Verdict]:
-    """Return the verdicts of the checks that a run failed by, by the names of their collections, with the first violations as the error shows them."""
+def verdict_of(values: Mapping[str, Any]) -> Verdict:
+    """Return a verdict of its plain values; behind its first violations are the rows that they come from, where these are known."""
     names = {each.name for each in fields(Verdict)}
-    return {
-        each.check: Verdict(
-            **{name: value for name, value in each.verdict.items() if name in names and name != "first"},
-            first=each.detail,
-        )
-        for each in _failed(error)
-    }
-
-
-def _failed(error: DdError) -> Sequence[CheckError]:
-    errors = error.errors if isinstance(error, CheckErrors) else (error,)
-    return [each for each in errors if isinstance(each, CheckError)]
+    verdict = Verdict(**{name: value for name, value in values.items() if name in names})
+    rows = {at: f"  ({', '.join(named)})" for at, named in enumerate(values.get("rows", ())) if named}
+    first = tuple(f"{text}{rows.get(at, '')}" for at, text in enumerate(verdict.first))
+    left = (verdict.new or 0) - len(first)
+    return replace(verdict, first=(*first, f"and {left:,} more") if first and left > 0 else first)

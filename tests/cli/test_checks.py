@@ -183,6 +183,53 @@ def test_a_run_writes_junit(checked):
     assert run() == (0, "0", {"small": [], "once": [("system-out", "1 violation")]})
 
 
+def test_several_pipelines_write_one_junit_file(checked):
+    """A suite for each: one that passes, one that a check stops, one that is skipped for it, and one that fails by itself."""
+    inputs = "inputs: {orders: {path: orders/, format: append, columns: {id: int64, amount: int64}}}\n"
+    checked.checks(["{row: amount < 20, of: orders, name: small}", "{unique: [id], of: orders, name: once}"])
+    checked.write("a.yaml", inputs + "outputs: {orders: out/a/}\nchecks: [{unique: [id], of: orders, name: alone}]\n")
+    checked.write("q.yaml", "inputs: {orders: out/orders/}\noutputs: {copy: {path: out/copy/, from: orders}}\n")
+    checked.write("z.yaml", inputs.replace("id:", "it:") + "outputs: {orders: out/z/}\n")
+
+    def suites(file):
+        return {suite.get("name"): suite for suite in ET.parse(checked.folder / file).getroot()}  # noqa: S314 - our own
+
+    done = checked("run", ".", "--junit", "r.xml")
+    assert done.code == 7
+    found = suites("r.xml")
+    outcomes = {
+        name: [(case.get("name"), *(part.tag for part in case)) for case in suite] for name, suite in found.items()
+    }
+    assert outcomes == {
+        "a": [("alone",)],
+        "p": [("small", "failure"), ("once", "skipped")],
+        "q": [("run", "skipped")],
+        "z": [("run", "error")],
+    }
+    counts = {name: tuple(map(suite.get, ("tests", "failures", "errors", "skipped"))) for name, suite in found.items()}
+    assert counts == {
+        "a": ("1", "0", "0", "0"), "p": ("2", "1", "0", "1"), "q": ("1", "0", "0", "1"), "z": ("1", "0", "1", "0")
+    }  # fmt: skip
+    assert found["q"][0][0].get("message") == "p.yaml, which it reads from, was not brought up to date"
+    assert "it" in found["z"][0][0].text
+
+    (checked.folder / "z.yaml").unlink()
+    accepted = checked("run", "p.yaml", "--accept", "small", "--reason", "x")
+    assert accepted.code == 0
+    several = checked("checks", ".", "--junit", "c.xml")
+    assert several.code == 7
+    assert several.out.splitlines()[:3] == [
+        "a:", "  ok    alone", "p:"
+    ]  # fmt: skip
+    assert "q: no checks" in several.err
+    assert [*suites("c.xml")] == ["a", "p", "q"]
+    values = json.loads(checked("checks", "p.yaml", "a.yaml", "-o", "json").out)["pipelines"]
+    assert values == [json.loads(checked("checks", name, "-o", "json").out) for name in ("p.yaml", "a.yaml")]
+    assert checked("checks", "a.yaml", "q.yaml").code == 0
+    refused = checked("checks", "a.yaml", "p.yaml", "--state", ".dd/p")
+    assert (refused.code, "--state is for one pipeline" in refused.err) == (2, True)
+
+
 def test_a_report_names_the_rows_that_violate_a_check(checked):
     """Those of this run and of earlier ones, as far as they make the violation."""
     checked.checks(
