@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.api.functions import (
@@ -108,6 +109,26 @@ class Collection:
         function = filtering(condition, self.schema)
         kept = self._apply("filter", function=function)
         return Collection(self.dataflow, self.relation.over(kept.relation.node))
+
+    def sample(self, by: Sequence[str], percent: float) -> Collection:
+        """Keep the records of a share of the values of `by`, chosen by their hash: the same values in each program and each collection.
+
+        A smaller share of the same columns is a part of a greater one.
+
+        >>> from ddcli import Dataflow
+        >>> df = Dataflow()
+        >>> orders = df.input("orders", {"id": "int64", "customer": "int64"})
+        >>> kept = orders.sample(["customer"], percent=80).output()
+        >>> for order in [(1, 1), (2, 2), (3, 3), (4, 2)]:
+        ...     orders.insert(order)
+        >>> orders.close()
+        >>> df.step_while(lambda: True)
+        >>> sorted(record for record, _, _ in kept.updates())
+        [(1, 1), (2, 2), (4, 2)]
+        """
+        if not by or not 0 < percent <= 100:
+            raise UsageError("`sample` takes columns, and more than 0 and at most 100 percent of their values")
+        return self._apply("sample", by=texts(by), percent=text(format(Decimal(str(percent)), "f")))
 
     def flat_map(
         self,

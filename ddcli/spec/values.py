@@ -153,6 +153,18 @@ class Whole(Shape[int]):
         return {"type": "integer", "minimum": self.least} | ({"maximum": self.most} if self.most is not None else {})
 
 
+class Percent(Shape[Text]):
+    """A percentage as it is written, so that no digit of it is rounded."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
+        if not isinstance(node, Scalar) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", node.text.value):
+            raise notes.mismatch(node, place, "a number from 0 to 100", "for example `percent: 0.5`")
+        return node.text
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": 100}
+
+
 class Flag(Shape[bool]):
     """True or false, but not a word that YAML 1.1 reads as one of them."""
 

@@ -28,6 +28,7 @@ SIDE = 4
 # Each takes two collections with the columns k and v and gives one.
 OPERATORS = {
     "filter": lambda one, other: one.filter("k >= v"),
+    "sample": lambda one, other: one.sample(["v"], percent=50),
     "map": lambda one, other: one.map(k="v", v="k"),
     "flat_map": lambda one, other: one.flat_map(v="generate_series(0, v)"),
     "explode": lambda one, other: one.explode("v - 1"),

@@ -1,5 +1,8 @@
 """Operators as methods: each gives what it does in a pipeline file, and says what is wrong where it is made."""
 
+import hashlib
+from fractions import Fraction
+
 import pytest
 
 from ddcli.api import Dataflow
@@ -54,6 +57,27 @@ def test_operators_in_a_program():
     }
 
 
+@pytest.mark.parametrize("percent", [0.00001, 0.1, 12.5, 50, 100])
+def test_a_sample_keeps_the_values_whose_hash_is_below_its_share(percent):
+    """Exactly: also of shares that Python writes with an exponent, and for a null beside a value; a smaller share is a part of a greater."""
+    values = [(k, s) for k in range(300) for s in (None, "é")]
+    dataflow = Dataflow()
+    given = dataflow.input("given", {"k": "int64", "s": "string?"})
+    outputs = [given.sample(["k", "s"], each).output() for each in (percent, min(percent * 2, 100))]
+    for record in values:
+        given.insert(record)
+    given.advance_to(1)
+    dataflow.step()
+    kept, more = ({record for record, _, _ in output.updates()} for output in outputs)
+
+    def number(k, s):
+        text = f"{k},{s}" if s is not None else str(k)
+        return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:8], 16)
+
+    assert kept == {record for record in values if number(*record) < Fraction(str(percent)) / 100 * 2**32}
+    assert kept <= more
+
+
 def test_what_is_wrong_is_told_where_it_is_made():
     dataflow = Dataflow()
     given = dataflow.input("given", {"k": "int64"})
@@ -71,6 +95,9 @@ def test_what_is_wrong_is_told_where_it_is_made():
         given.asof_join(given, "k", direction="nearest")
     with pytest.raises(UsageError, match="`how` of `asof_join` is inner or left, not 'full'"):
         given.asof_join(given, "k", how="full")
+    for by, percent in ((["k"], 0), (["k"], 100.5), (["k"], float("nan")), ([], 1)):
+        with pytest.raises(UsageError, match="`sample` takes columns, and more than 0 and at most 100 percent"):
+            given.sample(by, percent)
     with pytest.raises(UsageError, match="one worker"):
         Dataflow(workers=0)
 

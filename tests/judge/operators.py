@@ -15,6 +15,7 @@ from tests.judge.windows import window
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SAMPLED = ("int", "string", "bool", "date", "dec")
 HOWS = ("inner", "left", "right", "full")
 
 
@@ -121,6 +122,12 @@ def failing(draw, columns):
 @st.composite
 def _filter(draw, columns, sketch):
     return {"filter": draw(expressions(columns, "bool", 3))}, columns
+
+
+@st.composite
+def _sample(draw, columns, sketch):
+    by = draw(subset(columns.of(*SAMPLED), most=2))
+    return {"sample": {"by": by, "percent": draw(st.sampled_from([10, 37.5, 50, 90, 100]))}}, columns
 
 
 @st.composite
@@ -392,6 +399,7 @@ OPERATORS = {
     "concat": _concat,
     "negate": _plain("negate"),
     "explode": _explode,
+    "sample": _sample,
     "flat_map": _flat_map,
     "python flat_map": _python_map,
     "python reduce": _python_reduce,
@@ -405,6 +413,7 @@ OPERATORS = {
 }
 NEEDS = {
     "drop": lambda columns, sketch: len(columns.kinds) > 1,
+    "sample": lambda columns, sketch: columns.of(*SAMPLED),
     # Which of two equal lists is first is not defined.
     "top_k": lambda columns, sketch: columns.ordered() == columns.of(),
     "window": lambda columns, sketch: columns.ordered() == columns.of(),

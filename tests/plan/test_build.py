@@ -27,6 +27,7 @@ T = {"k": "int64", "v": "int64", "s": "string", "n": "int64?", "f": "float64", "
         (["reduce: {by: {day: v // 2}, m: max(s), t: sum(n), a: avg(v)}"], {"day": "int64", "m": "string", "t": "int64?", "a": "float64"}),
         (["top_k: {k: 1, order_by: [v + 1 desc]}"], T),
         (["distinct", "negate", "consolidate", "explode: v", "threshold: count", "arrange: {by: [k]}", "inspect: here"], T),
+        (["sample: {by: [k, s], percent: 50}"], T),
     ],
 )  # fmt: skip
 def test_the_columns_of_an_operator(operators, columns):
@@ -110,6 +111,10 @@ WRONG = {
     "top_k by": (["top_k: {k: 1, by: [kk], order_by: [v]}"], "8:28 collections.c.apply[0].top_k: there is no column 'kk'", "did you mean `k`?"),
     "arrange": (["arrange: {by: [kk]}"], "8:24 collections.c.apply[0].arrange: there is no column 'kk'", "did you mean `k`?"),
     "filter": (["filter: v + 1"], "8:17 collections.c.apply[0].filter: a filter is a bool, not int64", "compare it"),
+    "sample by": (["sample: {by: [kk], percent: 1}"], "8:23 collections.c.apply[0].sample: there is no column 'kk'", "did you mean `k`?"),
+    "sample by a float": (["sample: {by: [k, f], percent: 1}"], "8:26 collections.c.apply[0].sample: values of type float64 are not sampled", "columns of integers"),
+    "sample of nothing": (["sample: {by: [k], percent: 0.0}"], "8:36 collections.c.apply[0].sample: a sample is of more than 0 and at most 100 percent", ""),
+    "sample of too much": (["sample: {by: [k], percent: 100.01}"], "8:36 collections.c.apply[0].sample: a sample is of more than 0 and at most 100 percent", ""),
     "explode": (["explode: s"], "8:18 collections.c.apply[0].explode: explode takes an integer that is never null, not string", ""),
     "explode null": (["explode: n"], "8:18 collections.c.apply[0].explode: explode takes an integer that is never null, not int64?", "coalesce(n, 0)"),
     "threshold type": (["threshold: count > 1"], "8:20 collections.c.apply[0].threshold: threshold returns an integer that is never null, not bool", ""),

@@ -143,7 +143,7 @@ BROKEN = {
     "unk_op": (
         applied("- fliter: a > 0"),
         "8:9 collections.big.apply[0]: unknown operator 'fliter'",
-        "did you mean `filter`? (operators: map, extend, project, drop, rename, filter, flat_map, explode, negate, concat, consolidate, join, asof_join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, window, temporal_filter, join_function, enter, arrange, inspect)",
+        "did you mean `filter`? (operators: map, extend, project, drop, rename, filter, sample, flat_map, explode, negate, concat, consolidate, join, asof_join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, window, temporal_filter, join_function, enter, arrange, inspect)",
     ),
     "nocolon": (
         applied("- filter amount > 0"),
@@ -281,6 +281,16 @@ BROKEN = {
         applied("- top_k: {k: many, order_by: a}"),
         "8:20 collections.big.apply[0].top_k.k: must be a whole number from 1, found 'many'",
         None,
+    ),
+    "percent": (
+        applied("- sample: {by: a, percent: 10%}"),
+        "8:34 collections.big.apply[0].sample.percent: must be a number from 0 to 100, found '10%'",
+        "for example `percent: 0.5`",
+    ),
+    "percent2": (
+        applied("- sample: {by: a, percent: 1e1}"),
+        "8:34 collections.big.apply[0].sample.percent: must be a number from 0 to 100, found '1e1'",
+        "for example `percent: 0.5`",
     ),
     "flag": (
         applied("- map: {function: 'm:f', columns: {a: int64}, batch: yes}"),

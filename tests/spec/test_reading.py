@@ -114,6 +114,7 @@ SHAPES = {
     },
     "count": {"count": {}},
     "count: {by: [a], as: n}": {"count": {"name": "n", "by": ("a",)}},
+    "sample: {by: a, percent: 12.50}": {"sample": {"by": ("a",), "percent": "12.50"}},
     "threshold: least(count, 1)": {"threshold": {"multiplicity": "least(count, 1)"}},
     "top_k: {k: 0x10, order_by: [a desc, b ASC, desc]}": {
         "top_k": {

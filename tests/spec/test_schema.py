@@ -32,6 +32,8 @@ def valid(value, schema):
         "not": lambda one: not valid(value, one),
         "$ref": lambda path: valid(value, SCHEMA["$defs"][path.removeprefix("#/$defs/")]),
         "minimum": lambda least: not KINDS["number"](value) or value >= least,
+        "exclusiveMinimum": lambda least: not KINDS["number"](value) or value > least,
+        "maximum": lambda most: not KINDS["number"](value) or value <= most,
         "minLength": lambda least: not isinstance(value, str) or len(value) >= least,
         "minItems": lambda least: not isinstance(value, list) or len(value) >= least,
         "uniqueItems": lambda _: not isinstance(value, list) or len({json.dumps(v) for v in value}) == len(value),
@@ -68,6 +70,7 @@ def data(text):
     Core.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(null|~|)$"), ["n", "~", ""])
     Core.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|false)$"), ["t", "f"])
     Core.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789"))
+    Core.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+\.[0-9]+$"), list("-+0123456789"))
     return yaml.load(text, Loader=Core)  # noqa: S506 -- a safe loader
 
 
@@ -85,6 +88,7 @@ RIGHT = [
     "project: [a, 'no']",
     "rename: {old: new}",
     "filter: a > 0",
+    "sample: {by: [a, b], percent: 0.5}",
     "flat_map: {x: unnest(xs)}",
     "negate",
     "negate:",
@@ -120,6 +124,9 @@ WRONG = [
     "project: [a, a]",
     "project: []",
     "rename: {a: [b]}",
+    "sample: {by: [], percent: 1}",
+    "sample: {percent: 1}",
+    "sample: {by: [a], percent: many}",
     "flat_map: {x: unnest(xs), y: unnest(ys)}",
     "flat_map: {function: 'm:f'}",
     "distinct: {on: a}",

@@ -17,6 +17,10 @@ TWINS = {
     "drop": ("drop: [s]", "select k, n from t"),
     "rename": ("rename: {s: name}", 'select k, s as "name", n from t'),
     "filter": ("filter: n > 1 or s is null", "select * from t where n > 1 or s is null"),
+    "sample": (
+        "sample: {by: [k, s], percent: 40}",
+        "select * from t where left(md5(concat_ws(',', k, s)), 8) <= '66666666'",
+    ),
     "explode": ("explode: coalesce(abs(k - 1), 0)", "select k, s, n from t, unnest(range(abs(k - 1)))"),
     "concat": ("concat: t", "select * from t union all select * from t"),
     "consolidate": ("consolidate", "select * from t"),

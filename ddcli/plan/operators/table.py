@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.arithmetic import as_date
 from ddcli.expressions.steps import ExplodeStep, FilterStep, UnnestStep
-from ddcli.expressions.tree import Cast, Column, ColumnScope
+from ddcli.expressions.tree import Cast, Column, ColumnScope, quoted
 from ddcli.plan import joins, logical, loops
 from ddcli.plan.asof import asof_join
 from ddcli.plan.operators import groups
@@ -31,7 +33,7 @@ from ddcli.plan.relation import Relation, concat
 from ddcli.plan.words import Unbuilt, noting, placing, raise_all
 from ddcli.spec.column_shapes import ALIAS, ASSIGNMENTS, COLUMN, COLUMNS, EXPRESSION, NAME, ON, SOURCES
 from ddcli.spec.shapes import As, ByKind, Key, Pairs, Record
-from ddcli.spec.values import Choice, ExpressionText, Flag, Words
+from ddcli.spec.values import Choice, ExpressionText, Flag, Percent, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -127,6 +129,39 @@ def filter_records(
         "compare it, for example with `= 1` or `is not null`",
     )
     return relation.over(logical.Apply((relation.node,), relation.schema, FilterStep(found)))
+
+
+UNSAMPLED = ("float32", "float64", "binary", "duration", "list", "struct")
+"""Kinds of values without one text for each: equal floats, 0 and -0, have two, the others none."""
+
+
+@operator(
+    "sample",
+    "{by: [customer_id], percent: 10}",
+    {
+        "by": Key(COLUMNS, required=True, about="the columns whose values are hashed"),
+        "percent": Key(Percent(), required=True, about="the share of these values to keep, such as 0.5"),
+    },
+    other_words="tablesample",
+    keeps_columns=True,
+)
+def sample(operands: Operands, by: tuple[Text, ...], percent: Text) -> Relation:
+    """Keep the records of a share of the values of `by`, chosen by their hash: the same values in each run and each collection."""
+    relation = operands.relation
+    for text in by:
+        kind = relation.schema[relation.column(text)]
+        problem, hint = (
+            f"values of type {kind.required()} are not sampled",
+            "name columns of integers, text, dates or times",
+        )
+        require(kind.kind not in UNSAMPLED, text, problem, hint)
+    share = Fraction(percent.value) / 100
+    require(0 < share <= 1, percent, "a sample is of more than 0 and at most 100 percent")
+    greatest = ceil(share * (1 << 32)) - 1
+    values = ", ".join(quoted(relation.column(text)) for text in by)
+    condition = f"left(md5(concat_ws(',', {values})), 8) <= '{greatest:08x}'"
+    kept = relation.scalar(Text(condition, operands.span))
+    return relation.over(logical.Apply((relation.node,), relation.schema, FilterStep(kept)))
 
 
 @operator(
