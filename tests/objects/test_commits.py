@@ -463,7 +463,8 @@ def test_a_large_object_is_written_in_few_parts(bucket, monkeypatch):
     (bucket / "from").put(data)
     (bucket / "from").replace(bucket / "to")
     assert (bucket / "to").read_bytes() == data
-    assert (bucket / "to").head()["e_tag"].strip('"').endswith("-2")
+    if str(bucket).startswith("s3://"):  # elsewhere a tag does not tell the parts
+        assert (bucket / "to").head()["e_tag"].strip('"').endswith("-2")
     appender = (bucket / "more").appender()
     appender.write(data[: 10 << 20])
     with pytest.raises(EngineError, match="more bytes than its store takes") as caught:

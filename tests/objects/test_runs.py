@@ -45,6 +45,12 @@ from tests.spark.support import Calm, Elsewhere, Here, started
 from tests.store.support import Dead, Faulty
 
 PARTS = ("in", "out", "state")
+ADDRESS = {
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID"),
+    "gs": ("GOOGLE_BASE_URL", "GOOGLE_APPLICATION_CREDENTIALS"),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_KEY"),
+}
+"""The setting with the address of each store, and the first one that a message names with its credentials."""
 CLOUDS = pytest.mark.parametrize("bucket", ["gs", "az"], indirect=True)
 
 
@@ -480,9 +486,10 @@ def test_an_address_without_tls_is_named_with_the_setting_that_allows_it(tmp_pat
 @pytest.mark.parametrize("way", ["at once", "piece by piece", "read", "remove"])
 def test_a_store_that_refuses_is_named_with_what_to_check(bucket, monkeypatch, way):
     """Also where a library raises an error of the system that has no number."""
+    path = bucket / "x.parquet"
+    setting, credentials = ADDRESS[str(path)[:2]]
     with refusing() as address:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        path = bucket / "x.parquet"
+        monkeypatch.setenv(setting, address)
 
         def piece_by_piece():
             with closing(path.appender()) as file:
@@ -493,7 +500,7 @@ def test_a_store_that_refuses_is_named_with_what_to_check(bucket, monkeypatch, w
         with pytest.raises(EngineError, match=r"the object store refuses.*403 Forbidden") as caught:
             do[way]()
     assert caught.value.place == str(path)
-    assert "credentials (AWS_ACCESS_KEY_ID" in caught.value.hint
+    assert f"credentials ({credentials}" in caught.value.hint
 
 
 def test_without_the_package_a_line_says_what_to_install(tmp_path, bucket, monkeypatch):
@@ -507,7 +514,7 @@ def test_without_the_package_a_line_says_what_to_install(tmp_path, bucket, monke
 def test_other_schemes_are_refused(tmp_path, bucket):
     shop = make(tmp_path, bucket)
     path = shop.local.folder / "shop.yaml"
-    path.write_text(path.read_text().replace("s3://", "ftp://"))
+    path.write_text(path.read_text().replace(f"{str(bucket)[:2]}://", "ftp://"))
     with pytest.raises(UsageError, match=r"'ftp://.*' is not a path of an object store"):
         run(path)
 

@@ -310,7 +310,7 @@ def test_state_stays_in_proportion_to_what_is_live_over_a_thousand_runs_of_churn
     """Each of 200 keys has one value; every run changes some. Through commits, sweeps and real files."""
     rng = random.Random(4)
     live, sizes, shard = {}, [], Shard(tmp_path)
-    for _ in range(many(1000)):
+    for _ in range(max(many(1000), 100)):  # fewer are no churn: sizes are compared from the 20th run on
         records = Counter()
         for key in rng.sample(range(200), rng.choice([1, 5, 40])):
             if key in live:
