@@ -22,16 +22,17 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.plan.physical import WAITING
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout, batch_layout
-from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.batch.stored_batch import BatchShare, KeyShards, ShardBatch, StoredBatch
 from ddcli.store.state.batch_lists import footprint, is_of_task, worn
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
 from ddcli.store.state.entries import ArrangementEntry
+from ddcli.store.state.fingerprint import rows_number
 from ddcli.store.state.names import home_of
 from ddcli.store.state.shared_arrangements import Claims
 from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.kernels import Rows
@@ -44,81 +45,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import FileSink, Transaction
-
-
-class BatchShare:
-    """Those rows of a batch whose keys are of one pass, of several that share the batch's shard."""
-
-    def __init__(self, batch: StoredBatch, lanes: tuple[int, ...], shard: int, shards: int) -> None:
-        self.batch = batch
-        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
-        self._of = lanes, shard, shards
-
-    def matrix(self) -> np.ndarray:
-        lanes, shard, shards = self._of
-        matrix: np.ndarray = self.batch.matrix()
-        mine: np.ndarray = matrix[kernels.shard_of(kernels.take(matrix, list(lanes)), len(lanes), shards) == shard]
-        return mine
-
-    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
-        return self.batch.for_keys(keys, spared)
-
-    def release(self) -> None:
-        self.batch.release()
-
-
-class KeyShards:
-    """The shards of keys. It keeps the last result, as all batches of a trace look up the same keys."""
-
-    def __init__(self, width: int, count: int) -> None:
-        self.width = width
-        self.count = count
-        self._last: tuple[np.ndarray, np.ndarray] | None = None
-
-    def shards(self, keys: np.ndarray) -> np.ndarray:
-        """Return the shard of each key; further lanes don't count."""
-        known = self._last
-        if known is None or known[0] is not keys:
-            own = np.ascontiguousarray(keys[:, : self.width])
-            known = self._last = keys, kernels.shard_of(own, self.width, self.count)
-        return known[1]
-
-
-class ShardBatch:
-    """A batch of one of a trace's shards: it looks up the keys of its shard."""
-
-    def __init__(self, batch: StoredBatch, key_shards: KeyShards, shard: int) -> None:
-        self.batch = batch
-        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
-        self._key_shards = key_shards
-        self._shard = shard
-
-    def matrix(self) -> np.ndarray:
-        return self.batch.matrix()
-
-    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
-        mine = keys[self._key_shards.shards(keys) == self._shard]
-        return self.batch.for_keys(mine, spared) if len(mine) else np.empty((0, self.batch.layout.width), np.int64)
-
-    def limits(self, first: np.ndarray, last: np.ndarray, nk: int) -> tuple[np.ndarray, np.ndarray] | None:
-        mine = self._key_shards.shards(first) == self._shard
-        found = self.batch.limits(first[mine], last[mine], nk) if mine.any() else None
-        if found is None:
-            return None
-        low, high = first.copy(), last.copy()
-        # Of the narrowest ranges of all batches others must not be made narrower here.
-        low[:, nk:], high[:, nk:] = -(2**63), 2**63 - 1
-        low[mine], high[mine] = found
-        return low, high
-
-    def in_ranges(self, first: np.ndarray, last: np.ndarray, nk: int) -> np.ndarray:
-        mine = self._key_shards.shards(first) == self._shard
-        if not mine.any():
-            return np.empty((0, self.batch.layout.width), np.int64)
-        return self.batch.in_ranges(first[mine], last[mine], nk)
-
-    def release(self) -> None:
-        self.batch.release()
 
 
 @dataclass
@@ -510,26 +436,6 @@ class StateTraces(Traces):
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         before = Frontier(entry.since) if entry and entry.since is not None else self.since
         return self.claims.since(identity, since_of(upper, self.past, identity.removesuffix(WAITING), before))
-
-
-def rows_number(matrix: np.ndarray, nt: int, secret: bytes) -> int:
-    """Return the fingerprint of rows of an arrangement, whatever their times."""
-    seed = int.from_bytes(secret[:8]) >> 1
-    return kernels.multiset_hash(matrix, np.array([[seed, 0, matrix.shape[1] - nt - 1, 2]], np.int64))
-
-
-def stored_numbers(directory: Path, manifest: Manifest, chosen: Container[str]) -> Iterator[tuple[str, int]]:
-    """Yield the fingerprint of each chosen arrangement of a state, a batch in memory at a time."""
-    secret, nt = manifest.secret_bytes, len(manifest.cache["time"])
-    for identity, entry in manifest.arrangements.items():
-        if identity not in chosen:
-            continue
-        layout, total = BatchLayout.of(entry, nt), 0
-        for shard, files in enumerate(entry.shards):
-            for file in files:
-                batch = StoredBatch(batch_path(directory, identity, shard, file), file, layout, Pool(secret))
-                total += rows_number(batch.matrix(), nt, secret)
-        yield identity, total % (1 << 64)
 
 
 def _due(given: _Given, memory: Sequence[Rows], upper: Frontier) -> int | None:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.circuit.traces import stored_numbers
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.prepare import TOGETHER, before
 from ddcli.driver.run import dry_run
@@ -35,13 +34,13 @@ from ddcli.plan.test_steps import collection_named
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
 from ddcli.provenance.question import Question
 from ddcli.screen import shell
-from ddcli.sinks.fingerprint import log_number, number_in
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.files.gate import Files
 from ddcli.store.log.log_files import not_after, physically, scan_entries
 from ddcli.store.state.document import Document
+from ddcli.store.state.fingerprint import log_number, number_in, stored_numbers
 from ddcli.store.state.names import VERIFIED
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.verify import check_bytes

@@ -1,6 +1,5 @@
 """The files that a run writes beside its state.
 
-* fingerprint: a keyed multiset hash of an output's records
 * followers: tables of other programs that follow outputs' logs; the table of a database that follows an output
 * log_compaction: old updates in a log, summed up
 * outputs: one file of updates for each output and commit

@@ -20,7 +20,6 @@ from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
-from ddcli.sinks.fingerprint import Fingerprint, continues, log_number, number_in, stated
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
 from ddcli.sinks.replacement import LogFile, replaced, rows_between, spans, summed_up
 from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
@@ -34,6 +33,7 @@ from ddcli.store.log.writer import again, file_name, frame_bytes, is_plain, outp
 from ddcli.store.parquet.pages import CHUNK
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
+from ddcli.store.state.fingerprint import Fingerprint, continues, log_number, number_in, stated
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import last_of, more
 from ddcli.store.tables.file_identity import mark_of

@@ -16,8 +16,8 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.errors import EngineError
-from ddcli.sinks.fingerprint import Fingerprint
 from ddcli.store.log.writer import frame_bytes, output_bytes, output_frame
+from ddcli.store.state.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -23,8 +23,8 @@ from ddcli.job.request import read_request
 from ddcli.plan import joins, logical
 from ddcli.plan.build import build
 from ddcli.plan.pipeline_file import parse_spec
-from ddcli.sinks.fingerprint import log_number, number_in
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
+from ddcli.store.state.fingerprint import log_number, number_in
 from ddcli.store.state.manifest import read_newest
 from tests.judge.case import write_file
 from tests.judge.frontiers import BEGINNING, Frontier, grid, is_closed

@@ -25,11 +25,11 @@ from ddcli.errors import DdError, EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.request import read_request
 from ddcli.provenance.verification import Verification, verify
-from ddcli.sinks.fingerprint import Fingerprint
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.entries import OutputEntry
+from ddcli.store.state.fingerprint import Fingerprint
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS, files

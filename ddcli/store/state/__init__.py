@@ -8,6 +8,7 @@
 * directory: a state opened under its lock; the work that a dead run left is finished
 * entries: the entries of a manifest: inputs, arrangements, outputs, and their files
 * export: a copy of a state, made while runs go on
+* fingerprint: keyed multiset hashes of the records of outputs and arrangements
 * ledger: copies of the files of inputs, for files that come again
 * locked_directory: a directory under its lock, and the removal of files that no manifest names
 * manifest: all that a state consists of

@@ -292,7 +292,7 @@ class OutputEntry:
     """An output log: its directory relative to the state's, its columns, its files, oldest first, and the `fingerprint` of its collection.
 
     `log` distinguishes it from other logs of the state, and from the log that it was before it was written from the beginning. If it was made of logs whose past
-    was summed up by then, it has no times before the `horizon`. `contents` is the fingerprint of its records (see `sinks.fingerprint`); "" for one of an earlier version.
+    was summed up by then, it has no times before the `horizon`. `contents` is the fingerprint of its records (see `fingerprint`); "" for one of an earlier version.
     """
 
     path: str

@@ -1,7 +1,8 @@
-"""The fingerprint of an output: a keyed multiset hash of its records, which every commit brings up to date by the updates that it adds.
+"""The fingerprints of outputs and arrangements: keyed multiset hashes of their records. Every commit brings an output's up to date by the updates that it adds.
 
-So two numbers answer whether a log adds up to what was committed, and whether a copy of a state and its outputs has the same contents. A record is hashed by the names and lanes of its
-columns without nulls: the order of columns, and columns that are null in all records, don't matter. Times don't either: a log whose past is summed up keeps its fingerprint.
+So two numbers answer whether a log adds up to what was committed, and whether a copy of a state and its outputs has the same contents. A record of an output is hashed by the names and lanes of its
+columns without nulls: the order of columns, and columns that are null in all records, don't matter. Times don't either: a log whose past is summed up keeps its fingerprint. A row of an
+arrangement is hashed by its lanes: the fingerprint of what is stored is compared with that of an arrangement built anew.
 
 The key is the state's secret. Without it nobody can choose other records with the same fingerprint; under another secret the log is hashed anew.
 """
@@ -17,14 +18,19 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS, parse_schema
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.log_files import DIFF, scan_entries
+from ddcli.store.state.contents import batch_path
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
     from ddcli.engine.columns import Matrix
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.state.entries import OutputEntry
+    from ddcli.store.state.manifest import Manifest
 
 BITS = 64
 ROWS = 1 << 18
@@ -84,6 +90,26 @@ def log_number(secret: bytes, directory: Path, entry: OutputEntry) -> int:
             total += fingerprint.of(matrix)
             pool.forget()
     return total % (1 << BITS)
+
+
+def rows_number(matrix: np.ndarray, nt: int, secret: bytes) -> int:
+    """Return the fingerprint of rows of an arrangement, whatever their times."""
+    seed = int.from_bytes(secret[:8]) >> 1
+    return kernels.multiset_hash(matrix, np.array([[seed, 0, matrix.shape[1] - nt - 1, 2]], np.int64))
+
+
+def stored_numbers(directory: Path, manifest: Manifest, chosen: Container[str]) -> Iterator[tuple[str, int]]:
+    """Yield the fingerprint of each chosen arrangement of a state, a batch in memory at a time."""
+    secret, nt = manifest.secret_bytes, len(manifest.cache["time"])
+    for identity, entry in manifest.arrangements.items():
+        if identity not in chosen:
+            continue
+        layout, total = BatchLayout.of(entry, nt), 0
+        for shard, files in enumerate(entry.shards):
+            for file in files:
+                batch = StoredBatch(batch_path(directory, identity, shard, file), file, layout, Pool(secret))
+                total += rows_number(batch.matrix(), nt, secret)
+        yield identity, total % (1 << 64)
 
 
 def _digest(secret: bytes, name: bytes = b"") -> int:
