@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import click
+
 from ddcli.dataclass import dataclass
-from ddcli.errors import CheckError, CheckErrors, DdError, Span, SpecErrors
+from ddcli.errors import CheckError, CheckErrors, DdError, LockedError, Span, SpecErrors
 from ddcli.screen import in_actions, json_text, say, say_own, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ddcli.job.summary import RunSummary
 
@@ -185,6 +188,45 @@ class Records:
         if in_actions() and page and (lines := made()):
             with Path(page).open("a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n\n")
+
+
+@contextmanager
+def ending(speaker: MessagePrinter, records: Records, *, skips: bool) -> Iterator[None]:
+    """Report and record the end of the run in the block."""
+    try:
+        yield
+    except click.exceptions.Exit:
+        raise
+    except LockedError as error:
+        if skips:
+            skipped(speaker, records, error)
+            return
+        ended(speaker, records, error, error.exit_code)
+        raise
+    except DdError as error:
+        ended(speaker, records, error, error.exit_code)
+        raise
+    except KeyboardInterrupt as error:
+        ended(speaker, records, error, INTERRUPTED)
+        raise
+    except Exception as error:
+        ended(speaker, records, error, BUG)
+        raise
+
+
+def skipped(speaker: MessagePrinter, records: Records, error: DdError) -> None:
+    """Record and report that the run was skipped, as another holds the state."""
+    records.skipped(error.problem)
+    speaker.say(f"skipped: {error.problem}", "skipped")
+
+
+def ended(speaker: MessagePrinter, records: Records, error: BaseException, code: int) -> None:
+    """Record the failure of a run; with JSON on stderr, report it and exit. Else the command line reports it as text."""
+    records.failed(error, code)
+    speaker.annotate(error)
+    if speaker.form == "json":
+        speaker.error(error, code)
+        raise click.exceptions.Exit(code) from None
 
 
 def put_file(path: Path | None, tree: dict[str, Any]) -> None:

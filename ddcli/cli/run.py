@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,7 +33,7 @@ from ddcli.screen import columns, json_text, near, say
 from ddcli.spec.file import AT, file_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.engine.counts import Progress
@@ -285,7 +284,7 @@ def command(
       dd run pipelines/airborne.yaml --if-locked skip --log-format json --summary run.json
       dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
     """
-    from ddcli.cli.messages import MessagePrinter, Records
+    from ddcli.cli.messages import MessagePrinter, Records, ending
     from ddcli.cli.startup import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.engine.counts import SILENT
@@ -491,48 +490,6 @@ def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profi
     return profile(explain(pipeline, state), summary)
 
 
-@contextmanager
-def ending(speaker: MessagePrinter, records: Records, *, skips: bool) -> Iterator[None]:
-    """Report and record the end of the run in the block."""
-    from ddcli.cli.messages import BUG, INTERRUPTED
-    from ddcli.errors import DdError, LockedError
-
-    try:
-        yield
-    except click.exceptions.Exit:
-        raise
-    except LockedError as error:
-        if skips:
-            skipped(speaker, records, error)
-            return
-        ended(speaker, records, error, error.exit_code)
-        raise
-    except DdError as error:
-        ended(speaker, records, error, error.exit_code)
-        raise
-    except KeyboardInterrupt as error:
-        ended(speaker, records, error, INTERRUPTED)
-        raise
-    except Exception as error:
-        ended(speaker, records, error, BUG)
-        raise
-
-
-def skipped(speaker: MessagePrinter, records: Records, error: DdError) -> None:
-    """Record and report that the run was skipped, as another holds the state."""
-    records.skipped(error.problem)
-    speaker.say(f"skipped: {error.problem}", "skipped")
-
-
-def ended(speaker: MessagePrinter, records: Records, error: BaseException, code: int) -> None:
-    """Record the failure of a run; with JSON on stderr, report it and exit. Else the command line reports it as text."""
-    records.failed(error, code)
-    speaker.annotate(error)
-    if speaker.form == "json":
-        speaker.error(error, code)
-        raise click.exceptions.Exit(code) from None
-
-
 def stand(
     pipeline: Path,
     state: Path | None,
@@ -545,7 +502,7 @@ def stand(
     skips: bool,
 ) -> None:
     """Run whenever inputs change, until a signal or an error ends the watch."""
-    from ddcli.cli.messages import SIGNALLED
+    from ddcli.cli.messages import SIGNALLED, skipped
     from ddcli.driver.watch import Stopped, WatchLoop
     from ddcli.errors import LockedError
 
