@@ -423,7 +423,7 @@ def _reporting_checks(run: Callable[..., RunSummary], state: Path | None, *, jso
         try:
             return run(pipeline, **options)
         except (CheckError, CheckErrors) as error:
-            from ddcli.provenance.violations import name_rows
+            from ddcli.provenance.explanation import name_rows
 
             name_rows(error, pipeline, state)
             if json:

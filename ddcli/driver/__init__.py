@@ -4,7 +4,6 @@
 * erasure: forgotten rows, where only the files that hold something of them are written anew
 * execute: a run that has something to do: its attempts, and a changed plan
 * forget: `dd forget`: rows of inputs are removed from state, outputs and side logs
-* keep: old updates of outputs' logs summed up, as `keep:` states
 * migration: the state of a changed pipeline: its new parts are built and committed
 * prepare: inputs found and opened, also from their beginning; the file bound and planned
 * rebuild: the sources and outputs of a rebuild

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.sizes import RunBudget
-    from ddcli.job.summary import RunSummary
+    from ddcli.job.summary import ClaimSummary, RunSummary
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.manifest import Manifest
 
@@ -396,10 +396,31 @@ def _compact(request: Request, state: State, summary: RunSummary) -> RunSummary:
     if request.spec.tables:
         join_mirrors(request, state)
     if any(each.keep for each in request.spec.outputs.values()):
-        from ddcli.driver.keep import keep_logs
-
-        return replace(summary, claims=keep_logs(request, state))
+        return replace(summary, claims=_keep_logs(request, state))
     return summary
+
+
+def _keep_logs(request: Request, state: State) -> tuple[ClaimSummary, ...]:
+    """Sum up the updates that outputs' logs needn't keep apart by the file's `keep`, and commit that; return the claims that prevent it or were passed."""
+    from ddcli.circuit.retention import claimed_logs, kept_logs
+    from ddcli.job.inputs import find_time
+    from ddcli.sinks.log_compaction import pays, sum_up
+
+    manifest = state.manifest
+    assert manifest is not None, "a run that changed something has committed"
+    if not manifest.upper:
+        return ()
+    ((upper,),) = manifest.upper
+    kinds = [*find_time(manifest).values()]
+    lengths, claims = kept_logs(request.spec, kinds), claimed_logs(request.spec, kinds)
+    bounds = {name: (length, claims.get(name)) for name, length in lengths.items() if name in manifest.outputs}
+    found: list[ClaimSummary] = []
+    for length, claimed in dict.fromkeys(bounds.values()):
+        names = [name for name, each in bounds.items() if each == (length, claimed)]
+        unclaimed = None if claimed is None else upper - claimed
+        done = sum_up(state, names, upper - length, unclaimed=unclaimed, pays=pays)
+        found += [claim for each in done for claim in each.claims]
+    return tuple(found)
 
 
 def _record(state: State, request: Request, began: datetime, started: float, summary: RunSummary) -> RunSummary:

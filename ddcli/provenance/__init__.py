@@ -11,6 +11,5 @@
 * trace: from a record to the records that it is made of
 * trees: explanations as trees and plain values
 * verification: outputs as they are committed against what their inputs say
-* violations: the rows of files that violate the checks that a run failed by
 * worlds: the contents of each collection at one time, searched by values
 """

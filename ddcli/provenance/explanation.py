@@ -1,4 +1,4 @@
-"""The explanation of a record: traced, and checked by a run of the pipeline over the traced updates alone."""
+"""The explanation of a record: traced, and checked by a run of the pipeline over the traced updates alone. The violations of failed checks are traced too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddcli.driver.replacement import CopyDirectory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.counts import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
-from ddcli.errors import DdError, Span, SpecError, Text, UsageError, suggestion
+from ddcli.errors import CheckErrors, DdError, Span, SpecError, Text, UsageError, suggestion
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan.literals import read_value
@@ -25,6 +25,7 @@ from ddcli.provenance.changes import Changes
 from ddcli.provenance.file_history import FileHistory, ReplacedBy, Replacements
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Explained, Question
+from ddcli.sources.arrangement_input import SharedReader
 from ddcli.spec.tree import Scalar, scalar_kind
 from ddcli.store.key_text import null_hint, parse_condition
 from ddcli.store.time_text import format_time, parse_until
@@ -34,12 +35,21 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.counts import Progress
+    from ddcli.errors import CheckError
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.sentences import Leaf
     from ddcli.provenance.worlds import Record
+
+
+LARGEST = 32 << 20
+"""Bytes of all files of the inputs, at most."""
+TRACED = 6
+"""The violations that are traced, of all checks together."""
+SHOWN = 3
+"""The rows that are named of one violation."""
 
 
 class NotThere(DdError):
@@ -325,3 +335,51 @@ def _value(name: str, written: str, kind: Type) -> Any:
         return read_value(scalar, kind, f"'{name}'")
     except SpecError as error:
         raise UsageError(error.problem, hint=error.hint) from None
+
+
+# --- violations of checks ------------------------------------------------------------------------------------------------
+
+
+def name_rows(error: CheckError | CheckErrors, path: Path, state: Path | None) -> None:
+    """Add the files and lines that its first violations come from to the error of failed checks; leave it as it is where they can't be found.
+
+    A few violations of each check are traced as records are, by the inputs as the run saw them, and only where these are small: a report must not
+    take longer than the run.
+    """
+    try:
+        request = read_request(path, state)
+        if request.spec.tables:  # the updates of a run that failed are in no mirror
+            return
+        inputs = Inputs.of(request)
+        if sum(reader.listing.size for reader in inputs.readers.values()) > LARGEST or (at := inputs.latest()) is None:
+            return
+        errors = error.errors if isinstance(error, CheckErrors) else (error,)
+        for each in errors:
+            of = request.spec.checks[each.check].of
+            only = of.value if of is not None and of.value in request.spec.inputs else None
+            traced = each.records[: TRACED // len(errors) or 1]
+            each.locate([_places_of(inputs, each.check, record, at, only) for record in traced], SHOWN)
+    except DdError:  # the report of the checks is the one that counts
+        return
+
+
+def _places_of(inputs: Inputs, check: str, record: Mapping[str, Any], at: Time, only: str | None) -> list[str]:
+    """Return the places of the rows, of all inputs or of one, without which there would be no such violation; none where it can't be traced."""
+    question = Question(inputs, inputs.relations[check].node, dict(record), at, SHOWN + 1)
+    found = question.records()
+    if not len(found):
+        return []
+    chosen = found.rows(np.arange(1))
+    ((traced, count),) = zip(chosen.records(), chosen.counts(), strict=True)
+    places = question.places(question.explained(traced, count).reason)
+    named = [
+        _text(place)
+        for (name, _), several in places.items()
+        for place in several
+        if only in (None, name) and not isinstance(inputs.readers[name], SharedReader)
+    ]
+    return list(dict.fromkeys(named))
+
+
+def _text(place: Where) -> str:
+    return place.file if place.row is None else f"{place.file}, row {place.row}"

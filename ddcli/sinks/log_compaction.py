@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 
+FILES = 8
+"""Old files of a log from which on they are summed up: a commit of its own."""
+
+
 @frozen
 class SummedUp:
     """The result of a log's compaction: how many files and rows became one file, and of how many rows; the horizon as people write it."""
@@ -118,6 +122,16 @@ def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
 
 def _are_several(files: Sequence[FileEntry]) -> bool:
     return len(files) > 1
+
+
+def pays(files: Sequence[FileEntry]) -> bool:
+    """Return whether old files of a log are worth summing up: there are `FILES` since the last sum, and they are half as large as it, or larger.
+
+    So each byte of the log is written again a few times in all.
+    """
+    summed = sum(file.size for file in files if is_summed(file))
+    others = [file.size for file in files if not is_summed(file)]
+    return len(others) >= FILES and 2 * sum(others) >= summed
 
 
 def sum_up(

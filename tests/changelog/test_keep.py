@@ -8,13 +8,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import ddcli.driver.keep
 import ddcli.store.state.directory
 from ddcli import read_log as read_changes
 from ddcli.driver.run import run
 from ddcli.errors import DdError, InputError, StateError, UsageError
 from ddcli.feed.delivery import OutputFeed
 from ddcli.feed.targets import open_target
+from ddcli.sinks import log_compaction
 from ddcli.sinks.log_compaction import compact
 from ddcli.store.log import lineage
 from tests.draws import chance, many, some
@@ -228,7 +228,7 @@ def test_logs_that_are_summed_up(tmp_path, monkeypatch, case, claims):
     """
     apart = [64, 0, 64 if claims else 2][case % 3]
     monkeypatch.setattr(lineage, "APART", apart)
-    monkeypatch.setattr(ddcli.driver.keep, "FILES", 2)
+    monkeypatch.setattr(log_compaction, "FILES", 2)
     kept = Kept(tmp_path / "shop", chance("keep", case), monkeypatch, claims=claims)
     kept.supply()
     kept.write()

@@ -255,7 +255,7 @@ def test_a_report_names_the_rows_that_violate_a_check(checked):
 
 
 def test_no_row_is_named_where_the_inputs_are_large(checked, monkeypatch):
-    monkeypatch.setattr("ddcli.provenance.violations.LARGEST", 10)
+    monkeypatch.setattr("ddcli.provenance.explanation.LARGEST", 10)
     checked.checks(["{row: amount < 20, of: orders}"])
     done = checked("run", "p.yaml")
     assert done.code == 7

@@ -1,10 +1,9 @@
 """The kinds of files that tables come in, by the endings of their names. Parquet and Arrow IPC are here.
 
-They, ORC and Avro state their columns themselves; of text and workbooks the pipeline states them.
+Parquet, Arrow IPC, ORC and Avro state their columns themselves; of text and workbooks the pipeline states them.
 
-Values of Parquet and Arrow IPC that polars reads as others: times outside of a day become null, moments in seconds wrap around.
-
-pyarrow reads them as they are, so the columns of such types, and no others, are read with it first.
+polars reads some values of Parquet and Arrow IPC as others: times outside of a day become null, moments in seconds wrap around. pyarrow reads them as they are, so the columns of
+such types, and no others, are read with pyarrow first.
 """
 
 from __future__ import annotations
