@@ -126,7 +126,7 @@ def _check(frame: DataFrame, place: Path) -> None:
 
 
 def _contents(frame: DataFrame, place: Path) -> tuple[str, DataFrame | None]:
-    """Return the upper of a log, and its contents before that; None where it has none yet."""
+    """Return the upper of a log, and its updates before that; None where it has none yet."""
     if not place.is_dir() or not any(each.name.endswith(".parquet") for each in place.iterdir()):
         return BEGINNING, None
     log = ChangeLog.open(str(place), place)
@@ -140,8 +140,9 @@ def _contents(frame: DataFrame, place: Path) -> tuple[str, DataFrame | None]:
     refuse_partial(place, log.time)
     upper, _ = read_owned(place)
     assert upper is not None, "a log with rows has a progress now"
-    last = format_time((upper[0][0] - 1,), list(log.time.values()))
-    return str(upper[0][0]), frame.sparkSession.read.format("dd").option("asOf", last).load(str(place))
+    end = format_time(upper[0], list(log.time.values()))
+    changes = frame.sparkSession.read.format("dd").option("readChangeFeed", "true").option("endingTime", end)
+    return str(upper[0][0]), changes.load(str(place))  # they are summed up with the frame's rows
 
 
 def _quoted(name: str) -> str:

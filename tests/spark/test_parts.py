@@ -26,7 +26,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.sinks.log_compaction import compact
 from ddcli.spark import readers as parts_module
 from ddcli.spark.readers import keeping
-from ddcli.spark.source import LogSource
+from ddcli.spark.source import FilteringLogSource, LogSource
 from ddcli.store.log import lineage
 from ddcli.store.log.progress import PROGRESS, progress_bytes
 from tests.changelog.test_read_log import COLUMNS, TIMES, drawn, plain, summed
@@ -249,6 +249,130 @@ def test_what_a_later_commit_adds_is_not_in_a_query_that_was_planned_before(grow
     assert files == {path.name for path in log.log.glob("*.parquet")}, "the newest file has grown"
     assert counted(collected(reader, parts, source.schema())[0]) == counted(before)
     assert added(collected(sums, shares, whole.schema())[0]) == meant
+
+
+ORDERED = {
+    "int16": (pl.Int16, lambda at: at - 300),
+    "uint64": (pl.UInt64, lambda at: 2**64 - 1000 + at),
+    "date": (pl.Date, lambda at: dt.date(2023, 11, 1) + dt.timedelta(at)),
+    "datetime": (
+        pl.Datetime("ms", "Europe/Berlin"),
+        lambda at: dt.datetime(2024, 3, 31, tzinfo=dt.UTC) + dt.timedelta(minutes=at),
+    ),
+    "naive": (pl.Datetime("us"), lambda at: dt.datetime(1969, 12, 31) + dt.timedelta(minutes=7 * at)),  # noqa: DTZ001 - it has no zone
+    "decimal": (pl.Decimal(12, 3), lambda at: Decimal(at - 300) / 8),
+    "string": (pl.String, lambda at: f"é{at:04}"),
+}
+"""Types of columns with their values in order."""
+GROUP = 10
+"""Rows of a row group."""
+
+
+def ordered_log(folder, kind, chance, *, nulls):
+    """Write a log whose first file has its rows in the order of a column, in row groups, and whose later ones are small; return its updates."""
+    dtype, value = ORDERED[kind]
+    keys = sorted(chance.choices(range(600), k=400))
+    updates = [(value(key), chance.choice("ab"), 0, 1) for key in keys]
+    later = [
+        (
+            None if nulls and chance.random() < 0.3 else value(chance.choice(keys)),
+            chance.choice("ab"),
+            at,
+            chance.choice([1, -1]),
+        )
+        for at in (1, 2)
+        for _ in range(4)
+    ]
+    schema = {"k": dtype, "s": pl.String, "time": pl.Int64, "diff": pl.Int64}
+    files = {"0": updates, "1": later[:4], "2": later[4:]}
+    for name, rows in files.items():
+        pl.DataFrame(rows, schema, orient="row").write_parquet(folder / f"{name}.parquet", row_group_size=GROUP)
+    return updates + later
+
+
+def without(path, kept):
+    """Overwrite the values of the row groups of a file but for some, so that nobody can read them."""
+    from pyarrow import parquet
+
+    data, footer = bytearray(path.read_bytes()), parquet.read_metadata(path)
+    for group in {*range(footer.num_row_groups)} - {*kept}:
+        columns = [footer.row_group(group).column(at) for at in range(footer.num_columns)]
+        for column in columns:
+            start = column.dictionary_page_offset or column.data_page_offset
+            data[start : start + column.total_compressed_size] = b"?" * column.total_compressed_size
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("kind", ORDERED)
+def test_a_log_in_the_order_of_a_column_is_read_in_ranges_of_it(tmp_path, kind, nulls):
+    """Each task has the records of its range, and reads no row group without any of these."""
+    chance = random.Random(f"{kind} {nulls}")
+    updates = ordered_log(tmp_path, kind, chance, nulls=nulls)
+    whole, count = read(tmp_path, partitions="4")
+    assert count == 4
+    meant = summed((canonical(row[:2]), row[-1]) for row in updates)
+    assert Counter({canonical(record): diff for record, diff in added(whole).items()}) == meant
+    source = FilteringLogSource(CaseInsensitiveDict({"path": str(tmp_path), "partitions": "4"}))
+    schema = source.schema()
+    reader = source.reader(schema)
+    parts = reader.partitions()
+    first = tmp_path / "0.parquet"
+    content, keys = first.read_bytes(), pl.read_parquet(first)["k"]
+    for part in parts:
+        found, _ = collected(reader, [part], schema)
+        assert 50 < found.height < 200, "about a quarter"
+        low, high = (pl.Series([each]).cast(keys.dtype)[0] for each in (found["k"].min(), found["k"].max()))
+        kept = {row // GROUP for row in (keys.is_between(low, high)).arg_true()}
+        assert len(kept) < 20
+        without(first, kept | {min(kept) - 1, max(kept) + 1})
+        assert counted(collected(reader, [part], schema)[0]) == counted(found)
+        first.write_bytes(content)
+
+
+def test_a_log_in_no_order_is_read_by_hashes(tmp_path):
+    """Ranges of a column with few values, or in no order, would have tasks read all files and hold more than their part."""
+    chance = random.Random(1)
+    rows = [(chance.randrange(1000), chance.choice([1, 2]), at // 10, 0, 1) for at in range(400)]
+    frame = pl.DataFrame(rows, ["a", "b", "c", "time", "diff"], orient="row")
+    frame.write_parquet(tmp_path / "0.parquet", row_group_size=GROUP)
+    source = LogSource(CaseInsensitiveDict({"path": str(tmp_path), "partitions": "3"}))
+    for other, checked in ((frame, True), (frame.drop("c"), False), (frame.with_columns(c=pl.lit(1)), False)):
+        other.write_parquet(tmp_path / "0.parquet", row_group_size=GROUP)
+        found, count = read(tmp_path, partitions="3")
+        assert (count, added(found)) == (3, added(other))
+        assert [part.checked for part in source.reader(source.schema()).partitions()] == [checked] * 3
+    frame.with_columns(diff=pl.when(pl.col("a") > 0).then("diff")).vstack(
+        frame.head(1).with_columns(diff=pl.lit(None, pl.Int64))
+    ).write_parquet(tmp_path / "0.parquet", row_group_size=GROUP)
+    with pytest.raises(InputError, match="null"):
+        read(tmp_path, partitions="3")
+
+
+def test_the_changes_of_a_large_file_are_read_in_parts(tmp_path):
+    """Each part reads its own row groups; rows that are added later, at open times, are in none."""
+    chance = random.Random(2)
+    updates = ordered_log(tmp_path, "string", chance, nulls=True)
+    first = tmp_path / "0.parquet"
+    (tmp_path / PROGRESS).write_bytes(progress_bytes(((2,),)))
+    source = LogSource(CaseInsensitiveDict({"path": str(tmp_path), "partitions": "4", "readChangeFeed": "true"}))
+    reader = source.reader(source.schema())
+    parts = reader.partitions()
+    large = [part for part in parts if part.rows is not None]
+    assert len(large) >= 3
+    assert [sum(each) for each in [part.rows for part in large][:-1]] == [part.rows[0] for part in large[1:]]
+    frame = pl.read_parquet(first)
+    frame.vstack(frame.head(3).with_columns(time=pl.lit(5, pl.Int64))).write_parquet(first, row_group_size=GROUP)
+    found, _ = collected(reader, parts, source.schema())
+    assert counted(found) == Counter(map(canonical, updates))
+    for part in large:
+        content = first.read_bytes()
+        start, rows = part.rows
+        without(first, range(start // GROUP, -(-(start + rows) // GROUP)))
+        part.checked = True  # the times of all files are looked at, if this is not known
+        one, _ = collected(reader, [part], source.schema())
+        first.write_bytes(content)
+        assert counted(one) == counted(frame[start : start + rows])
 
 
 def test_tasks_of_another_version_are_refused(tmp_path, monkeypatch):

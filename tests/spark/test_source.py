@@ -151,6 +151,15 @@ def test_spark_finds_the_format_by_itself(session, mixed):
 
 
 @pytest.mark.in_turn
+def test_spark_sums_up_the_changes_as_the_page_says(session, mixed):
+    (program,) = re.findall(r"```python\n(# contents\.py\n.*?)```", (ROOT / "docs/spark.md").read_text(), re.DOTALL)
+    given = {}
+    exec(program, given)  # noqa: S102 - our own
+    plain = read(session, mixed).select("i", "d", "s", "b", "day", "at", "naive", "n", "l", "u", "diff")
+    assert rows(given["contents"](session, str(mixed)).select(plain.columns)) == rows(plain)
+
+
+@pytest.mark.in_turn
 def test_filters_that_are_pushed_down_keep_what_spark_keeps(session, mixed):
     register(session)
     every = CONDITIONS.splitlines()

@@ -286,10 +286,10 @@ class LogFiles:
         """Return the rows of each file to read, lazily: data, times, diff. Values that no row may have are refused now."""
         return scan_files(self._tables, [[path] for path in self._paths], self.schema, self.log.diff)
 
-    def scan(self, order: Iterable[int] | None = None) -> pl.LazyFrame:
+    def scan(self, order: Iterable[int] | None = None, *, checked: bool = False) -> pl.LazyFrame:
         """Return the rows of all files as `scans` does, one file after the other in this order (None: that of their names).
 
-        Of a file in the listing's `limits` only so many rows, the first.
+        Of a file in the listing's `limits` only so many rows, the first. If it was `checked` that no time and no diff is null, none is looked for.
         """
         at = range(len(self._paths)) if order is None else order
         limits = [self.listing.limits.get(file.path) for file in self.listing.to_read]
@@ -299,9 +299,8 @@ class LogFiles:
             return (*self._tables.alike(self._paths[file], self._found[file]), *apart)
 
         groups = [[*group] for _, group in groupby(at, key=alike)]
-        scans = scan_files(
-            self._tables, [[self._paths[file] for file in group] for group in groups], self.schema, self.log.diff
-        )
+        paths = [[self._paths[file] for file in group] for group in groups]
+        scans = scan_files(self._tables, paths, self.schema, self.log.diff, checked=checked)
         return pl.concat(
             scan if limit is None else scan.head(limit)
             for scan, limit in zip(scans, (limits[group[0]] for group in groups), strict=True)
@@ -376,16 +375,17 @@ DIFF = "diff"
 
 
 def scan_files(
-    tables: Tables, groups: Sequence[Sequence[Path]], schema: LogSchema, diff: str | None
+    tables: Tables, groups: Sequence[Sequence[Path]], schema: LogSchema, diff: str | None, *, checked: bool = False
 ) -> list[pl.LazyFrame]:
     """Return the rows of each group of files that are alike, in the log's types: data, times, diff (1, where the log has none).
 
-    Refuses a null time or diff, and text that is no value of its column. A scan a file would take polars megabytes for each.
+    Refuses a null time or diff, unless it was `checked` that there is none, and text that is no value of its column. A scan a file would take polars megabytes for each.
     """
     own = [diff] if diff and schema.diff else []
+    required = [] if checked else [*schema.time, *own]
     names = [*schema.columns, *schema.time, *own]
     scans = [tables.scan(group, names) for group in groups]
-    for group, odd in zip(groups, _odd(tables, groups, scans, [*schema.time, *own]), strict=True):
+    for group, odd in zip(groups, _odd(tables, groups, scans, required), strict=True):
         for path in group if odd else ():
             frame = tables.collect([path], names)  # refuses text that is no value
             tables.refuse_nulls(path, frame, schema.time, "time column")

@@ -1,9 +1,12 @@
-"""One Parquet file of the row groups of several: their bytes stay as they are, and one footer has their new places."""
+"""One Parquet file of the row groups of several: their bytes stay as they are, and one footer has their new places.
+
+The row groups of a file by its footer: their sizes, and the least and the greatest value of a column.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.parquet.thrift import (
@@ -24,7 +27,7 @@ from ddcli.store.parquet.thrift import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
 MAGIC = b"PAR1"
@@ -155,3 +158,43 @@ def tail_of(path: Path, most: int) -> bytes:
             file.seek(size - length)
             tail = file.read(length)
     return tail[-length:]
+
+
+class GroupBounds(NamedTuple):
+    """A row group: its rows, its bytes before compression, and the statistics that it has of columns."""
+
+    rows: int
+    size: int
+    bounds: Mapping[str, tuple[Any, Any] | None]
+    """The least and the greatest value, or something beyond them; None: there are only nulls."""
+    nulls: Mapping[str, int]
+    """The number of nulls."""
+
+
+def group_bounds(path: Path, ordered: Collection[str] = (), counted: Collection[str] = ()) -> list[GroupBounds]:
+    """Return the row groups of a file with the bounds of some columns, and the nulls of others; in a column that the file lacks all are null.
+
+    Returns none where the footer can't be read: others report why.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with path.open("rb") as file:
+            footer = parquet.ParquetFile(file).metadata
+    except (OSError, pa.ArrowException):
+        return []
+    places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+    lacking = {*ordered, *counted} - {place.split(".")[0] for place in places}
+    found = []
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        each = {name: group.column(places[name]).statistics for name in (*ordered, *counted) if name in places}
+        known = {name: of for name, of in each.items() if of is not None}
+        nulls = {name: of.null_count for name, of in known.items() if of.has_null_count}
+        nulls |= dict.fromkeys(lacking, group.num_rows)
+        bounds = {
+            name: (known[name].min, known[name].max) for name in ordered if name in known and known[name].has_min_max
+        }
+        empty = dict.fromkeys(name for name in ordered if nulls.get(name) == group.num_rows)
+        found.append(GroupBounds(group.num_rows, group.total_byte_size, bounds | empty, nulls))
+    return found
