@@ -435,16 +435,16 @@ def _proof(
     log = _contents(inputs, name, entry, at)
     kind = node.schema[column]
     values = pl.concat([_values(inputs, node, column, part, at), part.of(log[column].drop_nulls().unique())]).unique()
-    wanted: list[Mapping[str, Any]] = [{column: KeySet(values)}]
     chosen = pl.col(column).is_in(values.implode())
+    wanted: list[tuple[Mapping[str, Any], pl.Expr]] = [({column: KeySet(values)}, chosen)]
     if kind.nullable and part.number == 0:
-        wanted.append({column: None})
+        wanted.append(({column: None}, pl.col(column).is_null()))
         chosen |= pl.col(column).is_null()
     said = []
-    for each in wanted:
-        question = Question(inputs, node, each, at, 0)
+    for given, held in wanted:  # a row that one question takes into an input may give wrong records of the other one's
+        question = Question(inputs, node, given, at, 0)
         contents = question.contents_in(question.fed, question.facts)
-        said.append(contents.frame().with_columns(pl.Series(COUNT, contents.counts(), pl.Int64)).filter(chosen))
+        said.append(contents.frame().with_columns(pl.Series(COUNT, contents.counts(), pl.Int64)).filter(held))
     columns = list(node.schema)
     logged = log.filter(chosen).select(*columns, -pl.col(COUNT))
     both = pl.concat([*(frame.select(*columns, COUNT) for frame in said), logged], how="vertical_relaxed")

@@ -66,6 +66,32 @@ def test_a_clean_state(ran):
     assert (code, tree["same"], [*tree["outputs"]], tree["unproven"]) == (0, True, ["all", "totals"], {})
 
 
+def test_a_null_of_one_side_of_a_join_that_is_a_key_of_the_other(shop):
+    """The rows with a null key are read as well: they have a value in the column by the other side, whose partners are not read beside them."""
+    shop.write(
+        "p.yaml",
+        """
+dd: 1
+name: both
+inputs: {p: {path: in/, columns: {k: int32?, v: int64?}}}
+collections: {pairs: {from: p, apply: [{join: {with: p, as: r, 'on': {v: k}, how: full}}]}}
+outputs: {pairs: {path: out/}}
+""",
+    )
+    shop.log(
+        "in/1.parquet",
+        [(1, 0, 0, 1), (0, None, 0, 1), (None, 4, 0, 1)],
+        k=pl.Int32,
+        v=pl.Int64,
+        time=pl.Int64,
+        diff=pl.Int64,
+    )
+    assert shop("run", "p.yaml").code == 0
+    proof = verify(shop.folder / "p.yaml", (0, 1))
+    assert proof.same, proof
+    assert [(each.column, each.rows) for each in proof.proofs] == [("v", 5)]
+
+
 def test_slices_of_a_share_cover_all_once_and_then_begin_again(ran):
     """A slice with a difference is not covered, nor one of some outputs; another share begins anew, and `dd reset` knows the file."""
     kept = files(ran.folder)
