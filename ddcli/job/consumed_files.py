@@ -168,16 +168,16 @@ def move(files: Files, source: Path, target: Path, is_read: Callable[[Path], boo
     Raises EngineError if another file is at `target`; one with the same bytes is the file itself.
     """
     if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
-        tag = source.head()["e_tag"]
-        if is_read(source) or target.is_copy(tag):
-            files.do("archive", source, partial(_copy_object, source, target, tag))
-            files.do("archive", source, partial(_drop_object, source, target, tag))
+        with suppress(FileNotFoundError):  # somebody has removed it
+            tag = source.head()["e_tag"]
+            if is_read(source) and files.do("archive", source, partial(_copy_object, source, target, tag)):
+                files.do("archive", source, partial(_drop_object, source, target, tag))
         return
     source, target = real(source.parent) / source.name, real(target.parent) / target.name
     files.make_directory(target.parent)
     if files.do("archive", source, partial(_name, source, target, is_read)):
         files.sync_directory(target.parent)
-        files.do("archive", source, partial(_drop, source, target))
+        files.do("archive", source, partial(_drop, source, target, is_read))
         files.sync_directory(source.parent)
 
 
@@ -241,32 +241,40 @@ def _taken(source: Path, target: Path) -> EngineError:
     return EngineError(f"the file can't be archived: another file is at '{target}'", place=str(source))
 
 
-def _copy_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
-    """Write a copy of an object. One that a run has written which died is the same."""
+def _copy_object(source: ObjectPath, target: ObjectPath, tag: str) -> bool:
+    """Write a copy of an object; return False if it has another tag by now, or is gone. A copy that a run has written which died is the same."""
     try:
-        source.copy_apart(target, tag)
+        return source.copy_apart(target, tag)
+    except FileNotFoundError:
+        return False
     except FileExistsError:
         if not target.is_copy(tag):
             raise _taken(source, target) from None
+        return True
 
 
 def _drop_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
-    """Remove an object that has a copy, if it has not changed since."""
-    if target.is_copy(tag) and source.head()["e_tag"] == tag:
-        source.unlink()
+    """Remove an object that has a copy, if it has not changed since. The library deletes without a condition, so an object that comes between both requests is lost."""
+    with suppress(FileNotFoundError):
+        if target.is_copy(tag) and source.head()["e_tag"] == tag:
+            source.unlink()
 
 
-def _drop(source: Path, target: Path) -> None:
+def _drop(source: Path, target: Path, is_read: Callable[[Path], bool]) -> None:
     """Remove the file `source`, if it still is the file `target`, or equal to it.
 
-    It is taken aside first: between a look at a name and its removal another file may get it.
+    It is taken aside first: between a look at a name and its removal another file may get it. A file that a program has written to since it has
+    both names is no longer the one that was read: it stays, and leaves the archive.
     """
     aside = source.with_name(f".{source.name}{TEMPORARY}")
     with suppress(FileNotFoundError):
         source.rename(aside)
-        if not (aside.samefile(target) or _same(aside, target)):
+        is_target = aside.samefile(target)
+        if not (is_read(aside) if is_target else _same(aside, target)):
             with suppress(FileExistsError):  # a still newer file has replaced it
                 _put_back(aside, source)
+            if is_target:
+                target.unlink()
         aside.unlink(missing_ok=True)
 
 

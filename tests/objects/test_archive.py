@@ -1,14 +1,23 @@
 """Inputs in an object store whose consumed objects are moved into an archive there."""
 
+from functools import partial
+
 import pytest
 
 import ddcli.store.state.directory
 from ddcli.driver.run import run
 from ddcli.errors import InputError
+from ddcli.job import consumed_files
 from ddcli.store.files import objects
 from ddcli.store.files.gate import Files
+from tests.draws import some
 from tests.harness import contents
-from tests.store.support import Dead, Faulty
+from tests.store.support import Dead, Faulty, Interrupted
+
+MOVE = [
+    *(getattr(consumed_files, name) for name in ("move", "_copy_object", "_drop_object")),
+    *(getattr(objects.ObjectPath, name) for name in ("copy_apart", "_copy_through")),
+]
 
 
 def made(folder, bucket, path="in/"):
@@ -68,3 +77,29 @@ def test_a_run_that_dies_anywhere_loses_no_object(tmp_path, bucket, monkeypatch)
             run(file)
             assert names(prefix) == ["done/1.csv"]
             assert contents(folder / "out") == {(1,): 1}
+
+
+@pytest.mark.parametrize("block", [4, 1 << 20])
+def test_an_object_that_another_replaces_while_it_is_moved_loses_no_row(tmp_path, bucket, monkeypatch, block):
+    """Whenever it comes, but for the moment before the deletion, which has no condition. It is tried at each line of the move, in one piece and in several."""
+    monkeypatch.setattr(objects, "BLOCK", block)
+    monkeypatch.setattr(consumed_files, "one_by_one", lambda action, paths: [*map(action, paths)])
+    lost = 0
+    for at in some(range(1, 1000)):
+        folder, prefix = tmp_path / str(at), bucket / str(at)
+        folder.mkdir()
+        (prefix / "in/1.csv").put(b"k\n1\n2\n")
+        file = made(folder, prefix)
+        with Interrupted(MOVE, at, partial((prefix / "in/1.csv").put, b"k\n3\n4\n5\n")) as raced:
+            run(file)
+        if raced.where is None:
+            assert at > 15
+            break
+        if raced.where[0] == "_drop_object" and not (prefix / "in/1.csv").exists():
+            lost += 1
+            assert lost == 1  # before the deletion
+            continue
+        run(file)
+        assert contents(folder / "out") == {(k,): 1 for k in range(1, 6)}, raced.where
+        assert not [name for name in names(prefix) if "in/" in name]
+        assert b"k\n3\n4\n5\n" in {path.read_bytes() for path, _ in (prefix / "done").below()}

@@ -270,23 +270,32 @@ class ObjectPath(PosixPath):
                 raise
             self._copy_through(target)
 
-    def copy_apart(self, target: ObjectPath, tag: str) -> None:
-        """Copy the object, which must still have a tag, to a path without an object (else FileExistsError), in any bucket; the copy is marked with the tag.
+    def copy_apart(self, target: ObjectPath, tag: str) -> bool:
+        """Copy the object to a path without an object (else FileExistsError), in any bucket; the copy is marked with the `tag` of the object. Return False where it has another by now.
 
         The bytes pass through this process: the store itself would not mark the copy, and would replace an object there.
         """
+        from obstore.exceptions import PreconditionError
+
         marked = target.marked(tag)
         if self.head()["size"] <= BLOCK:
             with self._errors():
-                found = _obstore().get(self.store, self.key, options={"if_match": tag})
-                data = bytes(found.bytes())
+                try:
+                    data = bytes(_obstore().get(self.store, self.key, options={"if_match": tag}).bytes())
+                except PreconditionError:
+                    return False
             target.put(data, mode="create", attributes=marked)
-            return
+            return True
         if (
             target.is_file()
         ):  # pieces have no condition: a program that writes to the archive in between breaks its rules
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        self._copy_through(target, marked)
+        try:
+            return self._copy_through(target, marked, tag)
+        except EngineError:
+            if self.head()["e_tag"] == tag:
+                raise
+            return False
 
     def marked(self, tag: str) -> dict[str, str]:
         """Return the attributes of this object as the copy of one that had a tag, or of an object in the place of such a copy."""
@@ -302,13 +311,16 @@ class ObjectPath(PosixPath):
         """Return whether the object is the copy of one that had a tag."""
         return self.copy_of() == tag.strip('"')
 
-    def _copy_through(self, target: ObjectPath, marked: dict[str, str] | None = None) -> None:
-        """Copy an object piece by piece: one that is larger than stores copy by themselves."""
+    def _copy_through(self, target: ObjectPath, marked: dict[str, str] | None = None, tag: str = "") -> bool:
+        """Copy an object piece by piece: one that is larger than stores copy by themselves. Return False, without a copy, where it has another `tag` by then: pieces are read without a condition."""
         copy = target.appender(marked, expected=self.head()["size"])
         with self.open("rb") as file:
             while block := file.read(BLOCK):
                 copy.write(block)
+        if tag and self.head()["e_tag"] != tag:
+            return False
         copy.close()
+        return True
 
     def unlink(self, missing_ok: bool = False) -> None:
         with suppress(FileNotFoundError), self._errors():
