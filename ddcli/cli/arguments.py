@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, and their completion by a shell.
 
-Columns and options of CSV on command lines: written as in a pipeline file, and parsed by the same code.
+Columns and options of CSV are written as in a pipeline file, and parsed by the same code.
 """
 
 from __future__ import annotations

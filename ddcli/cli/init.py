@@ -1,7 +1,4 @@
-"""`dd init`: a pipeline to start from.
-
-`dd import`: projects of other programs as pipeline files.
-"""
+"""`dd init` and `dd import`: a pipeline to start from, found in files or in a project of another program."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`dd log`, and `dd log compact`: updates of a log, and older ones summed up.
-
-`dd convert`: any input to a change log, and a log as of a time to a table.
-"""
+"""`dd log`, `dd log compact` and `dd convert`: a change log shown, summed up, and written from any input or as a table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`dd plan`: the work of a run; `dd lineage`: the columns that a column comes from.
-
-`dd inputs`: the files of inputs; `dd wait`: until one is complete.
-"""
+"""`dd plan`, `dd lineage`, `dd inputs` and `dd wait`: the work of the next run, the origins of columns, and the files that inputs have or wait for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`dd query`: look keys up in a pipeline's state, without running it.
-
-`dd sql`: a query over a pipeline, or over files, answered once.
-"""
+"""`dd query` and `dd sql`: answers from a pipeline's state without a run, by key or by a statement; statements over files, too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Commands that need no pipeline: `dd completion`, `dd functions` and `dd schema`.
 
-The catalogue of functions, for people: `dd functions` lists it, and docs/expressions.md shows it.
+docs/expressions.md shows the catalogue of functions as `dd functions` prints it.
 """
 
 from __future__ import annotations

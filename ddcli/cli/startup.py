@@ -1,13 +1,11 @@
-"""The process of a command: without most of the time that Python spends on itself at the start and the end, and with freed memory reused.
+"""The start and the end of a command's process, without work that Python and libraries do for nothing, and with freed memory reused.
 
-A run makes and drops matrices of hundreds of megabytes. Giving each back to the system and asking for the next costs more than
-half of a large run's time in page faults; a command ends soon, and returns everything then.
+A library imports its parts whether they are used or not. The parts of polars and numpy in `PARTS`, which hardly any command uses, have stand-ins until they are first used: a small run
+then takes a fifth less time. pyiceberg imports pyarrow's datasets, and these pandas if it is installed. Only a process of ours does without these, never a program that uses us as a
+library. No module of Python's own library has a stand-in: functions of a pipeline may set what they like there.
 
-Parts of libraries that hardly any command uses: each has a stand-in until it is first used.
-
-A library imports its parts whether they are used or not: without polars' and numpy's parts that are listed here, a small run takes a fifth less
-time. pyiceberg imports pyarrow's datasets, and these pandas if it is installed. Only a process of ours does without, never a program that
-uses us as a library. No module of Python's own library has a stand-in: functions of a pipeline may set what they like there.
+A run makes and drops matrices of hundreds of megabytes. To give each back to the system and ask for the next costs more than half of a large run's time in page faults. So
+freed memory is kept: a command ends soon, and returns everything then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`dd state compact`, `reshard`, `gc`, `release`, `adopt`, `unlock`: the commands that change a state.
-
-`dd reset`: remove a state, and the outputs that it wrote.
-"""
+"""The commands that change or remove a state: `dd state compact`, `reshard`, `gc`, `release`, `adopt`, `unlock`, and `dd reset`."""
 
 from __future__ import annotations
 

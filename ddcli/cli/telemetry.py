@@ -1,9 +1,9 @@
-"""Traces and metrics of `dd run` for OpenTelemetry: a run is a span, its stages and its operators are spans below it.
+"""Reports of `dd run` for programs that watch it: traces and metrics for OpenTelemetry, and the file of `--metrics` for Prometheus.
 
-The environment names the receiver, as for all programs that OpenTelemetry watches, and its own packages make and send all: once, when the
-run has ended. A receiver that can't be reached is reported and stops no run.
+For OpenTelemetry a run is a span, with its stages and operators as spans below it. The environment names the receiver, as for all programs that OpenTelemetry watches, and its own
+packages make and send everything once, when the run has ended. A receiver that can't be reached is reported and stops no run.
 
-The file of `dd run --metrics`: the last run of each pipeline in Prometheus' text format, as node_exporter's textfile collector reads it.
+The file of `--metrics` has the last run of each pipeline in Prometheus' text format, as node_exporter's textfile collector reads it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`dd test`: the pipeline's own tests.
-
-The report of tests as text, JSON, GitHub's workflow commands, and JUnit's XML.
-"""
+"""`dd test`: a pipeline's own tests, reported as text, JSON, GitHub's workflow commands or JUnit's XML."""
 
 from __future__ import annotations
 

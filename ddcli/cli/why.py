@@ -1,7 +1,4 @@
-"""`dd why`: the updates of inputs that explain a record.
-
-`dd bisect`: the run, the files and the rows that made a number wrong.
-"""
+"""`dd why` and `dd bisect`: the updates of inputs that explain a record; the run, the files and the rows that made a number wrong."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Branches of a pipeline: begun, listed, merged and dropped.
 
 A branch of `sales.yaml` has a file of its own, `sales@q4.yaml`, and a command that gets this file works on the branch's state and outputs. A merge takes the changes
-of its inputs and of its file into main, and main computes what follows; results are never merged. So only inputs and files can conflict.
+of its inputs and of its file into main, and main computes what follows; results are never merged.
 
-The changes of a branch, and the conflicts with main: changes of both sides to one file, one key of an input, or the pipeline file.
-
-What is computed from inputs never conflicts, as main computes it anew. Conflicts are found from the files that either side has read or
+So the only conflicts are changes of both sides to one file, to one key of an input, or to the pipeline file. They are found from the files that either side has read or
 withdrawn since the branch began, and, of inputs with keys, from the rows of these files alone.
 """
 

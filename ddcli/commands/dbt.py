@@ -1,7 +1,4 @@
-"""The parts of a dbt project that can become a pipeline, and the reasons why the others can't.
-
-The project that dbt compiled: the nodes of `target/manifest.json` as typed values.
-"""
+"""A compiled dbt project as a pipeline: the nodes of `target/manifest.json` as typed values, those that can become part of it, and the reasons why the others can't."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""The view of a pipeline that `dd explain` draws: the plan of the next run, the state, and the records of runs.
+"""The view of a pipeline that `dd explain` draws: the plan of the next run, the state, and the records of runs; and its SQL written as operators, for `-o yaml`.
 
-A pipeline file whose SQL collections are rewritten as operators.
-
-A query's nodes written as operators of a pipeline file, for `dd explain -o yaml`.
-
-A chain of operators over one input is a collection. The other sides of joins and sums, and nodes with several readers, are further collections. The
+As operators, a chain over one input is a collection. The other sides of joins and sums, and nodes with several readers, are further collections. The
 written operators return the same records at each time. Their types may be wider: a column that is never null may become nullable.
 """
 

@@ -1,6 +1,7 @@
-"""The takeover of a project by a pipeline: the imported parts, and the reasons why others are left out.
+"""A project of another program as a pipeline: the imported parts, and the reasons why others are left out.
 
-What a project becomes: its queries as dd's SQL, single words translated, so a place in one has a place in the other; and the text of its pipeline file, each line with the node that it comes from.
+Its queries become dd's SQL, with single words translated, so that a place in one has a place in the other. Each line of the pipeline file's text has the node of the
+project that it comes from.
 """
 
 from __future__ import annotations

@@ -3,12 +3,9 @@
 A run closes an interval of times. It takes from each input the updates of that interval, steps the dataflow once over
 all of them, and commits inputs taken, arrangements and output updates as one manifest.
 
-A thread maps the native libraries of numpy and polars while the run imports the modules that it needs before them. To map and relocate them takes
-some 15 ms of processor time, a thirtieth of a short run, and needs no lock of Python's: where a second processor is idle, the run is so much shorter.
-An import that comes earlier waits for the thread, as it would take as long itself.
-
-The libraries read the environment while they are mapped, and in C no other thread may add or remove a variable meanwhile: the process could crash. So
-the variables that the imports would add are added before the thread starts.
+A small run is mostly imports. So `map_ahead` has a thread map the native libraries of numpy and polars meanwhile: that takes some 15 ms of processor time, a thirtieth of a short
+run, and needs no lock of Python's. An import that comes earlier waits for the thread, as it would take as long itself. The libraries read the environment while they are mapped,
+and in C no other thread may add or remove a variable meanwhile: the process could crash. So the variables that the imports would add are added before the thread starts.
 """
 
 from __future__ import annotations

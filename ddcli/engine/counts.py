@@ -1,9 +1,7 @@
-"""The counts of each operator: rows in and out, insertions among them, seconds. All are sums, so the counts of shards, rounds and tasks add up.
+"""The counts of each operator: rows in and out, insertions among them, seconds; and the progress of a run as it counts.
 
-A count reads one lane of an operator's updates, and the clock twice a step: it is always on if a
-run is recorded. Counts have the operator's name, the same in all processes that step a shard of it.
-
-Of a run's progress workers, in one thread or several, only notify; a higher room displays.
+All counts are sums, so the counts of shards, rounds and tasks add up. A count reads one lane of an operator's updates, and the clock twice a step: it is always on if a
+run is recorded. Counts have the operator's name, the same in all processes that step a shard of it. Workers, in one thread or several, only report progress; a higher room displays it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Time lanes of updates: compared with frontiers, corrected in the past; and the rounds of loops in them, added, dropped and compared.
+"""The time lanes of updates: the input's coordinates, compared with frontiers and corrected in the past, and the rounds of loops, added, dropped and compared.
 
-The time lanes of a matrix in a loop are the coordinates of the input's time, then a round for each loop, outermost first.
+In a loop the time lanes of a matrix are the coordinates of the input's time, then a round for each loop, outermost first.
 
 A log may not change at a closed time. A new plan's difference in the past is therefore stated from the frontier on: at every open
 time the log accumulates to the same as if the difference were stated at its own time.

@@ -1,8 +1,6 @@
-"""A scope and the scopes within it, by their paths; and the places where updates wait between the tasks of a step.
+"""The scopes of a dataflow by their paths, each loop a scope within another; and the places where updates wait between the tasks of a step.
 
-Loops: a scope whose times have one more coordinate, the round, as one place of the scope around it.
-
-A variable is, in round 0, its initial collection, and in round r + 1 its result in round r. As differences: the
+In a loop's scope times have one more coordinate, the round. A variable is, in round 0, its initial collection, and in round r + 1 its result in round r. As differences: the
 initial enters at round 0 and is taken back at round 1, the result comes a round later. Other collections that enter exist from round 0
 on. A collection that leaves drops the round, so that it sums the updates of all rounds: the fixed point, or, if the rounds are
 bounded, the collection in the last one.

@@ -1,4 +1,4 @@
-"""Updates in transit: those between the stages of a step out of core, and between the rounds of its loops.
+"""The store of updates between the stages of a step out of core, and between the rounds of its loops.
 
 In memory an operator lives from stage to stage and from round to round. Out of core its knowledge is stored: the updates that its traces took in,
 the groups to evaluate in later rounds. The next worker of its shard, in this process or another, restores the operator from these.

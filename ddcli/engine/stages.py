@@ -1,4 +1,4 @@
-"""The structure of a scope: its places, in the order of their data, and its stages.
+"""The structure of a scope: its operators as places in the order of their data, the places that each reads, and the stages of places.
 
 A stage is the operators that a shard passes through together, between one exchange and the next. An operator that needs its groups whole reads the
 updates of all shards, so it is of a later stage than they; so is a scope within, which takes all shards at once. All others stay with the shard that
@@ -6,8 +6,6 @@ they read.
 
 Large steps in memory have smaller stages: places of one level that share nothing are stages of their own, one after the other, so
 that only the working set of one of them is in memory at once.
-
-Places: the operators of a scope in their order, the places that each reads, and the updates that a shard emits at some of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Comparisons and conditionals in polars.
-
-Structs in polars, and the sort keys of lists and structs.
-"""
+"""Comparisons and conditionals in polars, of structs and lists too: these compare by sort keys."""
 
 from __future__ import annotations
 

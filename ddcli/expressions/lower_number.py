@@ -1,10 +1,8 @@
-"""Arithmetic in polars, exact or an error.
+"""Arithmetic in polars, exact or an error; bits and digits of integers.
 
 polars wraps integers on overflow, floors integer division and cuts decimals to the scale of an operand. So integers get overflow checks
 (exact, by sign bits or in 128 bits), and decimals are computed on their unscaled 128-bit integers, the result's digits checked only where
 the types leave room for too many.
-
-Bits of integers, and their digits, in polars.
 """
 
 from __future__ import annotations

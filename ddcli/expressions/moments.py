@@ -1,19 +1,14 @@
-"""Time zones: the zone of a pipeline, and the instants that clocks of a zone show.
+"""Dates and timestamps beyond their arithmetic: time zones, the years that exist, and formats of text.
 
 A type of timestamps with a zone has instants, and the clocks on which its functions read them. UTC in a type stands for no zone of its own: a pipeline
 with a zone (`timezone: Europe/Berlin`) reads those types as of its zone (see `localized`). Expressions are checked within `in_zone`, and hold the zone
-in their types from then on.
+in their types from then on. A clock time that a change of the clocks skips is later by what was skipped; of one that occurs twice the second is meant, as in DuckDB.
 
-A clock time that a change of the clocks skips is later by what was skipped; of one that occurs twice the second is meant, as in DuckDB.
-
-The years of dates and timestamps: 1 to 9999, as in SQL, in Python and in texts.
-
-polars computes beyond them, and aborts the process at the end of its calendar. So no other year is let in: expressions
+Years are 1 to 9999, as in SQL, in Python and in texts. polars computes beyond them, and aborts the process at the end of its calendar. So no other year is let in: expressions
 fail on the row, files are refused, and columns that become lanes are checked as a whole.
 
-Formats of dates and timestamps, such as `%d.%m.%Y`: text in the format becomes text that a cast reads, other text becomes null.
-
-The directives work as in `strptime`. A number has the digits that its directive allows; next to another number it has all of them.
+Text in a format such as `%d.%m.%Y` becomes text that a cast reads, other text becomes null. The directives work as in `strptime`. A number has the digits that its directive
+allows; next to another number it has all of them.
 """
 
 from __future__ import annotations

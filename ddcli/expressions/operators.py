@@ -1,8 +1,7 @@
-"""The types of calls that a signature can't describe: operators, conditionals, and functions whose result type depends on their arguments.
+"""The types of calls that a signature can't describe: operators, conditionals, functions whose result type depends on their arguments, and orders.
 
-Each rule takes the arguments and returns them converted, with the type of the result, or raises Mismatch.
-
-The keys that rows are ordered by: values that have an order, the place of their nulls, and structs field by field.
+Each rule takes the arguments and returns them converted, with the type of the result, or raises Mismatch. Rows are ordered by values that have an order, structs field by field,
+with nulls at a stated end.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Python functions that a pipeline names: their names with definitions, their import, and their errors.
+"""Python functions that a pipeline names: their definitions, read from the text of their module, their import, and their errors.
 
-Their module may import any other.
-
-The definition of a Python function, read from the text of its module: that it exists, its arguments, and its identity.
-
-Nothing is imported, so a pipeline with untrusted code can be checked and planned. A function whose text leaves its arguments open is
-accepted, with the reason in `unseen`: its name is assigned, decorated, imported from compiled code, or bound in several places.
+The definition shows that a function exists, its arguments, and its identity. Nothing is imported for it, so a pipeline with untrusted code can be checked and planned. A function whose
+text leaves its arguments open is accepted, with the reason in `unseen`: its name is assigned, decorated, imported from compiled code, or bound in several places. A module may import any other.
 """
 
 from __future__ import annotations

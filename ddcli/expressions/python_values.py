@@ -1,9 +1,7 @@
-"""Python values as a column of a type: a value is kept without loss, or it is refused.
+"""Python functions in a stage, called by record or in batches; their output as columns of the declared types: a value is kept without loss, or it is refused.
 
 polars alone is too lenient for values from foreign code: it drops fields of a struct that the type lacks, and digits of a
 timestamp beyond the unit, and its result for a value depends on the values before it in the column.
-
-Python functions in a stage: called by record or in batches, their output checked against the declared columns.
 """
 
 from __future__ import annotations

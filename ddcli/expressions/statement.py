@@ -1,6 +1,4 @@
-"""SQL as syntax: text to a tree, and the names of a statement's tables, before these are bound.
-
-The grammar is in `dialect`, the tree in `syntax_tree`.
+"""SQL as syntax: text to a tree, and the names of a statement's tables, before these are bound. The grammar is in `dialect`, the tree in `syntax_tree`.
 
 The dialect is our own and has no functions: every call stays a plain name with arguments, so that our table alone decides
 which functions exist, and no meaning of another database (argument orders, silent rewrites) slips in. The reader must take

@@ -1,10 +1,8 @@
-"""The typed tree of an expression: parsing makes it, lowering reads it, fingerprints hash it.
+"""The typed tree of an expression, and the names that it may use: parsing makes it, lowering reads it, fingerprints hash it.
 
 Every node has its type, nullability included, so later code never infers it again. Conversions between types
 are nodes (`Cast`), never implicit in an operator: `int64 + float64` is a tree in which the integer is cast.
-Nodes are immutable and compare without their place in the text (`span`).
-
-The names that an expression may use, and table functions: the parts of parsing that need no parser.
+Nodes are immutable and compare without their place in the text (`span`). Nothing here needs a parser.
 """
 
 from __future__ import annotations

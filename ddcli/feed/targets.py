@@ -1,11 +1,8 @@
-"""The target of a name: a database by its URI or its file's ending, else a directory; never a file of another kind.
+"""Targets that get each change exactly once: a directory of Parquet, or a table of a database, each with its position.
 
-A database table as the target of changes, with a transaction for each delivery.
-
-Targets that get each change exactly once: a directory of Parquet, or a table of a database, each with its position.
-
-The position of a target is committed together with the rows, in one Parquet file or in one transaction. So a process that is killed
-has delivered all or nothing, and of two that deliver the same changes one succeeds. A target belongs to one consumer of one log.
+The position is committed together with the rows, in one Parquet file or in one transaction. So a process that is killed
+has delivered all or nothing, and of two that deliver the same changes one succeeds. A target belongs to one consumer of one log. A database is named by its URI or
+its file's ending, anything else is a directory, and never a file of another kind.
 """
 
 from __future__ import annotations

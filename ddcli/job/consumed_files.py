@@ -1,11 +1,8 @@
 """The fate of input files that were taken in whole: they stay, may go, or are moved into an archive after the commit.
 
 The manifest that takes a file in names its place in the archive. So a process that dies between the commit and the move leaves a file
-that the next run knows and moves. Imports no third-party library.
-
-The move of a file that another program owns: to another directory, also of another file system, without ever replacing a file.
-
-A process that dies on the way leaves the file in its old place, or in both: done again, the move is completed.
+that the next run knows and moves. The file belongs to another program: its move, also to another file system, never replaces a file, and one that dies on the way leaves the file
+in its old place, or in both; done again, the move is completed. Imports no third-party library.
 """
 
 from __future__ import annotations

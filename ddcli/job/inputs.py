@@ -1,7 +1,4 @@
-"""The files and progress of each input of a run.
-
-The frontier up to which a run closes the times.
-"""
+"""The files and progress of each input of a run, and the frontier up to which the run closes the times."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The meaning of a pipeline file, kept from one run to the next: a run of the same file neither parses nor plans again.
+"""The meaning of a pipeline file, kept from one run to the next: a run of the same file neither parses nor plans again. One with nothing new takes 0.1 s of a processor in place of 0.21.
 
-So one with nothing new takes 0.1 s of a processor in place of 0.21. The meaning is kept in the user's own cache folder, beside compiled kernels and under the same conditions: nobody else can write there. A state directory may come from
+The meaning is kept in the user's own cache folder, beside compiled kernels and under the same conditions: nobody else can write there. A state directory may come from
 anywhere, and a spec names the places where outputs are written. It belongs to one text of the file under one path, and to one version of dd and of the
 modules that parse and plan (their files' sizes and times of change); a plan also to the types of the inputs' columns and to the state's memory of earlier
 plans. A file that calls Python functions, or names a Spark, is not kept: it is read anew each time, as its functions are. A kept file with any
 fault is ignored.
 
-Immutable objects are kept as a table of JSON: each once, after its parts, so that no depth is too great. A value is a scalar as JSON has it, or
+It is a table of immutable objects as JSON: each once, after its parts, so that no depth is too great. A value is a scalar as JSON has it, or
 `[n]`, the n-th entry of the table. A long text is an entry, too: each place in a file has its whole line. An entry is a list: its kind, then its
 parts. The kind is one of the plain ones in `PLAIN`, or a dataclass that the caller lists: `read` makes nothing else, and a table names no code. An
 object that two others share remains one, and equal objects become one where no reader could distinguish them.

@@ -1,9 +1,9 @@
-"""The size of a run's parts: the numbers of shards and passes, in memory or out of core. A pure function of sizes.
+"""The size of a run: the numbers of its shards and passes, in memory or out of core, and its budget. A pure function of sizes.
 
 The number of shards belongs to the state, and is chosen once. The number of passes belongs to a run, and is a multiple of it: a
 shard that has outgrown the memory is taken in several passes, each over its share of the keys. A run of few rows has one pass over all shards.
 
-The budget of a run: the bounds of file and command, held against the run's cost before it commits.
+The budget has the bounds of file and command, which the run's cost is compared with before it commits.
 """
 
 from __future__ import annotations

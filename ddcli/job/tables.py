@@ -1,8 +1,6 @@
-"""Inputs that are tables of other programs: each is read from its mirror in the state, which a run brings up to the table first.
+"""Tables of other programs as inputs and outputs of a run: an input is read from its mirror in the state, which a run brings up to the table first; an output follows its log.
 
-If no table is newer, that costs a look at a name for each, and no third-party library is imported.
-
-Outputs that are tables of other programs, and the test whether each is up to its log. Imports no third-party library: a run with nothing new looks here.
+If no table is newer, and none is behind its log, that costs a look at a name for each, and no third-party library is imported.
 """
 
 from __future__ import annotations

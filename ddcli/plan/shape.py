@@ -1,8 +1,6 @@
-"""The shape of physical nodes: columns renamed, dropped, reordered, computed, with as few nodes as possible.
+"""The columns of physical nodes: renamed, dropped, reordered and computed, with as few nodes as possible; and the cells of aggregate and window calls.
 
-The cells of aggregate and window calls: the columns in which the engine computes a call, and its value over them.
-
-Each call is computed as one or two *cells*, columns `$0`, `$0.n`, ... of the physical node; results are expressions over those.
+The engine computes each call as one or two *cells*, columns `$0`, `$0.n`, ... of the physical node; results are expressions over those.
 """
 
 from __future__ import annotations

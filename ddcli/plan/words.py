@@ -1,8 +1,6 @@
 """Expressions, columns and errors of a plan in the words of the pipeline file.
 
-A plan has columns of its own. `texts` are their contents in the words of the file, by the columns' quoted names.
-
-Errors get the path of their subject on their way up, and several are collected.
+A plan has columns of its own. `texts` are their contents in the words of the file, by the columns' quoted names. Errors get the path of their subject on their way up, and several are collected.
 """
 
 from __future__ import annotations

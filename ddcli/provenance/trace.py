@@ -1,14 +1,12 @@
 """Traces: from a record back to the records that it is made of, operator by operator.
 
 A record is traced in one of two ways: with its multiplicity (for a count, a sum, a join), or only for its existence (for distinct, the
-partner of a semijoin), for which one witness is enough. Of the first few witnesses the one with the fewest leaves is taken. In a loop a
-record is traced in the first round in which it exists: it was made of records of the round before, so a derivation has as few
+partner of a semijoin), for which one witness is enough. Of the first few witnesses the one with the fewest leaves is taken. A window function's value is traced to the rows of its
+partition that it can depend on. In a loop a record is traced in the first round in which it exists: it was made of records of the round before, so a derivation has as few
 rounds as possible.
 
 A trace is a guess that is checked afterwards, on its leaves alone: it may be wrong if other records hide an effect (counts that cancel,
 a top-k that keeps only some copies of a record).
-
-A window function's value is traced to the rows of its partition that it can depend on.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Worlds: the contents of each collection of a pipeline at one time, and in each round of its loops.
+"""Worlds: the contents of each collection of a pipeline at one time, and in each round of its loops, searched by the values of some columns.
 
 The pipeline is run in memory on the inputs as of that time, with every collection as an output. To show the contents inside a loop, its
 body is run once more with the rounds as times: the loop's variables are inputs, fed in each round with the changes of the body's results.
 So the rounds together cost no more than the changes between them, as in the engine's own loops.
-
-The records of a collection at one time, and the updates of an input up to it, are found by the values of some columns.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""A look-up of a collection's records in a state, by key and as of a time.
+"""Contents of a pipeline read from its state as of one time: a collection's records by key, and all that a statement needs.
 
 Nothing is locked and nothing written. The files that a manifest names exist until a newer manifest does; so if a commit removes
 a file during a look-up, the look-up is repeated with the newer one.
 
-The contents that a statement reads, as of one time: collections that a state keeps whole, and inputs from their beginning.
-
-The graph is cut at each such collection, from the answer down; the rest is computed. Operators whose result depends on the times
+For a statement the graph is cut at each collection that the state keeps whole, from the answer down; the rest is computed from the inputs. Operators whose result depends on the times
 themselves (upserts, whole tables, shifts in time) are run apart, over all updates of the inputs below them.
 """
 

@@ -1,8 +1,7 @@
-"""A view on a terminal: a row for each operator, from inputs to outputs, with lanes beside them for collections that are still read.
+"""A view on a terminal, and the profile of a run: a row for each operator.
 
-A lane begins at an operator, passes the readers of its collection, and ends at the last of them. Loops are boxes around rows.
-
-The profile of a run: its operators by their time, as a table or as JSON.
+A view has its rows from inputs to outputs, with lanes beside them for collections that are still read: a lane begins at an operator, passes the readers of its collection, and ends at
+the last of them. Loops are boxes around rows. A profile has the operators by their time, as a table or as JSON.
 """
 
 from __future__ import annotations

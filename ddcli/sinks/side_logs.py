@@ -1,6 +1,6 @@
-"""Side logs: change logs of rows that a run could not take as they are, beside the outputs; the commit publishes them.
+"""The updates of a run beside its outputs: side logs of rows that it could not take as they are, which the commit publishes, and updates that it shows, judges or hands out.
 
-Updates that a run shows, judges or hands out: of an `inspect`, of checks, whose commit can depend on them, and of a dry run's outputs.
+The latter are the updates of an `inspect`, of checks, which decide whether there is a commit, and of a dry run's outputs.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ that. From then on a run takes the updates between its own frontier before and a
 contents of the arrangement that joins read, batch by batch; in batches that reach beyond, an update's time decides whether it was taken.
 In a batch that was taken wholly it does not: the exporter may have advanced times to the frontier up to which its reader has read.
 
-Updates of a log that its reader has not read are not summed up: a hold in the state that writes a log, under a name of its own beside that of
-imports, has the frontier up to which all is taken. If that state can't be found or written to there is no hold: then a log that was summed up too far
+Updates of a log that its reader has not read are not summed up: a hold in the state that writes the log, under another name than the holds of
+imports, has the frontier up to which all is taken. Without a hold, as where that state can't be found or written to, a log that was summed up too far
 is refused when it is read.
 """
 

@@ -4,10 +4,7 @@ far, and new files may add to (`columns: grow`).
 A column that came after the first file is null in files without it: so it is optional from then on, and no row that was read gets another value. Each
 file must have the columns of the first one: a file without one of them may have it under another name, and nulls in its place would be wrong in silence.
 
-A type becomes one that holds the values of both: an integer or a float of more bits, a decimal of more digits, a finer timestamp. Columns of text
-have types that their first rows show, as for `columns: infer`.
-
-The first rows of a file by column, as texts: types are guessed from these.
+A type becomes one that holds the values of both: an integer or a float of more bits, a decimal of more digits, a finer timestamp. The types of text are guessed from a file's first rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The inputs of a run: a reader of the new updates of each, the time that they share, and their updates as matrices.
 
-The updates that sources receive: in files, not read yet, in slices that any process can read.
-
-A run reads the new rows of its inputs by `ddcli.store.log.reader`. The slices here are the past from which a changed pipeline's state is built:
-the contents of arrangements as of a frontier, and the updates of outputs.
+The new rows of files are read by `ddcli.store.log.reader`. A changed pipeline's state is built from the past: the contents of arrangements as of a frontier, and the updates of
+outputs. Both come in slices that are not read yet, which any process can read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""A pipeline between frames of Spark: its inputs are brought to some, its outputs are read as others.
+"""A pipeline between frames of Spark: its inputs are brought to some frames, its outputs are read as others.
 
-Tables of Spark's catalogs, and other frames, as logs that pipelines read: by the difference between their rows now and before.
-
-Spark computes the difference, so no row passes the driver. It is against the contents of the log as of a closed time, and the commit counts only
-if no other came in between. So a call that dies has done all or nothing, and the next one makes the log right.
+A frame becomes a log that the pipeline reads, by the difference between its rows now and before. Spark computes the difference, so no row passes the driver. It is against the contents of
+the log as of a closed time, and the commit counts only if no other came in between. So a call that dies has done all or nothing, and the next one makes the log right.
 """
 
 from __future__ import annotations

@@ -4,18 +4,11 @@ The offsets of a stream are frontiers: a batch has the updates between two of th
 whenever it is read again. The offset also has the log's identity: if its writer begins it anew, or opens times again, the stream
 can't continue.
 
-Spark's filters as conditions that a log is read with.
+Tasks read parts of one state of the log, the one that the query's plan has found. Before the log's upper that holds by itself: closed times never change. Rows at later times belong to
+the state if they are among the first rows of the listed files, as many as those had then.
 
-Spark applies each filter again to the rows that it gets. So a condition here may keep too many rows, never too few: what isn't surely the
+A log is read with Spark's filters as conditions. Spark applies each filter again to the rows that it gets. So a condition may keep too many rows, never too few: what isn't surely the
 same in both (a NaN, a type that Spark lacks) is kept.
-
-The parts of a log that tasks read: all are of one state of the log, the one that the query's plan has found.
-
-A part of changes has whole files, or some row groups of a large one. A part of a collection must have all rows of its records: rows in a range
-of a column, if the files are in its order, so that statistics in their footers show the row groups to read; else rows with a hash.
-
-Before the log's upper that holds by itself: closed times never change. Rows at later times belong to the state if they are among
-the first rows of the listed files, as many as those had then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The shapes of names, columns, expressions and orders, which inputs, operators, outputs and tests have in common.
-
-The operators under `apply`, by the table that the planner has of them, and the collections that they take.
-"""
+"""The shapes that inputs, operators, outputs and tests have in common: names, columns, expressions, orders, and operators under `apply` with the collections that they take."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Inputs that are tables of other programs, with versions of their own: their keys in a pipeline file.
-
-Outputs in a pipeline file: a log of updates or a table of the contents, and its place.
-"""
+"""The keys of outputs in a pipeline file, a log or a table each, and of inputs that are tables of other programs, with versions of their own."""
 
 from __future__ import annotations
 

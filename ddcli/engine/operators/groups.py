@@ -1,4 +1,4 @@
-"""Operators over groups and multiplicities as nodes of a dataflow: the reduction of `reduce`, with its traces around it.
+"""Operators over groups and multiplicities as nodes of a dataflow: the reduction of `reduce` with its traces, and `threshold` with `distinct`.
 
 In a loop a reduction reads its groups as of the current round (see `revisit`); its traces take in the updates at the end.
 

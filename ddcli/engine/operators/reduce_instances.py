@@ -1,6 +1,6 @@
-"""Interesting times: the keys and times at which a reduction must be evaluated. Time logic only, no values.
+"""Interesting times: the keys and times at which a reduction must be evaluated, and the updates that follow. Time logic only, no values.
 
-The updates that produce the records that each instance wants are delta(t) = want(t) - accumulated output at t.
+At each such instance the updates are delta(t) = want(t) - accumulated output at t.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""The trace of one dataflow read in another: nothing is copied or sorted again, and each dataflow proceeds at its own pace.
+"""Traces that are not a dataflow's own: one that another dataflow keeps, one without the records that a predicate drops, and one read near some keys alone.
 
-The importing dataflow has taken the trace's updates up to some frontier. Its operators must see these and no others, however far
-the trace has advanced; next they take the trace's updates beyond the frontier. Batches that reach beyond it are
+Nothing is copied or sorted again, and each dataflow proceeds at its own pace. The importing dataflow has taken the trace's updates up to some frontier. Its operators must see these and
+no others, however far the trace has advanced; next they take the trace's updates beyond the frontier. Batches that reach beyond it are
 neither merged nor advanced (a hold ensures that), so in them the times show which updates were taken.
 
-A trace read near some places of its keys: for large batches in files only the rows there.
-
-A *place* is a row's first lanes, the key and some more. Ranges of places, one for each key, are inclusive at both ends; the least and the greatest integers in
-the lanes behind the key span the whole key.
-
-Arrangements that are another's: one that another dataflow keeps, and one without the records that a predicate drops.
+Of large batches in files only the rows near some *places* are read. A place is a row's first lanes, the key and some more. Ranges of places, one for each key, are inclusive at both ends;
+the least and the greatest integers in the lanes behind the key span the whole key.
 """
 
 from __future__ import annotations

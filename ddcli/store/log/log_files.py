@@ -1,11 +1,9 @@
-"""The files of a log: the columns in their footers, checked, and the times of their rows.
+"""The files of a log: the columns in their footers, checked, the times of their rows, and a lazy scan of them.
 
 The times that are surveyed, to find the upper and the late and the waiting rows, are those that slices need again: for a log that may
 be held in memory the times are kept, for a larger one only their bounds.
 
-A lazy scan of a log: it reads the files when rows are collected, and only as much of them as the query needs.
-
-A lazy scan reports neither nulls nor text that is no value, so these are searched for
+A lazy scan reads the files when rows are collected, and only as much of them as the query needs. It reports neither nulls nor text that is no value, so these are searched for
 first, in the columns that can have them.
 """
 

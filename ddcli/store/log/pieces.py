@@ -1,9 +1,7 @@
 """Rows of a log that are to be read: pieces of its files, and slices of an interval's updates, which are some pieces each.
 
-The newest of the tables that arrive together: the others are ignored.
-
-Without an order each file is a table, or all files of a directory below the input's are one; the last by name is the newest. With an order,
-the rows of its greatest value are the newest table, and a table whose order is less than that of an earlier arrival is ignored.
+Where rows are whole tables, only the newest of the tables that arrive together counts. Without an order each file is a table, or all files of a directory below the input's are one; the
+last by name is the newest. With an order, the rows of its greatest value are the newest table, and a table whose order is less than that of an earlier arrival is ignored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The rows of a query of Postgres.
-
-The types of the columns of a query of Postgres as they are read, so that each value is the one that the database has.
+"""The rows of a query of Postgres, each value as the database has it.
 
 Integers, floats and booleans come as values of Python, all others as text, which polars reads; a value that it can't read is refused.
 """

@@ -3,8 +3,6 @@
 Spark computes the difference, and its tasks write the files of the mirror, so no row passes this process. The rows of the last run are the rows of the
 mirror: tasks read them as all files of a state are read, whatever Spark knows of its place.
 
-The types of a log's columns in Spark, and in the Arrow that Spark reads.
-
 Spark has no unsigned integers and no nanoseconds: the former become wider integers, and of the latter a value that microseconds don't
 hold is an error, never another value.
 """

@@ -1,10 +1,8 @@
-"""Rows of Parquet files whose row groups are large, read page by page.
+"""Rows of Parquet files whose row groups are large, read page by page; and the writer of such files, chunk by chunk.
 
 polars fetches whole columns of a row group to read some rows of it, and keeps the decoded values in memory for the least
 and the largest one. pyarrow reads a row group a page at a time, but only from its beginning on. So a cursor stays
 at its row, for the next read of the rows that follow: slices that are read in their order cost one pass over the file.
-
-The writer of Parquet files, chunk by chunk.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Updates that a step puts into scratch files of the state until it needs them; the run removes the files.
+"""Updates that a step puts into scratch files of the state until it needs them, in this process or in another.
 
 Lanes are packed into as few bytes as their values need, unless some are hashes of values in a pool: then updates are columns,
-which carry the values.
-Nothing of this survives a run, so nothing is flushed or checked: a file that can't be written ends the run.
+which carry the values. Nothing of this survives a run, which removes the files, so nothing is flushed or checked: a file that can't be written ends the run.
 
-Updates that one task sends to others in files that all can open: each attempt at a task writes files of its own.
-
-The scheduler hands each task the places of the parts to read, so no task reads the files of failed attempts. The
-run removes the files at its end.
+Tasks send each other updates in files that all can open. Each attempt at a task writes files of its own, and the scheduler hands each task the places of the parts to read: so no task
+reads the files of failed attempts.
 """
 
 from __future__ import annotations

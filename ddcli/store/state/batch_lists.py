@@ -1,4 +1,4 @@
-"""The batch files that a manifest names: the latest in the manifest itself, for large states in immutable lists.
+"""The batches that a manifest names: the latest in the manifest itself, for large states in immutable lists; small ones together in bundles.
 
 A manifest is written whole by each commit, so it names only some hundred batches itself. When there are more than `LATELY`, they move into lists,
 files of the state that never change, as the segments of registers do. A merge removes batches: the manifest has, for each list, the positions of
@@ -7,9 +7,8 @@ has. Where tasks have written indices of their batches, large ones, the list of 
 batches that it adds and removes, however many the state has: in all an entry is written again some three times, and no commit writes more than `MOST`
 others again.
 
-Bundles: the small batch files of one commit, or most of a task's, in one file, so that it costs one write and one flush, not one for each arrangement.
-
-A bundle is a tar archive whose members have the paths that the files would have in the state: `tar -xf` makes Parquet of it that any
+A *bundle* is one file with the small batches of one commit, or most of a task's, so that these cost one write and one flush, not one for each arrangement. It is a tar archive whose
+members have the paths that the files would have in the state: `tar -xf` makes Parquet of it that any
 reader opens. The manifest has, for each batch in a bundle, the bundle and the offset in it. A bundle never changes. It is removed when no manifest
 names a batch of it any more; and since most of its batches may be dead long before, a commit copies the live ones of the worst bundle into its own.
 Bundles of tasks are as many as these were, and large: tasks empty them, and a commit of one process copies no more of them than it writes itself.

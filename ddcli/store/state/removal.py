@@ -1,6 +1,4 @@
-"""The removal of a state and its outputs, and the files in their directories: those that have names of ours, and those that `dd` did not write.
-
-First the files are listed, for a person to look at, then removed under the lock.
+"""The removal of a state and its outputs: first the files in their directories are listed, for a person to look at, then removed under the lock.
 
 Only files with names of ours are removed, from the state's directory and from outputs that are the state's; all other files stay.
 Outputs are removed first, and the manifest before all files that it names: an interrupted removal leaves a state that can be removed again.

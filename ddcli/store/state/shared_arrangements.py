@@ -1,17 +1,14 @@
-"""Arrangements of other pipelines' states: an exported one is found, and held while it is read.
+"""Arrangements shared between states: an exported one is found by its readers in other pipelines, and held by them while they need it.
 
-
-Imports no third-party library: a run with nothing new looks here whether the other pipeline has moved on.
-
-Holds: the claims of readers in other pipelines on a state, a small file each in `<state>/holds/`.
-
-A reader that has taken an arrangement's updates up to a frontier must be able to take the rest, and to distinguish times from there on.
-So times at or after the meet of all holds' `since` stay apart, and batches that reach beyond their `through` are neither merged with
+A hold is a reader's claim on a state, a small file in `<state>/holds/`. A reader that has taken an arrangement's updates up to a frontier must be able to take the rest, and to
+distinguish times from there on. So times at or after the meet of all holds' `since` stay apart, and batches that reach beyond their `through` are neither merged with
 older ones nor advanced. While a reader reads, its hold names the manifest that it reads by: a sweep leaves that and its files.
 
 A short lock, `holds/LOCK`, is held while a hold is written and the newest manifest read, and while the holds are read and files swept: so no
 file vanishes under a reader. The first hold of a reader is made under the state's own lock, when no run is under way that would not
-know it. Imports no third-party library.
+know it.
+
+Imports no third-party library: a run with nothing new looks here whether the other pipeline has moved on.
 """
 
 from __future__ import annotations

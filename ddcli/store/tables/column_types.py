@@ -1,7 +1,6 @@
 """The look of text files: types, formats and nulls of columns by their values, and the options of CSV by its first records.
 
-`dd init --from` writes them, for a person to check.Messages that propose to declare a file's columns have them by its first rows.
-The options are
+`dd init --from` writes them, for a person to check, and messages that propose to declare a file's columns have them by its first rows. The options are
 the delimiter, and whether the first line is a header, a row or Excel's `sep=;`.
 """
 

@@ -3,9 +3,8 @@
 A catalog is one of pyiceberg's configuration, which is a person's own, or one that a pipeline file describes. The latter gets nothing of the
 configuration: else a stranger's file would choose the place to which your credentials are sent.
 
-pyiceberg lets the properties in a table's metadata choose the code that opens its files, their endpoint and its credentials. But whoever
-writes a table must not choose these. So catalogs are given this IO (`py-io-impl`), which has the properties of the catalog
-alone, and pyiceberg sees only the properties of `PASSED` of those that metadata hold.
+Whoever writes a table must not choose the code that opens its files, their endpoint or its credentials, but pyiceberg reads these from properties in the table's metadata. So catalogs are
+given our IO (`py-io-impl`), which has the properties of the catalog alone, and pyiceberg sees only those properties of the metadata that `PASSED` lists.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The files that the path of an input names: the files of a directory, of a glob, or one, here or in an object store.
+"""The files that the path of an input names: the files of a directory, of a glob, or one, here or in an object store; and the columns that their paths state.
 
-The rules are our own: other readers disagree on hidden and temporary names. Imports no third-party library.
-
-Paths have columns, too: Hive partitions, which are directories named `year=2024`, and parts of files' names, `people-{day}.csv`.
+The rules are our own: other readers disagree on hidden and temporary names. Columns of paths are Hive partitions, which are directories named `year=2024`, and parts of files' names,
+`people-{day}.csv`. Imports no third-party library.
 """
 
 from __future__ import annotations

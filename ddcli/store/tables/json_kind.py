@@ -1,9 +1,7 @@
-"""NDJSON and JSON: one object for each line, objects one after the other, or in an array.
+"""NDJSON and JSON as kinds of files: one object for each line, objects one after the other, or in an array.
 
-Values as Kafka Connect and Debezium write them by default: days, milliseconds or microseconds, and decimals as bytes in base64.
-
-The schema beside the payload names the encoding. A value is decoded if its column is declared as what it means, `date` for days; an
-int64 stays as it is written. A value that the encoding can't have stays as it is, too, so that a cast refuses it.
+Kafka Connect and Debezium write some values by default as days, milliseconds or microseconds, and decimals as bytes in base64; the schema beside the payload names the encoding. A value is
+decoded if its column is declared as what it means, `date` for days; an int64 stays as it is written. A value that the encoding can't have stays as it is, too, so that a cast refuses it.
 """
 
 from __future__ import annotations

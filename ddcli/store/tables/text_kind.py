@@ -1,6 +1,6 @@
 """The base of kinds of text. Each value is read as by `cast(text as type)`, so text has one meaning everywhere.
 
-The content of a file without some of its rows: all other rows stay as they were written, in text to the byte.
+A file can be written again without some of its rows: all other rows stay as they were written, to the byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ORC and Avro: files that state their columns themselves, and are read whole, ORC stripe by stripe."""
+"""The kinds of files that are read whole: ORC, stripe by stripe, and Avro, which state their columns themselves, and workbooks."""
 
 from __future__ import annotations
 

@@ -1,15 +1,12 @@
-"""Tables of Parquet files that a commit adds and removes: the effect of a change on the files, for all formats.
+"""Tables of Parquet files that a commit adds and removes: the effect of a change on the files, for all formats; or one file, which each commit replaces.
 
-A change rewrites the files whose rows it retracts.
-
-The rows that a commit adds are sorted by their lanes and cut into files, a run of them. So a retracted row is in one file of a run, and no other is
-read; the newest runs are searched first. Rows that are near each other, such as consecutive numbers and times, are in few files. A run of files is
+The rows that a commit adds are sorted by their lanes and cut into files, a run of them. A change rewrites the files whose rows it retracts: a retracted row is in one file of a run, and no
+other is read; the newest runs are searched first. Rows that are near each other, such as consecutive numbers and times, are in few files. A run of files is
 merged with newer ones that are not much smaller: so there are few runs, and a row is written again a logarithmic number of times. A retracted row
 costs one file, whose size is bounded.
 
-Contents in one Parquet file, which each commit replaces: a reader, or a glob, finds the file before or the one after.
-
-A directory of files can't be replaced in one step for readers that glob it, so a change costs as much as the contents.
+A directory of files can't be replaced in one step for readers that glob it. Of contents in one file a reader, or a glob, finds the file before or the one after; so a change costs as much
+as the contents.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Databases of DuckDB with tables of outputs.
-
-Databases of SQLite with tables of outputs. Decimals and times are texts there, booleans 0 and 1.
-
-Databases of Postgres with tables of outputs.
-"""
+"""Databases of DuckDB, SQLite and Postgres with tables of outputs. In SQLite decimals and times are texts, booleans 0 and 1."""
 
 from __future__ import annotations
 
