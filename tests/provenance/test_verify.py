@@ -287,7 +287,8 @@ def altered(value, draw):
         return value + Decimal(1).scaleb(value.as_tuple().exponent)
     if isinstance(value, str | bytes):
         at = draw.randrange(len(value) + 1)
-        return value[:at] + (draw.choice("a!é") if isinstance(value, str) else b"a") + value[at + draw.randrange(2) :]
+        now = value[:at] + (draw.choice("a!é") if isinstance(value, str) else b"a") + value[at + draw.randrange(2) :]
+        return None if now == value else now
     if isinstance(value, date | datetime | timedelta):
         return value + timedelta(days=draw.choice([-1, 1]))
     if isinstance(value, time):
