@@ -15,7 +15,6 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, StatefulOperator, empty
-from ddcli.engine.operators.linear import weigh
 from ddcli.engine.times import LEAST
 
 if TYPE_CHECKING:
@@ -88,38 +87,30 @@ class MemoizedCalls(StatefulOperator):
             again = np.delete(waiting, range(nk, nk + self.waiting.trace.nv), axis=1)
             updates = kernels.consolidate(np.concatenate([updates, again]))
         keys = kernels.distinct_keys(updates, nk)
-        known, failed, reasons = self._answered(keys, now)
+        known, failed, reasons = self._answered(keys)
         if len(failed) or len(waiting):
             self._wait(updates, np.repeat(np.arange(len(keys)), _counts(keys, updates)), failed, reasons, waiting)
-        parts = [self._results(keys[at : at + TOGETHER], updates, known) for at in range(0, len(keys), TOGETHER)]
-        return Delta(kernels.concat([empty(len(self.lanes) + nt + 1), *parts]))
+        some = known[:, nk] != 0
+        results = known if some.all() else known[some]
+        out = kernels.join(updates, results, nk, nt, np.array(self.lanes, np.int64))
+        self.batch[:, -nt - 1 : -1] = now
+        return Delta(out)
 
-    def _results(self, keys: np.ndarray, updates: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """Return the results for the updates of some records: each update with each of its record's results."""
-        nk, nt = self.trace.nk, self.trace.nt
-        bounds, of_key = kernels.locate(keys, [known])[0], kernels.locate(keys, [updates])[0]
-        key = np.repeat(np.arange(len(keys)), of_key[:, 1] - of_key[:, 0])
-        times = (bounds[:, 1] - bounds[:, 0])[key]
-        row = np.repeat(np.arange(len(key)), times)
-        result = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + bounds[:, 0][key][row]
-        some = known[result, nk] != 0
-        row, result = row[some] + of_key[0, 0], result[some]
-        tail = range(nk, nk + nt + 1)
-        out = np.concatenate([kernels.take(known, self.lanes, result), kernels.take(updates, tail, row)], axis=1)
-        return weigh(out, known[result, -1], "the records that a function returned for it")
+    def _answered(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the results of records, in rows of the trace, those without an answer and their reasons; store the new ones.
 
-    def _answered(self, keys: np.ndarray, now: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the results of records, in rows of the trace, those without an answer and their reasons; store the new ones."""
+        All times are the least one, so a join with the records has the records' times.
+        """
         nk, nt = self.trace.nk, self.trace.nt
         nothing = empty(nk + self.trace.nv + nt + 1)
 
-        def as_of_now(matrices: Iterable[np.ndarray]) -> np.ndarray:
+        def without_times(matrices: Iterable[np.ndarray]) -> np.ndarray:
             rows = np.concatenate([nothing, *matrices])
-            rows[:, -nt - 1 : -1] = now
+            rows[:, -nt - 1 : -1] = LEAST
             return kernels.consolidate(rows)
 
         def looked_up(matrices: Iterable[np.ndarray], wanted: np.ndarray) -> np.ndarray:
-            return as_of_now(kernels.gather(np.ascontiguousarray(matrix), nk, wanted) for matrix in matrices)
+            return without_times(kernels.gather(np.ascontiguousarray(matrix), nk, wanted) for matrix in matrices)
 
         known = looked_up(self.trace.batches_for(keys), keys)
         missing = _counts(keys, known) == 0
@@ -129,7 +120,7 @@ class MemoizedCalls(StatefulOperator):
             known = kernels.merge([known, found])
             missing = _counts(keys, known) == 0
             if self.former.whole:
-                found = as_of_now(batch.matrix() for batch in self.former.batches)
+                found = without_times(batch.matrix() for batch in self.former.batches)
                 self.former = FormerAnswers()
             fresh.append(found)
         asked = np.flatnonzero(missing)
@@ -140,7 +131,7 @@ class MemoizedCalls(StatefulOperator):
             rows = np.empty((len(answers.records), nothing.shape[1]), np.int64)
             rows[:, :nk] = kernels.take(keys, range(nk), some[answers.records])
             rows[:, nk : -nt - 1] = answers.results
-            rows[:, -nt - 1 : -1] = now
+            rows[:, -nt - 1 : -1] = LEAST
             rows[:, -1] = 1
             made.append(kernels.consolidate(rows))
             failed.append(some[answers.failed])
