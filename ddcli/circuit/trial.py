@@ -46,7 +46,7 @@ class Kept:
 
 
 class Trial(Traces):
-    """The dataflow of a graph, with empty arrangements. `layouts` are the layouts of the inputs that it reads, `outputs` of its outputs.
+    """An in-memory dataflow of a graph, whose arrangements are empty at first. `layouts` are the layouts of the inputs that it reads, `outputs` of its outputs.
 
     All values are in `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
     Records on which an expression fails are left out, if it is `lenient`, and end it otherwise. If it is `counted`, `counts` has its counts.

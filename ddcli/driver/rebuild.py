@@ -174,7 +174,7 @@ class Rebuild:
 
     @cached_property
     def upper(self) -> Frontier:
-        """The frontier after the rebuild: that of the state, an earlier one, or just after the time of the run that withdraws files or takes all in anew."""
+        """The frontier after the rebuild: unchanged by default, earlier where times are reopened, just after the run's own time where it withdraws files or takes everything in anew."""
         if self.request.decided.reopened is not None:
             return self.request.decided.reopened
         return Frontier(self.manifest.upper) if self.at is None else Frontier([(self.at + 1,)])

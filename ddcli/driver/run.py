@@ -359,7 +359,7 @@ def open_state(request: Request, if_locked: IfLocked, before: Manifest | None) -
 
 
 def _with_refresh(request: Request, manifest: Manifest | None) -> Request:
-    """Return a request that computes all anew where an arrangement that it imports was built anew to forget rows; outputs get the difference.
+    """Return a request that recomputes everything if an imported arrangement was rebuilt to forget rows, so that outputs get the difference; else the same request.
 
     Raises InputError where a file of another input is not as it was taken in.
     """

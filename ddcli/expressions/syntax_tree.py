@@ -42,7 +42,7 @@ class Tree:
         return found
 
     def place(self, node: exp.Expr) -> Span:
-        """Return the place of a syntax node: without its own, that of its parts together; without parts, as for `null`, that of its parent."""
+        """Return the span of a syntax node. Without one of its own it is the union of its parts' spans; without parts, as for `null`, its parent's."""
         within: exp.Expr | None = node
         while within is not None and id(within) not in self._places:
             within = within.parent

@@ -84,7 +84,7 @@ class OutputFeed:
         ]
 
     def passed(self) -> dict[str, str]:
-        """Return the consumers that must begin anew, with the reason: `too far behind` (the updates they lack were summed up) or `written anew`."""
+        """Return the consumers that must resynchronize, with the reason: `too far behind` (the updates that they lack were summed up) or `written anew`."""
         _, output = self._newest()
         first = next(iter(output.files), None)
         return {

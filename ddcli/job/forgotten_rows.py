@@ -1,4 +1,4 @@
-"""The rows of a state that are forgotten: by input those for which a condition holds, and the fate of the files with them."""
+"""The rows that a state forgets: a condition for each input, and the fate of the files with rows that fulfil it."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class Known:
 
 @dataclass(frozen=True)
 class PlanChanges:
-    """A plan against the plan of a state. `refresh` names outputs that are to be computed anew, changed or not;
+    """The difference between the present plan and the plan of a state. `refresh` names outputs that are to be computed anew, changed or not;
     rows of the inputs `withdrawn` are taken back.
     """
 

@@ -6,6 +6,8 @@ a slice costs what its rows cost, and disjoint slices together prove all records
 
 All of a pipeline is verified by computing it anew from the files that the state has read, without what the state keeps, in a dry run. That also builds the
 arrangements of the state, which are compared by their fingerprints. The log of each output is compared with the fingerprint that the commits have kept of it.
+
+`dd diff --against --sample` compares the outputs of an edited file with a state's in the same way, by a sample of a column's values.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class _Turn:
         self._evaluate_all(np.arange(len(self.keys)), np.ones(len(self.keys), np.bool_))
 
     def run_near(self, inputs: Reader) -> bool:
-        """Evaluate all changes over the rows near them, and the rows behind as far as they reach; return whether that reads less than whole partitions.
+        """Try to evaluate all changes over the rows around them and behind, as far as they reach; return False if whole partitions would be cheaper to read.
 
         Rows before a partition's first change are unchanged, and so are their marks.
         """

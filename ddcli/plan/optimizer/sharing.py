@@ -91,7 +91,7 @@ def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
 
 
 def chosen_wholes(graph: Graph, before: Wholes | None, share: Share, name: Callable[[JoinSide], str]) -> Wholes:
-    """Return the collections of a graph to keep whole, by the name of collection and key. Keep the choice in `before` if there is one, else choose where keeping one pays.
+    """Return the join inputs to arrange without their filters, so that joins share them, by the names of collection and key. An earlier choice, `before`, is kept.
 
     A collection may be the join of two that are kept so. So the choice is repeated until it finds no more.
     """

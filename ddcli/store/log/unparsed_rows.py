@@ -44,7 +44,7 @@ class UnparsedRows(NamedTuple):
     times: pl.DataFrame
 
     def drop(self, condition: RowCondition) -> tuple[UnparsedRows, int]:
-        """Return the rows but those for which a condition holds, and of how many it is not known, as a value can't be read."""
+        """Return the rows that do not fulfil a condition, and the number of rows for which it is not known, as a value can't be read."""
         names = {_free(name, condition.known): name for name in condition.columns}
         frame = self.frame.select(pl.col(free).alias(name) for free, name in names.items())
         found = condition.of(frame)

@@ -29,7 +29,7 @@ DIFF = "_diff"
 GROWN, FEWEST = 2, 1 << 17
 """The factor, and the addition, that the left rows must have grown by before they are compared again."""
 READ = 1 << 18
-"""Rows of one side that are read while others are compared, if they are of several files; as many as the other side's next file has, if these are more."""
+"""The most rows of one side that are read ahead from several files while others are compared; more if the other side's next file has more."""
 AHEAD = 2
 """Pairs of pieces that are compared while the rows of one are taken."""
 
@@ -209,7 +209,7 @@ class _ComparedRows:
         return self._fresh[0].head(rows)
 
     def drop(self, rows: int) -> None:
-        """Let go of these."""
+        """Drop the first rows that were read."""
         whole = self._fresh.popleft()
         self.size -= self.size * rows // self.rows
         self.rows -= rows
@@ -247,7 +247,7 @@ class _ComparedRows:
         self._left, self.left, self.kept = [frame], frame.height, int(frame.estimated_size())
 
     def release(self) -> Iterator[pl.DataFrame]:
-        """Yield all rows, and let go of them."""
+        """Yield all rows, and release them."""
         for frame in (*self._left, *self._fresh):
             yield frame.with_columns(pl.lit(self._diff, pl.Int64).alias(DIFF))
         self._left = []
@@ -292,7 +292,7 @@ def _behind(waiting: Sequence[_Waiting], sides: Sequence[_ComparedRows]) -> int 
 
 
 def consolidated(frames: Sequence[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Yield updates as one frame in which no two have the same row, and none the diff 0; none where there are none."""
+    """Yield updates consolidated, as one frame; nothing if there are none."""
     if not frames:
         return
     whole = pl.concat(frames)

@@ -40,7 +40,7 @@ def count_selected(frames: Iterable[pl.DataFrame], condition: RowCondition, colu
 
 
 def count_left(files: Sequence[Path], condition: RowCondition, columns: Schema) -> int:
-    """Return the number of different rows of the table, by these files of its mirror, for which a condition holds.
+    """Return the number of distinct rows of the table that fulfil a condition, by these files of its mirror.
 
     Some of the first files may have lost such rows already, so that the sum of the others may be negative.
     """

@@ -78,9 +78,7 @@ class LockedDirectory:
         now = self.manifest
         assert now is not None, "something was committed"
         held = branch_of(self.directory) or is_directory(self.directory / "holds")
-        if (
-            before is None or _shape(before) != _shape(now) or held
-        ):  # a branch's commits let go of files that are main's
+        if before is None or _shape(before) != _shape(now) or held:  # a commit of a branch drops files that are main's
             self.sweep()
             return
         self.files.remove(manifest_path(self.directory, before.number))

@@ -124,7 +124,7 @@ class Transaction:
         return FileEntry(name, rows, written.size, written.checksum, None, (), footer=footer)
 
     def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
-        """Write a batch of a bundle into a file of its own; return its entry. A batch that has its own file stays, and one that a branch has of main."""
+        """Extract a bundled batch to a file of its own; return its entry. A batch that has its own file, or that a branch has from main, stays as it is."""
         directory = self.state.directory
         if not file.bundle or home_of(directory, file.name) != directory:
             return file

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 DEEPEST = 100
-"""Types within one another: as many as pyarrow reads."""
+"""The deepest nesting of types that pyarrow reads."""
 Footer = dict[str, Any]
-"""Columns and their types: polars', or where it is not imported the types in `store.footers`."""
+"""Types by column: polars' own, or, where polars is not imported, the types of `store.parquet.footers`."""
 
 
 def lazy_frame(frames: Callable[[], Iterable[pl.DataFrame]], schema: pl.Schema) -> pl.LazyFrame:
@@ -49,7 +49,7 @@ def lazy_frame(frames: Callable[[], Iterable[pl.DataFrame]], schema: pl.Schema) 
 
 
 class Kind(Protocol):
-    """A way to write a table into a file."""
+    """A kind of file: its columns, its rows and their places, and its damages."""
 
     name: str
 
@@ -116,7 +116,6 @@ class Parquet:
         return None
 
     def find_altered(self, path: Path, columns: Footer) -> Damage | None:
-
         if not (doubtful := doubtful_columns(self.name, columns)):
             return None
         import pyarrow as pa

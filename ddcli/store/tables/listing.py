@@ -87,7 +87,7 @@ def taken_as(file: InputFile, parts: Sequence[Part], before: Iterable[InputFile]
 
 
 def _replaced_by(file: InputFile, parts: Iterable[Part]) -> set[str]:
-    """Return the paths of files for which one stands that has these parts, and of those for which they did."""
+    """Return the paths of the files that a compacted file with these parts replaces, directly or through earlier ones."""
     prefix = _split(file.path)[0]
     return {prefix + name for part in parts for name in part.names()}
 

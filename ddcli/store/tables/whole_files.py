@@ -89,16 +89,15 @@ def _orc(file: object) -> Any:
 
 WHOLE = {kind.name: kind for kind in (Orc(), Avro())}
 
-# Excel workbooks (`.xlsx`): the cells of their one sheet with rows, as text that is read as other text is.
-#
-# A formula has the value that Excel has kept beside it; a workbook without such values is refused.
-
 MIDNIGHT = " 00:00:00"
 """The time of a cell that is a date and is shown with a time."""
 
 
 class Workbooks(TextKind):
-    """Workbooks with one sheet of rows below a header. An empty cell is null, a row without any value is ignored."""
+    """Excel workbooks (`.xlsx`) with one sheet of rows below a header, whose cells are read as other text is.
+
+    An empty cell is null, a row without any value is ignored. A formula has the value that Excel has kept beside it; a workbook without such values is refused.
+    """
 
     name = EXCEL
 

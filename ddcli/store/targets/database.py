@@ -73,11 +73,11 @@ class Database(ABC):
         """Return whether the database exists."""
 
     def resolved(self, connection: Any, name: Sequence[str]) -> tuple[str, ...]:
-        """Return the whole name that a name of a table stands for: that of the one it finds, or would make."""
+        """Return the fully qualified name of a table; of one that does not exist, the name under which it would be created."""
         return tuple(name)
 
     def folded(self, name: str) -> str:
-        """Return the form that all names of one table in one schema share. ASCII letters are of no case, as a rule."""
+        """Return a table's name in the form in which names are compared: by default without the case of ASCII letters."""
         return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
     @abstractmethod
