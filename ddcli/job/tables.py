@@ -28,7 +28,7 @@ from ddcli.store.mirrors.mirror import UnknownChange, add, finish_addition, is_f
 from ddcli.store.state.contents import ours
 from ddcli.store.state.names import TABLE, WAITING
 from ddcli.store.state.register import keys_of, pick
-from ddcli.store.tables.file_identity import size_and_time
+from ddcli.store.tables.file_identity import mark_of, size_and_time
 from ddcli.store.tables.wider_types import widens
 from ddcli.store.targets.mark import directory_of, read_marks
 
@@ -443,8 +443,11 @@ def place_in(log: OutputEntry, target: TargetSpec, base: Path) -> tuple[str, int
 
 
 def _beginning(path: Path) -> list[Any]:
-    """Return how a file is told from a later one: with none, the history can't be written."""
-    return [str(path), size_and_time(path) if is_there(path) else {}]
+    """Return how a file is told from a later one, an object by its tag: with none, the history can't be written."""
+    try:
+        return [str(path), mark_of(path, 0) if isinstance(path, ObjectPath) else size_and_time(path)]
+    except FileNotFoundError:
+        return [str(path), {}]
 
 
 def place_of(target: TargetSpec, base: Path) -> Path:

@@ -1,5 +1,6 @@
 """Tables in an object store, and mirrors of tables in a state there."""
 
+import io
 import json
 import os
 
@@ -8,9 +9,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ddcli import read_log
+from ddcli.commands.check import check
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
-from ddcli.errors import InputError
+from ddcli.errors import EngineError, InputError
 from ddcli.store.files.objects import ObjectPath
 from tests.tables.histories import checkpoint_with_sidecar
 
@@ -55,6 +57,40 @@ def test_an_output_that_is_a_table(tmp_path, bucket, kind):
     options = {"aws_endpoint_url": os.environ["AWS_ENDPOINT_URL"], "aws_allow_http": "true"}
     table = pl.read_delta(place) if kind == "delta" else pl.read_parquet(place, storage_options=options)
     assert table["k"].sort().to_list() == [1, 2, 3]
+
+
+def test_a_history_that_begins_from_an_object(tmp_path, bucket):
+    """Another object in its place writes the table anew; a missing one is an error, and a run with nothing new changes nothing."""
+    begin, file = ObjectPath.parse(f"{bucket}/snapshots/before.parquet"), tmp_path / "p.yaml"
+
+    def put(*rows):
+        kinds = {"k": pl.Int64, "v": pl.String, "dbt_valid_from": pl.Int64, "dbt_valid_to": pl.Int64}
+        pl.DataFrame([*rows], kinds, orient="row").write_parquet(made := io.BytesIO())
+        begin.put(made.getvalue())
+
+    def held():
+        return sorted(pl.read_parquet(tmp_path / "h.parquet").select("k", "v", "valid_from", "valid_to").rows())
+
+    output = f"{{as: history, key: [k], begin: '{begin}', parquet: h.parquet}}"
+    file.write_text(f"name: p\nstate: {bucket}/state\ninputs: {{a: in/}}\noutputs: {{a: {output}}}\n")
+    (tmp_path / "in").mkdir()
+    frame = pl.DataFrame({"k": [1, 2], "v": ["x", "y"], "time": [3, 3], "diff": [1, 1]})
+    frame.write_parquet(tmp_path / "in/0.parquet")
+    with pytest.raises(EngineError, match=r"the history begins from this file, which can't be read"):
+        run(file)
+    put((1, "x", 0, None), (2, "x", 1, None))
+    assert not check(file).errors
+    run(file)
+    assert held() == [(1, "x", 0, None), (2, "x", 1, 3), (2, "y", 3, None)]
+    assert not run(file).changed
+    put((1, "x", 1, None), (2, "x", 2, None))
+    run(file)
+    assert held() == [(1, "x", 1, None), (2, "x", 2, 3), (2, "y", 3, None)]
+    pl.DataFrame({"k": [1, 1], "v": ["x", "z"], "time": [5, 5], "diff": [-1, 1]}).write_parquet(
+        tmp_path / "in/1.parquet"
+    )
+    run(file)
+    assert held() == [(1, "x", 1, 5), (1, "z", 5, None), (2, "x", 2, 3), (2, "y", 3, None)]
 
 
 @pytest.mark.parametrize("where", ["a commit", "a deletion vector", "a sidecar"])

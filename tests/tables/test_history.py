@@ -111,21 +111,40 @@ def earlier_rows(draw, keys):
     return rows
 
 
-def steps(draw, keys=range(4)):
-    """Yield the updates of some runs: each moves keys from record to record, at later and later times."""
-    now, time = {}, 0
-    for _ in range(5):
-        found = []
+class Steps:
+    """The updates of runs by their numbers: each moves keys from record to record, at later and later times; the last ones can be taken back."""
+
+    def __init__(self, draw, keys):
+        self.draw, self.keys = draw, keys
+        self.after = [({}, 0)]
+        """The records that are there, and the time, before all runs and after each."""
+
+    def next(self):
+        draw, (now, time) = self.draw, self.after[-1]
+        now, found = {**now}, []
         for _ in range(draw.randint(1, 3)):
             time += draw.randint(1, 2)
-            for key in draw.sample(keys, draw.randint(1, 3)):
+            for key in draw.sample(self.keys, draw.randint(1, 3)):
                 before = now.pop(key, None)
                 if before is not None:
                     found.append((*before, time, -1))
+                if draw.random() < 0.2:  # a record that is there for no time
+                    between = self.record(key)
+                    found += [(*between, time, 1), (*between, time, -1)]
                 if before is None or draw.random() < 0.7:
-                    now[key] = (key, draw.choice([None, "x", "y"]), draw.choice(["Rome", "Oslo"]))
+                    now[key] = self.record(key)
                     found.append((*now[key], time, 1))
-        yield found
+        self.after.append((now, time))
+        return found
+
+    def record(self, key):
+        return key, self.draw.choice([None, "x", "y"]), self.draw.choice(["Rome", "Oslo"])
+
+    def back(self):
+        """Take back some of the last steps, and return the number of those that are left, and the time from which on none is."""
+        kept = self.draw.randrange(len(self.after) - 1)
+        del self.after[kept + 1 :]
+        return kept, self.after[-1][1] + 1
 
 
 @pytest.mark.in_turn
@@ -148,23 +167,23 @@ def test_random_logs(tmp_path, kind, monkeypatch):
         pl.DataFrame(begin, kinds, orient="row").write_parquet(folder / "before.parquet")
         text = {"track": written, "begin": "begin: before.parquet, " if begin else ""}
         (folder / "p.yaml").write_text(PIPELINE.format(id=id_, place=placed(kind, folder), **text))
-        updates, taken = [], {}
-        for number, found in enumerate(steps(draw, keys)):
-            updates += found
-            taken[number] = found
-            write_log(folder / f"in/{number}.parquet", found, SCHEMA)
+        steps, taken = Steps(draw, keys), []
+        for number in range(draw.randint(4, 7)):
+            if taken and draw.random() < 0.25:  # the past is corrected: in place of the last files others are read
+                kept, since = steps.back()
+                run(folder / "p.yaml", reopen=str(since))
+                for path, _ in taken[kept:]:
+                    path.unlink()
+                run(folder / "p.yaml", withdraw_missing=True)
+                del taken[kept:]
+                updates = [row for _, rows in taken for row in rows]
+                assert held(folder, kind) == built(updates, track or (0, 1, 2), begin), (seed, number, kept)
+            taken.append((folder / f"in/{number}.parquet", steps.next()))
+            write_log(*taken[-1], SCHEMA)
             if draw.random() < 0.5 or not die(folder, folder / "p.yaml", None, draw.randrange(60)):
                 run(folder / "p.yaml")
+            updates = [row for _, rows in taken for row in rows]
             assert held(folder, kind) == built(updates, track or (0, 1, 2), begin), (seed, number)
-        if draw.random() < 0.5:  # the past is corrected: of the last run's updates others are read
-            since = min(row[3] for row in taken.pop(4))
-            run(folder / "p.yaml", reopen=str(since))
-            (folder / "in/4.parquet").unlink()
-            taken[5] = [(9, "z", "Cork", since, 1)]
-            write_log(folder / "in/5.parquet", taken[5], SCHEMA)
-            run(folder / "p.yaml", refresh=frozenset())
-            updates = [row for rows in taken.values() for row in rows]
-            assert held(folder, kind) == built(updates, track or (0, 1, 2), begin), seed
         shutil.rmtree(folder)
     assert looked_up  # in the state, not in all of the log
 
