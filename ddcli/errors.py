@@ -127,6 +127,10 @@ class Expanded(Text):
         return self.written.at(offset + moved, length)
 
 
+class Enclosed(Expanded):
+    """An expression within a longer one, such as a condition in `not (...)`: it must be right by itself, `a) or (b` isn't."""
+
+
 @lru_cache(maxsize=64)
 def _first_line(text: str) -> int:
     """Return the length of the first line; remembered, because a text has many places."""
@@ -271,10 +275,11 @@ class UnknownColumn(SpecError):
 
 
 class SpecErrors(UsageError):
-    """All errors in a pipeline file, in the order of their places."""
+    """All errors in a pipeline file, in the order of their places, each once: the parts of a check find the same ones."""
 
     def __init__(self, errors: Sequence[DdError]):
-        ordered = sorted(errors, key=lambda e: (e.span.file, e.span.line, e.span.column) if e.span else ("", 0, 0))
+        different = {(error.problem, error.span and str(error.span)): error for error in errors}.values()
+        ordered = sorted(different, key=lambda e: (e.span.file, e.span.line, e.span.column) if e.span else ("", 0, 0))
         super().__init__(f"{len(ordered)} errors" if len(ordered) != 1 else ordered[0].problem)
         self.errors = tuple(ordered)
 

@@ -220,11 +220,11 @@ def each_of(error: DdError) -> tuple[DdError, ...]:
 def placing(place: str, span: Span) -> Iterator[None]:
     """Add to errors their place in the file's tree, which names the operator in a long chain.
 
-    An error from within a collection in place has one already. `span` is for those that have no place in the text.
+    An error from within a collection in place, or from an operator of this place within another, has one already. `span` is for those that have no place in the text.
     """
 
     def placed(error: DdError) -> DdError:
-        if error.problem.startswith("collections."):
+        if error.problem.startswith(("collections.", f"{place}: ", f"{place}.")):
             return error
         problem, where = f"{place}: {error.problem}", error.span or span
         if isinstance(error, UnknownColumn):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.errors import Expanded, Span, Text
+from ddcli.errors import Enclosed, Span, Text
 from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION
 from ddcli.spec.model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
@@ -20,6 +20,7 @@ from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 from ddcli.spec.values import Choice, QueryText, Words
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from collections.abc import Sequence as Items
 
     from ddcli.spec.model import Otherwise
@@ -76,7 +77,7 @@ class OtherColumn(Shape[tuple[Text, Text]]):
         inside = Span(span.file, span.line, span.column + node.text.inset, len(name), span.source)
         found = Text(name, inside)
         notes.references.append(Reference(found, place.owner))
-        return found, Text(column, node.span)
+        return found, Text(column, replace(inside, column=inside.column + len(name) + 1, length=len(column)))
 
     def _schema(self) -> JsonSchema:
         return {"type": "string", "pattern": r"\.", "examples": ["customers.id"]}
@@ -92,6 +93,13 @@ class Range(Shape[Limit]):
         ends = [(float(each[1]), bool(each[2])) for each in found if each]
         if len(ends) != len(items) or len(ends) not in (1, 2):
             raise notes.mismatch(node, place, "a change, or its least and greatest value", hint)
+        if len(ends) == 1 and isinstance(node, Scalar) and node.text.value[0] in "+-":
+            size = node.text.value[1:]
+            problem, hint = (
+                f"'{node.text.value}' is one direction of a change",
+                f"`{size}` bounds both directions, `[-{size}, +{size}]` each by itself",
+            )
+            raise notes.refuse(place.path, problem, node.span, hint)
         if len({relative for _, relative in ends}) > 1:
             raise notes.refuse(place.path, "one end is a percentage, the other is not", node.span, hint)
         numbers = [end / 100 if relative else end for end, relative in ends]
@@ -175,10 +183,20 @@ class OneCheck(Shape[_Check]):
             raise notes.refuse(place.path, "a query names what it is about itself", word.span, "leave `of` out")
         if word.value != "sql" and "of" not in arguments:
             raise notes.refuse(place.path, "the key 'of' is missing", word.span, "for example `of: orders`")
+        if word.value == "refers" and (others := _others(arguments["refers"])):
+            problem = f"all columns refer to one collection, and these to '{others[0].value}' and '{others[1].value}'"
+            hint = "write a check for each; two columns of one are looked up together"
+            raise notes.refuse(f"{place.path}.refers", problem, others[1].span, hint)
         return _Check(word.value, arguments.pop(word.value), word.span, place.path, **arguments)
 
     def _schema(self) -> JsonSchema:
         return RECORD.schema() | {"oneOf": [{"required": [kind]} for kind in KINDS]}
+
+
+def _others(pairs: Items[tuple[Text, tuple[Text, Text]]]) -> tuple[Text, Text] | None:
+    """Return two different collections to which columns refer, if there are some."""
+    first = pairs[0][1][0]
+    return next(((first, other) for _, (other, _) in pairs if other.value != first.value), None)
 
 
 CHECKS = Many(OneCheck(), "a list of checks", least=0)
@@ -192,11 +210,16 @@ class Checks:
     collections: dict[str, model.CollectionSpec]
     quarantines: dict[str, tuple[Quarantine, ...]]
 
-    def sections(self, written: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return the sections of a file with its checks' sections: the output of each is a log in the state."""
-        logs = {name: model.OutputSpec(check.name, check.name) for name, check in self.checks.items()}
-        both = {"collections": written["collections"] | self.collections, "outputs": written["outputs"] | logs}
-        return written | both | {"checks": self.checks, "quarantines": self.quarantines}
+    def sections(self, written: dict[str, dict[str, Any]], wrong: Container[str]) -> dict[str, Any]:
+        """Return the sections of a file with its checks' sections, but for the collections that are `wrong`: the output of each is a log in the state."""
+        checks = {name: check for name, check in self.checks.items() if f"collections.{name}" not in wrong}
+        collections = {name: each for name, each in self.collections.items() if name in checks}
+        quarantines = {
+            name: tuple(each for each in some if each.check.value in checks) for name, some in self.quarantines.items()
+        }
+        logs = {name: model.OutputSpec(check.name, check.name) for name, check in checks.items()}
+        both = {"collections": written["collections"] | collections, "outputs": written["outputs"] | logs}
+        return written | both | {"checks": checks, "quarantines": quarantines}
 
 
 def expanded(found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks, Mapping]:
@@ -353,7 +376,7 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
         return (Operator("filter", {"condition": _negated(given)}, **around),)
     if check.kind == "in":
         return (filtered(" or ".join(_outside(column, values) for column, values in given), given[0][0]),)
-    (other, _), pairs = given[0][1], tuple((column, found) for column, (_, found) in given)
+    other, pairs = given[0][1][0], tuple((column, found) for column, (_, found) in given)
     columns = [column for column, _ in pairs]
     if check.otherwise == "quarantine":
         unmatched = Operator("antijoin", {"on": pairs}, inputs=(other,), **around)
@@ -364,14 +387,14 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
     def keys(number: str, names: Items[tuple[Text, Text]]) -> tuple[Operator, Operator]:
         kept = [(name, Text(quoted(column.value), column.span)) for name, column in names]
         made = Operator("map", {"columns": (*kept, (Text(known, check.span), Text(number, check.span)))}, **around)
-        return filtered(there([column for _, column in names]), columns[0]), made
+        return filtered(there([column for _, column in names]), names[0][1]), made
 
     others = Inline((other,), keys("1", pairs), check.span, around["place"])
     rows, count = counted(columns, known)
     shown = (*columns, Text(rows, check.span))
     return (
         *keys("0", [(column, column) for column in columns]),
-        Operator("concat", {}, inputs=(others,), **around),
+        Operator("concat", {"refers": pairs}, inputs=(others,), **around),
         count,
         filtered(f"{known} = 0", columns[0]),
         Operator("project", {"columns": shown}, **around),
@@ -389,7 +412,7 @@ def _negated(condition: Text) -> Text:
 
 def _within(before: str, text: Text, after: str) -> Text:
     moves = ((0, len(before), 0, 0),)
-    return Expanded(f"{before}{text.value}\n{after}", text.span, text.inset, written=text, moves=moves)
+    return Enclosed(f"{before}{text.value}\n{after}", text.span, text.inset, written=text, moves=moves)
 
 
 def _kept(operators: tuple[Operator, ...]) -> tuple[tuple[Operator, ...], ...]:
@@ -424,6 +447,9 @@ def _measured(
         else:
             limit = bound
         if check.kind == "change" and written == REMOVED:
+            if bound.written.startswith("["):
+                problem, hint = "removed rows have one bound, the most", "for example `removed: 5%`"
+                raise notes.refuse(f"{check.place}.change.removed", problem, expression.span, hint)
             measures.append(Measure(written, limit, output=_output_of(check, expression, outputs, notes)))
         elif check.kind == "change" and written == "rows":
             measures.append(Measure(written, limit, ROWS))

@@ -429,7 +429,7 @@ def _read(root: Node | None, file: str, notes: Notes, *, whole: bool) -> model.S
         part: {text.value: value for text, value in found.get(part, ()) if f"{part}.{text.value}" not in wrong}
         for part in ("inputs", "collections", "outputs")
     }
-    return model.Spec(**(found | checks.sections(named)), path=Path(file))
+    return model.Spec(**(found | checks.sections(named, wrong)), path=Path(file))
 
 
 def _of_zone(given: model.InputSpec, zone: str) -> model.InputSpec:

@@ -505,9 +505,20 @@ check → message
 {in: {person: [null]}, of: orders}                                          → 8:20: checks[0].in.person[0]: must be a value, found nothing
 {refers: {person: people}, of: orders}                                      → 8:23: checks[0].refers.person: must be a column of a collection, found 'people'
 {name: sums, unique: [id], of: orders}                                      → 8:12: checks[0]: its name, 'sums', is taken
+{row: amount > , of: orders}                                                → 8:18: checks[0].row: something is missing after `>`
+{row: amount, of: orders}                                                   → 8:11: checks[0].row: a condition is a bool, not int64?
+{row: 'amount > 1) or (true', of: orders}                                   → 8:22: checks[0].row: unexpected `)`
+{refers: {person: people.idd}, of: orders}                                  → 8:30: checks[0].refers: no column is named `idd`
+{refers: {person: people.pid, id: sums.person}, of: orders}                 → 8:39: checks[0].refers: all columns refer to one collection, and these to 'people' and 'sums'
+{refers: {person: people.city}, of: orders}                                 → 8:15: checks[0].refers: 'person' is int64?, and 'city', to which it refers, is string
+{refers: {person: people.city}, of: orders, otherwise: quarantine}          → 8:15: checks[0].refers: `on` pairs 'person', which is int64?, with 'city', which is string
+{change: {rows: -5%}, of: orders}                                           → 8:21: checks[0].change.rows: '-5%' is one direction of a change
+{change: {removed: [1%, 5%]}, of: orders}                                   → 8:15: checks[0].change.removed: removed rows have one bound, the most
+{row: id > 1, of: itself, name: itself}                                     → 8:23: collections.itself: depends on itself: itself -> itself
 """)
 def test_refused_checks(checked, check, message):
     checked.checks([check])
     err = checked("check", "p.yaml").err
     place, _, problem = message.partition(": ")
     assert f"p.yaml:{place}: error: {problem}" in err, err
+    assert err.endswith("1 error in 1 of 1 file\n"), err

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import SpecError, Text
+from ddcli.errors import Enclosed, SpecError, Text
 from ddcli.expressions.arithmetic import as_date
 from ddcli.expressions.steps import ExplodeStep, FilterStep, UnnestStep
 from ddcli.expressions.tree import Cast, Column, ColumnScope, quoted
@@ -121,13 +121,9 @@ def filter_records(
     if function is not None:
         return relation.over(applied_function(operands, function).node)
     assert condition is not None
-    found = relation.scalar(condition)
-    require(
-        found.type.kind in ("bool", "null"),
-        condition,
-        f"a filter is a bool, not {found.type}",
-        "compare it, for example with `= 1` or `is not null`",
-    )
+    if isinstance(condition, Enclosed) and condition.written is not None:
+        _condition(relation, condition.written, "a condition")
+    found = _condition(relation, condition, "a filter")
     return relation.over(logical.Apply((relation.node,), relation.schema, FilterStep(found)))
 
 
@@ -162,6 +158,13 @@ def sample(operands: Operands, by: tuple[Text, ...], percent: Text) -> Relation:
     condition = f"left(md5(concat_ws(',', {values})), 8) <= '{greatest:08x}'"
     kept = relation.scalar(Text(condition, operands.span))
     return relation.over(logical.Apply((relation.node,), relation.schema, FilterStep(kept)))
+
+
+def _condition(relation: Relation, text: Text, what: str) -> Expression:
+    found = relation.scalar(text)
+    hint = "compare it, for example with `= 1` or `is not null`"
+    require(found.type.kind in ("bool", "null"), text, f"{what} is a bool, not {found.type}", hint)
+    return found
 
 
 @operator(
@@ -205,9 +208,17 @@ def negate(operands: Operands) -> Relation:
 
 
 @operator("concat", "[returns]", argument("inputs", SOURCES), other_words="union unionall append")
-def concat_with(operands: Operands) -> Relation:
-    """Add the updates of other collections."""
+def concat_with(operands: Operands, refers: Assignments = ()) -> Relation:
+    """Add the updates of other collections. `refers`: the columns of a check that refer to columns of the other collection, which has their names here."""
     relation = operands.relation
+    for column, other in refers:
+        kinds = relation.schema[column.value], operands.right.schema[column.value]
+        require(
+            joins.comparable(*kinds),
+            column,
+            f"'{column.value}' is {kinds[0]}, and '{other.value}', to which it refers, is {kinds[1]}",
+            "a column refers to one of its type",
+        )
     return relation.over(concat([relation, *operands.others], operands.span, "concat").node)
 
 
