@@ -209,8 +209,9 @@ def negate(operands: Operands) -> Relation:
 
 @operator("concat", "[returns]", argument("inputs", SOURCES), other_words="union unionall append")
 def concat_with(operands: Operands, refers: Assignments = ()) -> Relation:
-    """Add the updates of other collections. `refers`: the columns of a check that refer to columns of the other collection, which has their names here."""
+    """Add the updates of other collections."""
     relation = operands.relation
+    # A check that refers to columns of the other collection has its own names for them here.
     for column, other in refers:
         kinds = relation.schema[column.value], operands.right.schema[column.value]
         require(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.times import LEAST
 from ddcli.errors import EngineError, first_line
 from ddcli.expressions.types import Type
 from ddcli.store.files.objects import ObjectPath
@@ -124,6 +125,12 @@ def _source(path: Path) -> Path | io.BytesIO:
         return path
 
 
+def _least(file: FileEntry) -> int:
+    """Return a time before which a file of a log has no update. One of a rebuild, or of a reopening, may have all times."""
+    advances = file.lower is not None and (not file.upper or file.lower[0] < file.upper[0])
+    return file.lower[0][0] if file.lower is not None and advances else LEAST
+
+
 def _like(keys: pl.DataFrame) -> pl.Expr:
     """Return a condition that all rows with some keys fulfil, and few others. It leaves out columns for which equality is another one there."""
     plain = [column for column in keys if column.dtype in (pl.Int64, pl.String, pl.Date)]
@@ -161,7 +168,7 @@ class HistoryChange(Change):
         keys = pl.concat(newer).select(self.key).unique()
         before = self.log_files[: len(self.log_files) - len(self.files)]
         former = self._first(before, [known[: self.known]])
-        first = self._first((), newer, former)
+        first = self._first(before, [known[: self.known], *newer])
         if first != former:  # all rows from before the log end at another time
             keys = pl.concat([keys, *(frame.select(self.key) for frame in self._beginning())]).unique()
         earlier = self._beginning(keys)
@@ -186,19 +193,37 @@ class HistoryChange(Change):
         found = read_beginning(self.begin, self.schema, _like(keys))
         return [found.join(keys, on=self.key, how="semi", nulls_equal=True)]
 
-    def _first(self, files: Sequence[FileEntry], frames: Sequence[pl.DataFrame], known: Any = None) -> Any:
-        """Return the first time of the updates of files and frames, if it is before a `known` one; None if there is no update, or no row from before the log."""
+    def _first(self, files: Sequence[FileEntry], frames: Sequence[pl.DataFrame]) -> Any:
+        """Return the first time at which the updates of files and frames don't cancel; None if there is none, or no row from before the log.
+
+        They cancel where a time was reopened, and the rows that are read then have later times.
+        """
         if self.begin is None:
             return None
         (time,) = self.time
-        found = [frame[time].min() for frame in frames]
-        for file in files:
-            least = min((each for each in found if each is not None), default=None)
-            # The files after one have later times, but for those after a reopening.
-            if file.lower is None or least is None or file.lower[0][0] < pl.Series([least]).to_physical()[0]:
-                scan = pl.scan_parquet(_source(self.log / file.name), glob=False, hive_partitioning=False)
-                found.append(scan.select(pl.col(time).min()).collect().item())
-        return min((each for each in [*found, known] if each is not None), default=None)
+        lowers = [_least(file) for file in files] + [LEAST] * len(frames)
+        scans = [pl.scan_parquet(_source(self.log / file.name), glob=False, hive_partitioning=False) for file in files]
+        sources = [*zip([*scans, *(frame.lazy() for frame in frames)], lowers, strict=True)]
+        after: pl.Expr | bool = True
+        while True:
+            least: Any = None
+            having: list[pl.LazyFrame] = []
+            for scan, lower in sources:
+                if least is not None and lower > pl.Series([least]).to_physical()[0]:
+                    continue
+                at = scan.filter(after).select(pl.col(time).min()).collect().item()
+                if at is not None and (least is None or at <= least):
+                    having = [*(having if at == least else ()), scan]
+                    least = at
+            if len(having) < 2:
+                return least
+            until = having[-1].select(pl.col(time).max()).collect().item()
+            among = (pl.col(time) <= until) & after
+            some = pl.concat([self.typed(scan.filter(among), self._record) for scan, _ in sources])
+            net = some.group_by([*self._record, time]).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
+            if (first := net.select(pl.col(time).min()).collect().item()) is not None:
+                return first
+            after = pl.col(time) > until
 
     def _before_log(self, earlier: Sequence[pl.DataFrame], first: Any) -> list[pl.DataFrame]:
         """Return rows from before the log as updates: none begins at the log's `first` time or later, and all end then."""
