@@ -31,7 +31,7 @@ from ddcli.errors import EngineError, UsageError
 from ddcli.expressions.moments import UTC, is_zone, localized
 from ddcli.expressions.types import POOLED
 from ddcli.plan import logical
-from ddcli.plan.lower import lower
+from ddcli.plan.generations import Generation
 from ddcli.plan.node import Graph
 from ddcli.plan.operators.row import BindContext
 from ddcli.plan.optimizer.delta_joins import delta_joins, with_delta_joins
@@ -422,7 +422,8 @@ class Dataflow:
         roots |= {name: kept.relation.node for name, kept in self._kept.items()}
         # A source that comes arranged is read with all columns, so every reader reads the same arrangement.
         indexed = {name: feed.relation.node for name, feed in self._indexed().items()}
-        lowered = lower(Graph(roots | indexed)).outputs
+        written = Graph(roots | indexed)
+        lowered = Generation.of(written).lowered(written).outputs
         lowered = with_delta_joins(lowered, delta_joins(lowered, lambda _: True))
         outputs = {
             name: arrange(node, self._kept[name].key) if name in self._kept else node

@@ -132,7 +132,7 @@ class Lowering(Checks):
         # Of a list of constants, which may be long, `in` makes one series.
         listed = name == "in"
         args = [
-            self.value(arg)
+            self._argument(arg)
             for at, arg in enumerate(expression.args)
             if not (listed and at and isinstance(arg, Literal))
         ]
@@ -143,6 +143,13 @@ class Lowering(Checks):
             # For a constant, some of polars' functions read only the first row of a column argument.
             args[0] = pl.repeat(args[0], pl.len())
         return self.trying(name.startswith("try_"), lambda: lower(self, expression, args))
+
+    def _argument(self, expression: Expression) -> pl.Expr:
+        value = self.value(expression)
+        nested = _is_named_often(expression) and any(
+            _is_named_often(part) for child in expression.children for part in child.walk()
+        )
+        return self.bound(value) if nested else value
 
     def _guarded(self, expression: Expression, mask: pl.Expr, number: int) -> pl.Expr:
         return self.guarded(mask, number, lambda: self.value(expression))
@@ -203,6 +210,13 @@ class ElementLowering(Lowering):
 
     def _value(self, expression: Expression) -> pl.Expr:
         return self._values[expression.name] if isinstance(expression, Column) else super()._value(expression)
+
+
+def _is_named_often(expression: Expression) -> bool:
+    """Return whether a computed value is named several times by what reads it, or names its arguments several times: nested, these multiply."""
+    if not isinstance(expression, Call) or not expression.columns():
+        return False
+    return expression.type.kind in ("date", "datetime") or expression.function in ("//", "%")
 
 
 def _is_null(expression: Expression) -> bool:

@@ -141,6 +141,22 @@ def test_the_last_time_that_there_is_is_a_time_as_any(query):
     assert updates_from(2**63 - len(steps)) == updates_from(1)
 
 
+def test_filters_move_as_in_a_pipeline_file():
+    """Else the join would hold each pair of records of the two sides."""
+    df = Dataflow()
+    left, right = df.input("l", {"a": "int64"}), df.input("r", {"b": "int64"})
+    output = df.sql("select a, b from (select a, b from l, r) where a = b and a > 1", l=left, r=right).output()
+    for at in range(4):
+        left.insert((at,))
+        right.insert((at + 1,))
+    left.advance_to(1)
+    right.advance_to(1)
+    df.step()
+    assert sorted(output.updates()) == [((2, 2), 0, 1), ((3, 3), 0, 1)]
+    (join,) = [node for node in df._graph().nodes if type(node).__name__ == "EquiJoin"]
+    assert [side.key for side in join.inputs] == [("a",), ("b",)]
+
+
 def test_every_operator_of_the_table_is_a_method():
     names = {"arrange": "arrange_by_key"}
     assert [name for name in OPERATORS if not hasattr(Collection, names.get(name, name))] == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from itertools import chain
 
 import pytest
 
 from ddcli.errors import InputError, SpecError
+from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import MAX_DEPTH
 from tests.expressions.support import reduction, scalar, value, values
 
@@ -32,6 +34,34 @@ def test_conditions_in_a_row(number: int) -> None:
         (" or ".join(f"(k = {n} and x > {n})" for n in range(number // 2)), False),
     ):
         assert run(written) is wanted
+
+
+def lowered(written: str) -> int:
+    """Return the length of all that polars computes for an expression."""
+    low = Lowering()
+    values = low.values([scalar(written, {"k": "int64", "t": "datetime[us]"})])
+    return sum(len(str(each)) for each in [*values, *chain(*low.parts), *(check.failing for check in low.checks)])
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "{} + to_hours(k % 5)",
+        "add_months({}, k % 5)",
+        "{} + k * interval '1' day",
+        "date_trunc('month', add_months({}, k))",
+        "time_bucket(interval '1' hour, {} + k * interval '1' hour)",
+    ],
+)
+def test_nested_times_are_computed_once_each(nested: str) -> None:
+    """What checks a time names it several times: nested, its parts would multiply."""
+    two = nested.format(nested.format("t"))
+    four = nested.format(nested.format(two))
+    assert lowered(four) < 4 * lowered(two)
+
+
+def test_nested_remainders_are_computed_once_each() -> None:
+    assert lowered("k % 9 // 2 % 7 // 3 % 5 // 2") < 4 * lowered("k % 9 // 2 % 7")
 
 
 def test_conditions_that_are_not_reached_do_not_fail() -> None:

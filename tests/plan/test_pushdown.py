@@ -6,6 +6,7 @@ from ddcli.expressions.steps import FilterStep
 from ddcli.plan import generations, physical
 from ddcli.plan.physical_graph import physical_graph
 from tests.plan.support import chain, logical, nodes
+from tests.sql.judge import bound_notes
 
 BELOW_JOIN = [
     ("join: {with: u, on: [k], as: x}", "v > 1", True),
@@ -126,6 +127,19 @@ def test_an_equality_above_pairs_of_all_records_is_their_key():
     earlier = generations.plan(graph, [generations.Generation.from_json(old)])
     assert [side.key for side in nodes(earlier.graph, "EquiJoin")[0].inputs] == [("#left",), ("#right",)]
     assert earlier.generations[0].to_json()["crossed"] is False
+
+
+@pytest.mark.parametrize(
+    ("query", "noted"),
+    [
+        ("select x from (select t.a as x, t.b, u.a as y from t, u) where b = y", False),
+        ("select x from (select t.a as x, t.b, u.a as y from t, u) where b > y", True),
+        ("with p as (select t.b, u.a from t, u) select b from p where a = b", False),
+        ("with p as (select t.b, u.a from t, u) select b from p where a = b union all select a from p", True),
+    ],
+)
+def test_pairs_of_all_records_are_noted_unless_an_equality_above_is_their_key(query, noted):
+    assert ["no equality" in note for _, note in bound_notes(query)] == [True] * noted
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,13 @@ def plain(value: Any) -> Any:
     return value
 
 
+def with_names(value: Any) -> Any:
+    """Return a value of DuckDB with names for the fields of structs that have none there."""
+    if isinstance(value, tuple):
+        return {f"f{at}": with_names(each) for at, each in enumerate(value, start=1)}
+    return [with_names(each) for each in value] if isinstance(value, list) else value
+
+
 def records(found: Any) -> Counter[tuple[Any, ...]]:
     counts: Counter[tuple[Any, ...]] = Counter()
     for record, count in found:
@@ -215,7 +222,7 @@ def judge(text: str, seed: int, base: duckdb.DuckDBPyConnection, judged: Judged,
             except DdError:
                 running = None
         try:
-            wanted: Any = records((row, 1) for row in base.execute(theirs).fetchall())
+            wanted: Any = records((map(with_names, row), 1) for row in base.execute(theirs).fetchall())
         except duckdb.Error:
             judged.left["DuckDB fails on the rows"] += 1  # of a subquery whose value nobody may need
             continue

@@ -159,6 +159,9 @@ class QueryLowering(Protocol):
     def note(self, node: exp.Expr, text: str) -> None:
         """Add a note at the place of a node."""
 
+    def note_product(self, node: exp.Expr, join: Node) -> None:
+        """Add a note that a join has no key, which is dropped if an equality above it states one."""
+
 
 @dataclass(eq=False)
 class Groups:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import QueryLowering
 
 
-def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Callable[[], None]) -> Node:
-    """Return the combinations of the items' records for which all conditions are true; `crossed` is called for a join without a key.
+def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Callable[[Node], None]) -> Node:
+    """Return the combinations of the items' records for which all conditions are true; `crossed` is called with each join without a key.
 
     Conditions that could fail are applied last, in the written order: to no more records than as written.
     """
@@ -51,10 +51,10 @@ def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Ca
         at, pairs = _next(node, left, early)
         if not pairs:
             at, pairs = _next(node, left, late)
-            if not pairs:
-                crossed()
         other = left.pop(at)
         node = nodes.joined(node, other, [pair for _, pair in pairs])
+        if not pairs:
+            crossed(node)
         used = {id(part) for part, _ in pairs}
         early = [part for part in early if id(part) not in used]
         late = [part for part in late if id(part) not in used]
@@ -161,9 +161,6 @@ def outer_joined(
     return nodes.concat(found)
 
 
-CROSSED = "this joins each row of one side with each of the other: no equality connects them"
-
-
 @dataclass(eq=False)
 class FromItem:
     """An entry of a `from`: a node, its names, and conditions that tie it to the outer query."""
@@ -241,8 +238,8 @@ class Items:
     def product_of(self, chain: Chain, at: exp.Expr) -> Node:
         """Return the product of a chain's items under its conditions."""
 
-        def crossed() -> None:
-            self.statement.note(at if not isinstance(at, exp.Select) else at.args["from_"], CROSSED)
+        def crossed(join: Node) -> None:
+            self.statement.note_product(at if not isinstance(at, exp.Select) else at.args["from_"], join)
 
         return product(chain.items, chain.conditions, crossed)
 
@@ -383,7 +380,7 @@ class Items:
                 lambda each: self.where_all(each, names, later) if later else each,
             )
             return replace(before, items=[joined], names=names)
-        joined = product([relation, item.node], conditions, lambda: None)
+        joined = product([relation, item.node], conditions, lambda _: None)
         return replace(before, items=[joined], names=names, later=[*before.later, *later])
 
     def alone(self, node: exp.Expr, chain: Chain) -> Chain:

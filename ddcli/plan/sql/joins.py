@@ -74,7 +74,7 @@ class Joins(Items):
         keys = renamed(read.used, {*relation.schema, *node.schema})
         node = nodes.mapped(node, {keys.get(name, name): nodes.column(node, name) for name in node.schema})
         ties = [nodes.tie(nodes.column(relation, old), nodes.column(node, new)) for old, new in keys.items()]
-        joined = product([relation, node], ties, lambda: None)
+        joined = product([relation, node], ties, lambda _: None)
         return replace(before, items=[joined], names=[*before.names, *found.names])
 
     def with_outer_rows(self, chain: Chain, at: exp.Expr) -> Chain:
@@ -312,7 +312,7 @@ class Joins(Items):
         if pairs and all(pairs):
             found = nodes.semijoined(left, right, [pair for pair in pairs if pair is not None], anti=anti)
             return Chain([found], [], chain.names, chain.later)
-        inner = product([left, right], conditions, lambda: None)
+        inner = product([left, right], conditions, lambda _: None)
         found = nodes.without(left, inner)
         if not anti:
             found = nodes.without(left, found)

@@ -16,6 +16,9 @@ from ddcli.expressions.tree import Case, Column, Expression, Literal, TableCall,
 from ddcli.expressions.types import no_column
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
+from ddcli.plan.joins import Join
+from ddcli.plan.node import Graph
+from ddcli.plan.optimizer.pushdown import pushed_down, read_by_several
 from ddcli.plan.optimizer.sharing import shared
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
@@ -35,6 +38,10 @@ if TYPE_CHECKING:
     from ddcli.plan.node import LoopName, Node
     from ddcli.plan.sql.context import QueryLowering
 
+Note = tuple["Span", str]
+"""A text about the place of a part of a statement."""
+
+CROSSED = "this joins each row of one side with each of the other: no equality connects them"
 MOST = 1000
 """The most rows that a `values` may have."""
 
@@ -108,7 +115,7 @@ def bind(
     times: Times = TIMES,
     *,
     shown: bool = False,
-) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
+) -> tuple[Relation, tuple[Note, ...]]:
     """Return the relation of a query, and notes on it with their places.
 
     `named` returns the relation of a name, `inputs` the nodes of all inputs, for rows that depend on no input. `loop` is the loop in whose body the
@@ -121,7 +128,7 @@ def bind(
 
 def bind_in_order(
     text: Text, named: Callable[[str], Relation], inputs: Callable[[], Sequence[Node]], times: Times = TIMES
-) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
+) -> tuple[Relation, tuple[Note, ...]]:
     """Return the relation of a query whose rows are shown in its order, and notes on it.
 
     Columns of the order that the query does not list are added behind the others, under names that begin with `ORDER`.
@@ -131,7 +138,7 @@ def bind_in_order(
     return _bound(statement, text)
 
 
-def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
+def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[Note, ...]]:
     """Return a statement's relation, and notes on it."""
     leaves: list[Node] = []
     named = statement.named
@@ -165,7 +172,23 @@ def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[tuple[Span
             raise SpecError(f"column `{name}` has no type", span=text.span, hint=f"cast it: cast({name} as int64)")
     node = shared(node, leaves)
     order = tuple((shown[column], descending, last) for column, descending, last in statement.order)
-    return Relation(node, order=order), tuple(dict.fromkeys(statement.notes))
+    connected = _connected(node, statement.products)
+    return Relation(node, order=order), tuple(note for note in dict.fromkeys(statement.notes) if note not in connected)
+
+
+def _connected(node: Node, products: Sequence[tuple[Note, Node]]) -> set[Note]:
+    """Return the notes on joins without a key, each with its join, whose key an equality above states."""
+    if not products:
+        return set()
+    graph = Graph({"": node})
+    several = {name for name, read in read_by_several(graph).items() if read}
+    moved = pushed_down(graph, several).operators
+    keyed: dict[Note, bool] = {}
+    for note, join in products:
+        found = moved.get(join.fingerprint)
+        if isinstance(found, Join) and isinstance(join, Join):  # else it was lowered on trial
+            keyed[note] = keyed.get(note, True) and found.on != join.on
+    return {note for note, has_key in keyed.items() if has_key}
 
 
 def _beyond(scope: Names, around: Names) -> Names:
@@ -202,7 +225,9 @@ class Statement:
     inputs: Callable[[], Sequence[Node]]
     loop: LoopName | None = None
     times: Times = TIMES
-    notes: list[tuple[Span, str]] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    products: list[tuple[Note, Node]] = field(default_factory=list)
+    """The joins without a key, each with the note on it."""
     leaving: frozenset[str] = frozenset()
     """The recursive tables whose columns are not known yet: sides of unions that name one are left out."""
     shown: exp.Expr | None = None
@@ -388,3 +413,8 @@ class Statement:
     def note(self, node: exp.Expr, text: str) -> None:
         """Add a note at the place of a node."""
         self.notes.append((self.tree.place(node), text))
+
+    def note_product(self, node: exp.Expr, join: Node) -> None:
+        """Add a note that a join has no key, which is dropped if an equality above it states one."""
+        self.note(node, CROSSED)
+        self.products.append((self.notes[-1], join))
