@@ -220,6 +220,16 @@ def test_a_row_of_nulls_counts():
     assert Fingerprint(b"0" * 16, layout).of(rows) != 0
 
 
+def test_a_fingerprint_changes_with_each_bit_of_a_diff():
+    layout = Layout(parse_schema({"k": "int64"}))
+    for record in range(20):
+        row = np.array([[record, 3]], np.int64)
+        with_diffs = np.repeat(row, 64, axis=0)
+        with_diffs[:, 1] ^= np.int64(1) << np.arange(64)
+        numbers = {Fingerprint(b"0" * 16, layout).of(each[None]) for each in [*with_diffs, row[0]]}
+        assert len(numbers) == 65
+
+
 def test_a_table_that_can_not_be_compared_differs(orders):
     """A null where its type refuses them, half of a file, and no file."""
     orders.write("orders.yaml", TEXT.replace("all: out/all/", "all: {path: out/all/, as: table, parquet: all.parquet}"))

@@ -263,7 +263,7 @@ def shard_of(m: np.ndarray, nk: int, shards: int) -> np.ndarray:
 
 @kernel("MMU")
 def add_hashes(m: np.ndarray, columns: np.ndarray, out: np.ndarray) -> int:
-    """Add the hash of each row times its diff to out[0]. A column is `[seed | first lane | lane after its last | where nulls are]`: 0: the lane `NONE` is null, 1: the first lane is a flag, 2: none is null."""
+    """Add the hash of each row, an odd number, times its diff to out[0]. A column is `[seed | first lane | lane after its last | where nulls are]`: 0: the lane `NONE` is null, 1: the first lane is a flag, 2: none is null."""
     total = np.uint64(0)
     for i in range(m.shape[0]):
         row = np.uint64(0)
@@ -279,7 +279,8 @@ def add_hashes(m: np.ndarray, columns: np.ndarray, out: np.ndarray) -> int:
             for lane in range(first, columns[c, 2]):
                 h = mixed(h, m[i, lane])
             row += h
-        total += mixed(row, NONE) * np.uint64(m[i, m.shape[1] - 1])
+        # An odd number times two diffs is the same only if these are.
+        total += (mixed(row, NONE) | np.uint64(1)) * np.uint64(m[i, m.shape[1] - 1])
     out[0] += total
     return 0
 

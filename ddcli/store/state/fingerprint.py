@@ -113,4 +113,4 @@ def stored_numbers(directory: Path, manifest: Manifest, chosen: Container[str]) 
 
 
 def _digest(secret: bytes, name: bytes = b"") -> int:
-    return int.from_bytes(hashlib.sha256(secret + b"fingerprint" + name).digest()[:8])
+    return int.from_bytes(hashlib.sha256(secret + b"fingerprints" + name).digest()[:8])
