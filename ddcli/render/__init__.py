@@ -1,7 +1,7 @@
 """Views for people: tables, plans, pictures, progress. Nothing here writes to a state.
 
-* drawing: a plan as SVG and as Mermaid, with the places of its boxes
-* layers: boxes, groups and lines; the boxes of one scope in layers, with few crossings
+* drawing: a plan as SVG and as Mermaid
+* layout: the places of boxes, groups and lines of a graph, in layers with few crossings
 * lineage: column lineage as text, Mermaid and HTML
 * live: progress on a terminal
 * page: a plan as one HTML page, with its operators in plain words

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.render.drawing import layout
-from ddcli.render.layers import BoxGroup, Item, spaced
+from ddcli.render.layout import BoxGroup, Item, layout, spaced
 from ddcli.render.view import OperatorView, View, folded
 from tests.render.graphs import shapes
 

@@ -35,18 +35,17 @@ if TYPE_CHECKING:
     from ddcli.plan.physical_graph import Engines
 
 
-# Left joins with a condition above that drops every padded record: they are inner joins.
-#
-# A condition that is null, or false, where all columns of the right side are null keeps no record without a partner. An inner join returns the others
-# in fewer operators, and lets conditions sink into both of its sides. So that the same records fail, the condition must not fail on padded ones.
-
 ARITHMETIC = {"+", "-", "*", "/", "//", "%"}
 STRICT = ARITHMETIC | STRICT_AND_CERTAIN
 """Functions that are null where an argument is."""
 
 
 def without_padding(node: joins.Join, conditions: Iterable[Expression]) -> joins.Join:
-    """Return a left join as an inner one, if one of the conditions on its columns drops padded records; else the join itself."""
+    """Return a left join as an inner one, if one of the conditions on its columns drops padded records; else the join itself.
+
+    A condition that is null, or false, where all columns of the right side are null keeps no record without a partner. An inner join returns the others
+    in fewer operators, and lets conditions sink into both of its sides. So that the same records fail, the condition must not fail on padded ones.
+    """
     padded = {name for name, side, _ in node.columns if side == "right"}
     if node.how != "left" or not any(drops(each, padded) and passes(each, padded) for each in conditions):
         return node

@@ -39,15 +39,14 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import Groups, QueryLowering, QueryResult
     from ddcli.plan.sql.names import Names
 
-# Decorrelation: a subquery computed without its outer rows, where only equalities tie it to them: its own columns then have the outer values.
-#
-# A subquery is lowered over the distinct rows of the outer columns that it reads, joined with its tables. If a join by equality covers all of
-# these columns, then the other side's columns have their values, and the outer rows need not be read: the result for them is the same. It also has
-# rows for values that no outer row has, which the join back drops. So this is only done where no expression can fail on these additional rows.
-
 
 def decorrelated(found: Node, around: Node) -> Node | None:
-    """Return a subquery's rows computed without the rows of `around`, or None if that is not possible."""
+    """Return a subquery's rows computed without the outer rows `around`, or None if more than equalities ties it to them.
+
+    A subquery is lowered over the distinct rows of the outer columns that it reads, joined with its tables. If a join by equality covers all of
+    these columns, then the other side's columns have their values, and the outer rows need not be read: the result for them is the same. It also has
+    rows for values that no outer row has, which the join back drops. So this is only done where no expression can fail on these additional rows.
+    """
     steps: list[Node] = []
     node = found
     while not (isinstance(node, joins.Join) and node.how == "inner" and node.left == around):

@@ -1,4 +1,7 @@
-"""The rows of a query of DuckDB."""
+"""The rows of a query of DuckDB, each value as the database has it.
+
+A type in none of the lists here is not read: Arrow has no such type, or polars changes or loses some of its values.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
-
-# The types of the columns of a query of DuckDB as they are read, so that each value is the one that the database has.
-#
-# A type in none of these lists is not read: Arrow has no such type, or polars changes or loses some of its values.
 
 EXACT = {
     *("boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint"),

@@ -34,15 +34,14 @@ if TYPE_CHECKING:
 
     from ddcli.store.mirrors.mirror import MirrorCursor
 
-# Null lists of structs in tables of Iceberg, which pyiceberg's reader (0.12) makes empty lists.
-#
-# It builds such a list anew from its offsets and its values, and drops the nulls among the lists. As a file whose columns are the table's is read without
-# pyiceberg, one row would be two different records, depending on its reader.
-
 
 @cache
 def keep_null_lists() -> None:
-    """Have pyiceberg's reader keep nulls, in this process from now on. A version that keeps them itself is left as it is, as it loses none."""
+    """Have pyiceberg's reader keep null lists of structs, in this process from now on. A version that keeps them itself is left as it is.
+
+    The reader (0.12) builds such a list anew from its offsets and its values, and makes a null list an empty one. As a file whose columns are the table's is read without
+    pyiceberg, one row would be two different records, depending on its reader.
+    """
     import pyarrow as pa
     from pyarrow import compute
     from pyiceberg.io.pyarrow import ArrowProjectionVisitor
