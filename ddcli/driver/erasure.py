@@ -28,6 +28,7 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError
 from ddcli.job.corrections import OWN_TIMES
 from ddcli.job.sizes import rows_held
+from ddcli.job.verdict import KEPT
 from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ddcli.driver.rebuild import Rebuild
     from ddcli.engine.columns import Matrix
     from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.job.request import Request
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.store.log.reader import LogReader
@@ -132,12 +134,13 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
         and not request.resources.spark.ready
         and not any(graph.engines.values())
         and not remembered(graph.nodes)
-        and not request.spec.checks
+        and not any(check.measures for check in request.spec.checks.values())
         and not any(ours(directory, OF_LOG) for directory in request.side_logs)
         and all(start < end for entry in manifest.outputs.values() for start, end in spans(entry.files))
         and all(
             given.shared is None
             and given.progress is None
+            and _has_tables_by_files(request, name)
             and not given.listing.growing
             and not given.listing.summed
             and {file.key: file.fingerprint for file in given.listing.to_read}
@@ -147,6 +150,12 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
             for name, given in rebuild.found.items()
         )
     )
+
+
+def _has_tables_by_files(request: Request, name: str) -> bool:
+    """Return whether an input has the same tables without some rows, if it has tables: where each file is one; a time without rows has none."""
+    given = request.spec.inputs[name]
+    return given.format != "snapshots" or (request.clock.arrival and given.order_by is None)
 
 
 @frozen
@@ -217,7 +226,7 @@ class _Erasure:
                 tags=self.graph.tags,
                 secret=rebuild.secret,
             )
-            outputs = {}
+            outputs, verdicts = {}, dict(manifest.cache.get(KEPT, {}))
             for name, entry in manifest.outputs.items():
                 outputs[name] = entry
                 if name in layouts and len(updates := _difference(old.outputs[name], new.outputs[name])):
@@ -225,6 +234,9 @@ class _Erasure:
                         name, entry, updates, self.pool, forgetting, self._placed(self.graph.outputs[name].fingerprint)
                     )
                     self._prove_log(name, updates, found, horizon, (old.outputs[name], new.outputs[name]))
+                    if name in verdicts:
+                        left = verdicts[name]["violations"] + int(updates[:, -1].sum())
+                        verdicts[name] = {**verdicts[name], "violations": left}
                 else:
                     forgetting.kept.extend(entry.files)
             inputs = dict(manifest.inputs) | replace_archived(forgetting, transaction, self.readers, manifest.inputs)
@@ -237,7 +249,7 @@ class _Erasure:
                 FORGOTTEN_ROWS: forgetting.digests,
                 "forgot": transaction.number,
             }
-            noted |= {"built": built} if built else {}
+            noted |= ({"built": built} if built else {}) | ({KEPT: verdicts} if verdicts else {})
             return transaction.commit(
                 replace(
                     manifest,

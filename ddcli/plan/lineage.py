@@ -242,6 +242,8 @@ class Partitions:
             return self._grouped(inputs, node.by)
         if isinstance(node, logical.Upsert):
             return self._grouped(inputs, node.key)
+        if isinstance(node, logical.Snapshots):  # which tables there are is known apart from their rows
+            return self._kept(inputs, frozenset(node.schema))
         found = self._kept(inputs, frozenset(node.schema))
         if not isinstance(node, LINEAR):
             self._lost.update(self._wanted)

@@ -408,6 +408,14 @@ COLLECTIONS = {
     "by_value": "{from: sales, apply: [{reduce: {by: [v], n: count(*), least: min(n), first: min(w)}}]}",
     "emails": "{from: people, apply: [{project: [email]}]}",
 }
+CHECKS = """\
+checks:
+  - {unique: [k, day], of: sales, otherwise: warn}
+  - {not_null: [k], of: sales, otherwise: CONSEQUENCE}
+  - {row: n <> 2, of: sales, otherwise: CONSEQUENCE}
+  - {refers: {k: people.k}, of: sales, otherwise: CONSEQUENCE}
+  - {in: {email: ['ann-MARK@1.']}, of: people, otherwise: warn}
+"""
 INPUTS = """\
   sales: {path: in/sales/, format: append, columns: {k: "string?", v: int64, n: int64, w: string, day: int64}, time: day, changed: replace}
   people: {path: in/people/, format: upsert, key: [k], columns: {k: "string?", email: "string?"}, time: day}
@@ -483,6 +491,70 @@ WHERES = {
 }
 
 
+@pytest.mark.parametrize("seed", range(many(6)))
+def test_tables_keep_rows_apart(tmp_path, seed, monkeypatch):
+    """Each file is the whole table, so what is written are the files with the rows. A table is there also if all its rows are forgotten."""
+    draw = chance("tables", seed)
+    key = draw.choice(["", "key: [k], "])
+    text = f"name: judged\ninputs:\n  sales: {{path: in/sales/, format: snapshots, {key}columns: {{k: string?, n: int64, w: string}}}}\n"
+    text += "  people: {path: in/people/, format: upsert, key: [k], columns: {k: string?, email: string?}}\n"
+    text = text.replace("string?", '"string?"') + draw.choice(["", "history: all\n"])
+    names = draw.sample(["kept", "sums", "first", "named", "strange"], 3)
+    collections = {
+        "kept": "{from: sales, apply: [{project: [k, n, w]}]}",
+        "sums": "{from: sales, apply: [{reduce: {by: [k], n: count(*), w: max(w)}}]}",
+        **{name: COLLECTIONS[name] for name in ("first", "named", "strange")},
+    }
+    text += "collections:\n" + "".join(f"  {name}: {collections[name]}\n" for name in names)
+    text += "outputs:\n" + "".join(f"  {name}: out/{name}/\n" for name in names)
+    gone = draw.choice([["ann"], ["ann", "bob"], ["eve"]])
+    where = f"k in ({', '.join(map(repr, gone))})"
+    whole, clean = tmp_path / "whole", tmp_path / "clean"
+    schemas = {"sales": {"k": pl.String, "n": pl.Int64, "w": pl.String}, "people": {"k": pl.String, "email": pl.String}}
+    for folder in (whole, clean):
+        folder.mkdir()
+        (folder / "p.yaml").write_text(text)
+
+    def bring(at, *, all_rows):
+        people = ["ann", "bob", "eve", *([] if key else [None])]
+        chosen = draw.sample(people, draw.randrange(len(people))) if draw.random() < 0.8 else gone[:1]
+        rows = {
+            f"sales/{at}": [(k, draw.randrange(3), f"{k}-MARK-{draw.randrange(2)}.") for k in chosen],
+            f"people/{at}": [(k, f"{k}-MARK@{at}.") for k in draw.sample(people[:3], draw.randrange(3))],
+        }
+        for folder in (whole, clean):
+            for path, every in rows.items():
+                place = folder / f"in/{path}.parquet"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                kept = [row for row in every if folder == all_rows or row[0] not in gone]
+                pl.DataFrame(kept, schemas[path.split("/")[0]], orient="row").write_parquet(place)
+            run(folder / "p.yaml", now=f"2021-01-{at + 1:02}")
+
+    for at in range(draw.randrange(1, 5)):
+        bring(at, all_rows=whole)
+    ways, erase = [], migration.erase
+    monkeypatch.setattr(migration, "erase", lambda *given: ways.append(erase(*given)) or ways[-1])
+    forgotten(whole, where, ["sales", "people"], None)
+    assert None not in ways
+    assert logs_of(whole) == logs_of(clean)
+    assert state_of(whole, history="all" in text) == state_of(clean, history="all" in text)
+    assert texts_in(whole) <= texts_in(clean)
+    for at in range(9):
+        for name in ("sales", "people"):
+            if (place := whole / f"in/{name}/{at}.parquet").exists():
+                place.write_bytes((clean / f"in/{name}/{at}.parquet").read_bytes())
+    assert not forgotten(whole, where, ["sales", "people"], None).still_in
+    bring(9, all_rows=None)
+    assert logs_of(whole) == logs_of(clean)
+
+
+def verdicts_in(root):
+    """Return the violations of each check as the manifest counts them, and as they are in its log."""
+    kept = read_newest(root / STATE).cache.get("checks", {})
+    logs = {name: sum(log_of(root / STATE / "logs" / name).values()) for name in kept}
+    return {name: (entry["violations"], logs[name]) for name, entry in kept.items()}
+
+
 @pytest.mark.parametrize("seed", range(many(10)))
 def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     """Where all operators keep the rows of a person apart nothing is computed anew, and the results are those of a pipeline that never had the rows."""
@@ -495,6 +567,8 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     text = f"dd: 1\nname: judged\n{history}inputs:\n{INPUTS}collections:\n"
     text += "".join(f"  {name}: {COLLECTIONS[name]}\n" for name in names)
     text += "outputs:\n" + "".join(f"  {name}: out/{name}/\n" for name in names)
+    if draw.random() < 0.4:
+        text += CHECKS.replace("CONSEQUENCE", draw.choice(["warn", "quarantine"]))
     untils = [str(3 * at + draw.choice([1, 3])) for at in range(len(runs) - 1)] + [str(3 * len(runs))]
     monkeypatch.setattr(batch_lists, "FEW", draw.choice([0, 8]))
     monkeypatch.setattr(lineage, "APART", draw.choice([0, lineage.APART]))
@@ -517,6 +591,7 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     assert logs_of(whole) == logs_of(clean, horizons)
     assert state_of(whole, history="all" in history) == state_of(clean, history="all" in history)
     assert texts_in(whole) <= texts_in(clean)
+    assert verdicts_in(whole) == verdicts_in(clean)
     for files in runs:
         bring_files(whole, files, gone, inputs)
     assert not forgotten(whole, where.strip(), inputs, None).still_in

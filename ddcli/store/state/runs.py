@@ -112,9 +112,12 @@ def write_run(directory: Path, record: RunRecord, files: Files) -> None:
 
 
 def forget_examples(directory: Path, files: Files) -> None:
-    """Remove the records that quote a row of an input."""
+    """Remove the records that quote a row of an input, a violation of a check, or a measure."""
     for record in read_runs(directory):
-        if any(given.get("example") for given in record.summary["inputs"].values()):
+        inputs, checks = record.summary["inputs"].values(), record.summary.get("checks", {}).values()
+        if any(given.get("example") for given in inputs) or any(
+            each.get("first") or each.get("problems") for each in checks
+        ):
             files.remove(directory / RUNS / f"{record.number:09d}.json")
 
 
