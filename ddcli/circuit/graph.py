@@ -231,7 +231,7 @@ def assemble(
 
 
 def route(node: Node) -> Sequence[int]:
-    """Return the lanes of a node's input that decide the shard of a row; none where they stay in theirs."""
+    """Return the lanes of a node's input that decide the shard of a row; none if rows stay in their shard."""
     return () if node.exchanged_by is None else Layout(node.inputs[0].schema).take(node.exchanged_by)
 
 

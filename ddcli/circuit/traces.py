@@ -129,7 +129,7 @@ class StateAnswers:
     manifest: Manifest
 
     def batches(self, identity: str, layout: BatchLayout, pool: Pool) -> list[StoredBatch]:
-        """Return the batches of an arrangement of results; none where the commit hasn't it. Their values get `pool`, which has the state's secret."""
+        """Return the batches of an arrangement of results; none if the commit lacks it. Their values are in `pool`, which has the state's secret."""
         entry, opened = self.manifest.arrangements.get(identity), OpenBundles()
         return [
             StoredBatch(batch_path(self.directory, identity, at, file), file, layout, pool, bundles=opened)

@@ -195,7 +195,7 @@ class Renamed(click.Option):
 
 
 def _pairs(given: Iterable[str], kind: str, example: str, is_one: Callable[[str, str], object]) -> dict[str, str]:
-    """Return the values of options `NAME=VALUE` by name, the last where one is named twice; refuse a text that is no such pair."""
+    """Return the values of options `NAME=VALUE` by name, the last where one is named twice; refuse any other text."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")

@@ -43,7 +43,7 @@ Dataset = tuple[str, str]
 def emitting(
     run: Callable[..., RunSummary], place: str | None, warn: Callable[[str], None]
 ) -> Callable[..., RunSummary]:
-    """Return a function that runs a pipeline as `run` does, and sends events to a URL or adds them to a file; None: wherever the environment names.
+    """Return a function that runs a pipeline as `run` does, and sends events to a URL, adds them to a file, or, with None, sends them to the receiver that the environment names.
 
     Raises UsageError for a directory, and where the client is not installed, but for a receiver that only the environment names: it may be meant for other programs.
     """

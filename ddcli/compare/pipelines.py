@@ -338,7 +338,7 @@ def _times(spec: Spec) -> tuple[str, ...]:
 
 
 def chosen_outputs(names: Sequence[str], select: Iterable[str]) -> list[str]:
-    """Return the names that are selected, all of them without a selection. Raises UsageError for one that there is not."""
+    """Return the selected names, or all without a selection. Raises UsageError for an unknown name."""
     for name in select:
         if name not in names:
             hint = suggestion(name, names, f"outputs: {', '.join(names)}")

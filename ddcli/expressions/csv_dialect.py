@@ -85,7 +85,7 @@ class Dialect:
         return {"date": self.date_format, "datetime": self.timestamp_format}.get(kind.kind)
 
     def hint(self, kind: Type, value: str) -> str:
-        """Return the form in which values of a type are written as text, where the world has several, for one that is not; as the begin of a hint."""
+        """Return the beginning of a hint for a text that is no value of a type: the form in which text must have it, of types that people write in several forms."""
         if kind.is_numeric and self.thousands is None and (mark := GROUPED.fullmatch(value)):
             return f"numbers with marks between thousands need `csv: {{thousands: {json.dumps(mark[1], ensure_ascii=False)}}}`; "
         form = self.form_of(kind)

@@ -443,7 +443,7 @@ def place_in(log: OutputEntry, target: TargetSpec, base: Path) -> tuple[str, int
 
 
 def _beginning(path: Path) -> list[Any]:
-    """Return how a file is told from a later one, an object by its tag: with none, the history can't be written."""
+    """Return the identity of a file's content, of an object its tag; without one the history can't be written."""
     try:
         return [str(path), mark_of(path, 0) if isinstance(path, ObjectPath) else size_and_time(path)]
     except FileNotFoundError:

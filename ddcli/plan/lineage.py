@@ -132,7 +132,7 @@ def readers_of(nodes: Iterable[Node]) -> dict[bool, dict[Place, list[Place]]]:
 
 
 def reached(starts: Iterable[Place], readers: Mapping[Place, list[Place]]) -> set[Place]:
-    """Return the places that others lead to, and these themselves."""
+    """Return the places that can be reached from some places, and these themselves."""
     found = set(starts)
     left = [*found]
     while left:

@@ -308,7 +308,7 @@ def _time(inputs: Inputs, at: str | None, history: FileHistory) -> Time:
 
 
 def _known_columns(values: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Return values of columns. Raises UsageError for a column that there is not."""
+    """Return values of columns. Raises UsageError for an unknown column."""
     for name in values:
         if name not in schema:
             hint = suggestion(name, schema, f"columns: {', '.join(schema)}")

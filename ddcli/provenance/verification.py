@@ -258,7 +258,7 @@ def verify(
 
 
 def _covered(request: Request, parts: int) -> CoveredSlices:
-    """Return the slices of so many that the state remembers; none once all of them were covered, or where it remembers others."""
+    """Return the slices, of `parts`, that the state remembers; none once all were covered, or if it remembers slices of another number."""
     known = COVERED.read(request.state / VERIFIED)
     return CoveredSlices(parts, ()) if known is None or known.parts != parts or len(known.numbers) == parts else known
 
@@ -339,7 +339,7 @@ def _log_proof(request: Request, manifest: Manifest, name: str, entry: OutputEnt
 
 
 def _chosen(request: Request, manifest: Manifest, select: Sequence[str]) -> dict[str, OutputEntry]:
-    """Return the state's entries of the chosen outputs, without the entries of checks. Raises UsageError for an output that there is not."""
+    """Return the state's entries of the chosen outputs, without the entries of checks. Raises UsageError for an unknown output."""
     known = same_outputs(request.state, manifest, request.outputs)
     outputs = {
         name: manifest.outputs[known[name]]

@@ -388,7 +388,7 @@ def _fixed(given: InputSpec) -> set[str]:
 
 
 def _columns_in(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[Path, Schema]:
-    """Return the columns of each file by its own account: of text by the first rows of some files, and of all that have names which these lack."""
+    """Return the columns of each file, as it states them; of text by the first rows of some files, among them every file with a column that the others lack."""
     log = format_of(given)
     texts = [path for path in paths if name_of_kind(path) in TEXTS]
     found: dict[Path, Schema] = {}

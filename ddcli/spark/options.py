@@ -41,7 +41,7 @@ class LogOptions(NamedTuple):
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool) -> LogOptions:
-        """Return the options of a reader. Raises UsageError for one that doesn't exist, or doesn't fit the others."""
+        """Return the options of a reader. Raises UsageError for an unknown option, or one that doesn't fit the others."""
         check_options(given, NAMES, "read")
         changes = TRUTHS.get(given.get("readchangefeed", "false").lower())
         if changes is None:

@@ -24,7 +24,7 @@ LONG = 60
 
 
 class Refused(Exception):
-    """The signal that a value could not be read; its errors are in the notes. `kept` is the part that could be read, if that is of use."""
+    """The signal that a value could not be read; its errors are in the notes. `kept` is the part that could be read, if its reader can use it."""
 
     def __init__(self, kept: Any = None) -> None:
         super().__init__()

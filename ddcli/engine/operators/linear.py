@@ -148,7 +148,7 @@ class Permute(Stateless):
         return self.refuse.step(deltas, interval)
 
     def _one_row(self, delta: Delta) -> Delta | None:
-        """Return the one record that all rows become, as one update, where they have one time, as in a load; else None."""
+        """Return one update with the record that all rows become, if they have one time, as in a load; else None."""
         count, tails, total = len(delta.updates), delta.updates[:, -2:], 0
         if not count:
             return None

@@ -243,7 +243,7 @@ def _place(text: str) -> str:
 
 
 def _waited(text: str) -> EngineError:
-    r"""Return the error for a process of Spark that has waited for another one in vain.
+    r"""Return the error for a process of Spark that has waited too long for another one.
 
     >>> waited = "SparkException: Exception thrown in awaitResult: \n\tat x\nCaused by: "
     >>> print(_waited(f"{waited}java.io.IOException: Failed to connect to db/10.0.0.2:7077").problem)

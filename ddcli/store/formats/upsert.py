@@ -101,7 +101,7 @@ def value_of(frame: pl.DataFrame, expression: Expression, kinds: Schema) -> pl.S
 
 
 def parsed_order(text: Text | None, scope: ColumnScope) -> Expression | None:
-    """Return the expression of an `order_by`; raise SpecError for one that can't put rows in order."""
+    """Return the expression of an `order_by`; raise SpecError for one whose values have no order."""
     orders = _parsed(text, scope)
     if (
         orders

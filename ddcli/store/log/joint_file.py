@@ -49,7 +49,7 @@ class JointFile:
         return self._size
 
     def add_file(self, path: Path, written: Written) -> None:
-        """Add a Parquet file that others have written, which stays. Raises EngineError if its bytes are not those that were written."""
+        """Add a copy of a Parquet file that other processes have written. Raises EngineError if its bytes are not those that were written."""
         with _opened(path) as part, self._lock:
             body = len(MAGIC) + self._groups.add(len(part), footer_of(len(part), part.read))
             first = self._first()

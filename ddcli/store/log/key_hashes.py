@@ -55,7 +55,7 @@ class KeyHashes:
             self._noted.setdefault(at, {})[first] = count, own
 
     def content(self, at: int, rows: int) -> bytes | None:
-        """Return the hashes of a file that has so many rows; None where not all of these were read."""
+        """Return the hashes of a file of this number of rows; None if not all of them were read."""
         parts, reached = sorted(self._noted.get(at, {}).items()), 0
         for first, (count, _) in parts:
             if first != reached:

@@ -93,7 +93,7 @@ def _encoded(content: bytes, data: memoryview, metadata: dict[str, str]) -> memo
 
 
 def read_versions(path: Path) -> tuple[FileVersion, ...]:
-    """Return the versions of a file before it, oldest first; none where its footer has none that make sense, or is gone."""
+    """Return the versions of a file before it, oldest first; none if its footer lacks valid ones, or can't be read."""
     try:
         return _versions(read_footer(path))
     except (DdError, OSError, ValueError):
@@ -101,7 +101,7 @@ def read_versions(path: Path) -> tuple[FileVersion, ...]:
 
 
 def _versions(footer: bytes) -> tuple[FileVersion, ...]:
-    """Return the versions that a footer has; none where they make no sense."""
+    """Return the versions in a footer; none if they are invalid."""
     try:
         struct = fields(footer)
         found = [FileVersion(*row) for row in json.loads(metadata_of(struct).get(KEY, "[]"))]

@@ -83,7 +83,7 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
 def _rewritten(
     gone: Sequence[FileRows], new: Sequence[FileRows], threads: ThreadPoolExecutor
 ) -> list[tuple[FileRows, FileRows, list[str]]]:
-    """Return pieces of files that are gone with those that they were rewritten to, and the columns that both have by their bytes, where these are any."""
+    """Return the pairs of pieces in which a file that is gone was rewritten, and the columns that are equal in both by their bytes; pairs without such columns are left out."""
     pairs = [
         (gone[at], new[other]) for at, other in partners(*([[*each.marks()] for each in side] for side in (gone, new)))
     ]

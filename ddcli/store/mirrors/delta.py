@@ -63,7 +63,7 @@ def check_log(table: Path) -> None:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """Return the plain files of a folder. Raises InputError for a pipe and the like."""
+    """Return the plain files of a folder. Raises InputError for a pipe or a device."""
     if isinstance(folder, ObjectPath):
         return [path for path, tag in folder.tagged() if tag is not None]
     found = [path for path in folder.glob("*") if not path.is_dir()]

@@ -63,7 +63,7 @@ def reading(query: Any, place: str, named: set[str] | None) -> Iterator[tuple[st
 
 
 def held_to(values: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
-    """Return values that such an expression has returned in their type. Raises InputError for one that is none of it."""
+    """Return the values of such an expression in their type. Raises InputError for a value that the type can't have."""
     if dtype == pl.Time():
         failed = (values >= DAY).fill_null(value=False)
         found = values.to_frame().select(pl.when(~failed).then(values)).to_series().cast(dtype)

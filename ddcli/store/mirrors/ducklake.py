@@ -306,7 +306,7 @@ class DuckLakeSource(TableSource):
         return pl.DataFrame([*(self._parsed(name, each) for name, each in values.items()), diff])
 
     def _parsed(self, name: str, values: Sequence[Any]) -> pl.Series:
-        """Return values that the catalogue has as text in a column's type. Raises InputError for one that is none of it."""
+        """Return values that the catalogue has as text, in a column's type. Raises InputError for a text that is no value of it."""
         column, dtype = self._named[name], self._dtypes[name]
         if column.parts:
             nested = [self._nested(column, value) if isinstance(value, str) else value for value in values]

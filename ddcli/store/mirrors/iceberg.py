@@ -283,7 +283,7 @@ class IcebergSource(TableSource):
             return io.BytesIO(opened.read())
 
     def _names(self, physical: Any) -> dict[str, str] | None:
-        """Return the names of the table's columns in a file with this schema (pyarrow's); None where it has not all of them, or of other types."""
+        """Return the names of the table's columns in a file with this schema (pyarrow's); None if some are missing or have other types."""
         from pyiceberg.io.pyarrow import pyarrow_to_schema
 
         known, names = self._known_names

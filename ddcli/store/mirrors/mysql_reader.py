@@ -170,7 +170,7 @@ def _dtype(field: Any, declared: Schema) -> pl.DataType | None:
 
 
 def _series(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Series:
-    """Return the values of a column in its type. Raises InputError for one that is none of it: a day 0, an hour 25."""
+    """Return the values of a column in its type. Raises InputError for a value that the type can't have: a day 0, an hour 25."""
     dtype = kind.to_polars()
     if dtype == pl.Binary():
         return pl.Series(name, values, dtype)
@@ -222,7 +222,7 @@ def _is_raised_in_package(error: Exception) -> bool:
 
 
 def _strange_answer(error: Exception) -> tuple[str, str]:
-    """Return problem and hint of an answer that no query of ours has. The package sends no file to a server that asks for one."""
+    """Return the problem and the hint for an answer that none of our queries can have. The package sends no file to a server that requests one."""
     hint = "check that the input's `database` names a server that you trust"
     if isinstance(error, RuntimeError) and "LOAD_LOCAL" in str(error):
         return "the server asks for a file of this machine in place of an answer; no file was sent", hint

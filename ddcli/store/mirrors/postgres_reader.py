@@ -85,7 +85,7 @@ def reading(
 
 
 def series(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Series:
-    """Return the values of a column in its type. Raises InputError for one that is none of it."""
+    """Return the values of a column in its type. Raises InputError for a value that the type can't have."""
     if kind.kind != "list":
         return _scalars(name, kind, values, place)
     assert kind.inner is not None

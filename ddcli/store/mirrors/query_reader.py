@@ -73,7 +73,7 @@ class ServerReader(QueryReader):
 
     @abstractmethod
     def _explained(self, error: Exception) -> tuple[str, str | None] | None:
-        """Return problem and hint of an error of the server's; None for one that is not."""
+        """Return the problem and the hint for an error that the server reported; None for any other error."""
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:

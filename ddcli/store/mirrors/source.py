@@ -59,7 +59,7 @@ class TableSource(ABC):
             raise InputError(f"the table has a column '{taken[0]}', a name that its mirror needs", place=place)
 
     def check_identity(self, mark: MirrorCursor) -> None:
-        """Raise InputError where this is another table than the one that a mark is of."""
+        """Raise InputError if a mark belongs to another table."""
         if mark.identity != self.identity:
             problem = "this is another table than the one that earlier runs have read: its identity is another"
             raise InputError(problem, place=self.place, hint=BEGIN)
@@ -204,7 +204,7 @@ class TableSource(ABC):
                 self._refuse(f"has a new column '{name}' that can't be null", name, described)
 
     def renamed(self, mark: MirrorCursor, name: str) -> bool:
-        """Return whether a name is that of another column than the one that a mark knows by it."""
+        """Return whether a name means another column now than when a mark was made."""
         return name in mark.numbers and mark.numbers[name] != self.numbers.get(name)
 
     def _refuse(self, change: str, name: str, described: Sequence[tuple[int, Mapping[str, Any]]]) -> NoReturn:

@@ -97,7 +97,7 @@ OURS = {kind: name for name, kind in SPARK.items() if name[:4] != "uint" and nam
 
 
 def our_type(kind: types.DataType) -> Type | None:
-    """Return the type of ours for one of Spark; None where there is none, as for maps and variants.
+    """Return our type for a type of Spark; None if there is none, as for maps and variants.
 
     >>> str(our_type(types.ArrayType(types.TimestampType())))
     'list[datetime[us, UTC]?]?'

@@ -146,7 +146,7 @@ def row_count(path: Path, without: str = "") -> int | None:
 
 
 def tail_of(path: Path, most: int) -> bytes:
-    """Return the footer of a file with the bytes after it; raises OSError, or ValueError where it has more bytes than `most`, or is none."""
+    """Return the footer of a file with the bytes after it; raises OSError, or ValueError for one of more bytes than `most`, and for bytes that are no footer."""
     with path.open("rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - SMALL))

@@ -154,7 +154,7 @@ class BatchRegister:
     def from_json(
         cls, tree: dict[str, Any], read: Callable[[str], bytes], known: Collection[BatchList] = ()
     ) -> BatchRegister:
-        """Return the register that a manifest holds this of; `read` returns the content of a list that is not `known`.
+        """Return the register from its part of a manifest; `read` returns the content of a list that is not `known`.
 
         Raises as `Manifest.from_json` does.
         """

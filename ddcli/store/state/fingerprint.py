@@ -64,7 +64,7 @@ def number_in(secret: bytes, text: str) -> int | None:
 
 
 def continues(before: Schema, now: Schema) -> bool:
-    """Return whether records have the same hashes with the columns of a log as they become."""
+    """Return whether the records of a log keep their hashes when its columns change from `before` to `now`."""
     return all(
         name in now and (kind == now[name] or _alike(kind.required(), now[name].required()))
         for name, kind in before.items()

@@ -84,7 +84,7 @@ def _with_rows(
     new: Mapping[Identity, int],
     rows: Iterable[tuple[object, ...]],
 ) -> tuple[FileEntry, ...]:
-    """Return the files of a ledger with `rows`, which are of the `new` files, of so many bytes each; the `live` ones have so many rows each."""
+    """Return the files of a ledger with `rows` added. `new` has the bytes of each file that the rows are of, `live` the number of rows of each that is still in the input."""
     worn = sum(entry.rows for entry in before) > 2 * sum(live.values()) + FEW
     merged = len(before) if worn else merges([entry.size for entry in before], sum(new.values()) // 4)
     if not new and not worn:

@@ -155,7 +155,7 @@ class Register(Sequence[T]):
 
     @classmethod
     def from_json(cls, kind: type[T], tree: dict[str, Any], read: Callable[[str], bytes]) -> Register[T]:
-        """Return the register that a manifest holds this of; `read` returns the content of a segment."""
+        """Return the register from its part of a manifest; `read` returns the content of a segment."""
         segments = tuple([Segment.from_row(row, read) for row in tree["segments"]])
         return Register(kind, segments, [kind.from_row(row) for row in tree["files"]])
 

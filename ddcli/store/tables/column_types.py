@@ -380,7 +380,7 @@ def look_of(path: Path, dialect: Dialect) -> dict[str, Any]:
 
 
 def _stated_separator(path: Path, dialect: Dialect) -> str | None:
-    """Return the delimiter that the first line states, if it does nothing else."""
+    """Return the delimiter that the first line states, if it states nothing else."""
     try:
         with opened(path, dialect.encoding) as file:
             match = None if dialect.skip else SEPARATOR.fullmatch(file.readline(len('\ufeff"sep=;"\r\n')))

@@ -153,7 +153,7 @@ class Database(ABC):
 
     @abstractmethod
     def index(self, connection: Any, table: Sequence[str], names: Sequence[str], *, ours: bool) -> None:
-        """Make an index that leads to rows by all their values, if that is of use; `ours`: the table has just been made."""
+        """Create an index that finds rows by all their values, if that pays; `ours`: the table has just been made."""
 
 
 def breaks_constraint(error: Exception) -> bool:

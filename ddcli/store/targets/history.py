@@ -132,7 +132,7 @@ def _least(file: FileEntry) -> int:
 
 
 def _like(keys: pl.DataFrame) -> pl.Expr:
-    """Return a condition that all rows with some keys fulfil, and few others. It leaves out columns for which equality is another one there."""
+    """Return a condition that all rows with some keys fulfil, and few others. It leaves out columns in which polars compares values differently."""
     plain = [column for column in keys if column.dtype in (pl.Int64, pl.String, pl.Date)]
     return pl.all_horizontal(True, *(pl.col(each.name).is_in(each.implode(), nulls_equal=True) for each in plain))
 

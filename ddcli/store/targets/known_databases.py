@@ -195,7 +195,7 @@ class SqliteDatabase(Database):
         return " and ".join([*equal, *kinds])
 
     def index(self, connection: Any, table: Sequence[str], names: Sequence[str], *, ours: bool) -> None:
-        """Make the index of others' tables, too: SQLite would compare each row of the change with each of the table."""
+        """Create the index on tables of others, too: without it SQLite would compare each row of the change with each row of the table."""
         listed = ", ".join(f"{delimited(name)} collate binary" for name in names)
         name = delimited(f"dd_rows_of_{table[-1]}")
         connection.execute(f"create index if not exists {name} on {delimited(table[-1])} ({listed})")
@@ -318,7 +318,7 @@ class PostgresDatabase(Database):
         return f"ctid = any(array({rows}))"
 
     def index(self, connection: Any, table: Sequence[str], names: Sequence[str], *, ours: bool) -> None:
-        """Make none of others' tables, for which only their owner has the right."""
+        """Create no index on tables of others: only their owner may."""
         if self._hashed and ours:
             connection.execute(f"create index on {full_name(table)} (({self._hash('', names)}))")
 

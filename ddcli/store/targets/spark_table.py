@@ -207,7 +207,7 @@ class SparkTable:
             found.unpersist()
 
     def _overwrite(self, rows: DataFrame, count: int) -> None:
-        """Put rows in the place of all that the table has, whatever the session does with its partitions."""
+        """Replace all rows of the table, whatever the session's mode of overwriting partitions is."""
         names = self._session.table(self._table).columns
         mode = self._session.conf.get(MODE, None)
         self._session.conf.set(MODE, "static")
