@@ -254,7 +254,8 @@ def command(
 
     A branch (`dd branch new`) runs by its own file, sales@q4.yaml, or by --branch. With --with and --without all that the run changes is one commit.
 
-    --scenarios runs what-ifs above the newest commit: FILE has a mapping from names to `{with: [INPUT+=FILE], without: [FILE]}`, paths relative to it. It prints
+    --scenarios runs what-ifs above the newest commit: FILE has a mapping from names to `{with: [INPUT+=FILE], without: [FILE], set: {INPUT: {COLUMN: EXPRESSION, where: CONDITION}}}`,
+    paths relative to it; `set` gives columns new values in the rows for which `where` holds. It prints
     a table for each output that one changes, with the scenario, the record, and how often it is more (or less) there; JSON: {OUTPUT: [{scenario, ..., diff}]}.
 
     --watch starts a run after each change of the inputs. It waits for a file that is still being written, reports a

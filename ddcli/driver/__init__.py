@@ -1,5 +1,6 @@
 """A run from its request to its commit.
 
+* changed_rows: rows of inputs with other values, and their updates in a dry run
 * dataflow_run: the skeleton of a run and of a rebuild: one step, the checks before a commit, one commit
 * erasure: forgotten rows, where only the files that hold something of them are written anew
 * execute: a run that has something to do: its attempts, and a changed plan

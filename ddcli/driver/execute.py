@@ -148,7 +148,14 @@ def _planned(
         request, ready = amended, prepare(amended, manifest, most)
     planning = RunPlan(request, manifest, ready.bound)
     replacements: dict[str, Replacement] | None = {}
-    if manifest is not None and request.decided.withdrawn:
+    if manifest is not None and request.decided.changed:
+        from ddcli.driver.changed_rows import open_changes
+
+        replacements = open_changes(request, manifest, ready, planning.graph)
+        if replacements is not None:
+            request = request.deciding(withdrawn={})
+            planning = RunPlan(request, manifest, ready.bound)
+    elif manifest is not None and request.decided.withdrawn:
         by_copies = with_copies(request, manifest, ready, planning.graph, copies.path)
         if by_copies is not request:
             again = prepare(by_copies, manifest, most)

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader, Slice
+    from ddcli.store.formats.base import Format
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
@@ -269,9 +270,7 @@ class KeyedReplacement(Replacement):
         return later, [file for file in self.every if (file.at or 0) < first]
 
     def _newest(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the newest row of each key."""
-        by = (ORDER, MOMENT, SEQUENCE) if self._lasting else (MOMENT, ORDER)
-        return rows.sort(by).unique(self._keys, keep="last", maintain_order=True)
+        return newest_rows(rows, self.before.log)
 
     def _refuse_ties(self, rows: pl.DataFrame, newest: pl.DataFrame) -> None:
         """Raise InputError where a key has different rows that are the newest."""
@@ -297,6 +296,12 @@ class KeyedReplacement(Replacement):
         if not any(kind.is_float() or kind.is_nested() for kind in old.schema.values()):
             both = [one.join(other, on=values, how="anti", nulls_equal=True) for one, other in ((old, new), (new, old))]
         return pl.concat([each.select(self._keys) for each in both]).unique()
+
+
+def newest_rows(rows: pl.DataFrame, log: Format) -> pl.DataFrame:
+    """Return the newest row of each key of a log, whose rows have their times."""
+    by = (ORDER, MOMENT, SEQUENCE) if log.lasting else (MOMENT, ORDER)
+    return rows.sort(by).unique(list(log.key), keep="last", maintain_order=True)
 
 
 def _last(may_have: np.ndarray) -> np.ndarray:
@@ -383,9 +388,9 @@ def with_copies(
         )  # new files may add columns, after which the plan is another
         or is_changed(request.deciding(withdrawn={}), manifest, graph.fingerprint)
         or _has_standing_record(graph, decided.withdrawn)
-        or not (request.clock.arrival or _may_emit_ahead(request, manifest, graph))
+        or not (request.clock.arrival or may_emit_ahead(request, manifest, graph))
         or not all(
-            _has_ledger(request, name, reader := ready.readers[name]) and _is_corrected_by_copies(request, reader)
+            _has_ledger(request, name, reader := ready.readers[name]) and is_corrected_by_rows(request, reader)
             for name in decided.withdrawn
         )
         or (_may_be_on_spark(request, graph) and not _is_small(request, manifest, ready))
@@ -460,7 +465,7 @@ def seen_with(
     return max((time for time in times if time is not None), default=None)
 
 
-def _may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) -> bool:
+def may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) -> bool:
     """Return whether a step may emit updates at the first open time without closing it: under the clock of events a correction comes without a time of its own.
 
     Such a step would release what waits for that time. Readers of arrangements that have read up to there, or that ask for closed times, would miss its
@@ -482,8 +487,8 @@ def _has_ledger(request: Request, name: str, reader: Reader) -> bool:
     return request.spec.inputs[name].changed == "replace" and isinstance(reader, LogReader)
 
 
-def _is_corrected_by_copies(request: Request, reader: Reader) -> bool:
-    """Return whether the rows of an input's files can be taken back by copies of these.
+def is_corrected_by_rows(request: Request, reader: Reader) -> bool:
+    """Return whether rows of an input that were taken in can be taken back by rows with their values.
 
     Rows with keys that were late, and moved, are not where they would be if they were read again. Values of a key must be equal to polars exactly if they are the same.
     """

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import RunBudget
     from ddcli.spec.model import Spec
     from ddcli.store.log.progress import Owner
+    from ddcli.store.log.rows import RowChange, Rows
     from ddcli.store.state.entries import InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.shared_arrangements import Shared
@@ -61,6 +62,10 @@ class Decisions:
     """The frontier to which the state is taken back."""
     forgetting: ErasureRequest | None = None
     """The rows that are forgotten: everything is taken in anew without them."""
+    changed: Mapping[str, RowChange] = field(default_factory=dict)
+    """The new values of rows, by input, in a dry run: each of these inputs has an entry in `withdrawn`, too, so that what depends on it is built anew, unless the run takes in a difference."""
+    concerned: Mapping[str, Rows] = field(default_factory=dict)
+    """The rows with new values, and maybe others, by input, where they were looked for: then a dry run takes in the difference alone."""
     accepts: Mapping[str, str] = field(default_factory=dict)
     """The checks that may fail in this run, each with the user and the reason."""
     joint: bool = False

@@ -97,6 +97,7 @@ def open_logs(
             from ddcli.store.log.key_hashes import KeyHashes
 
             reader.keys = KeyHashes(reader.key_kinds, rows_held(request.resources.memory))
+        reader.changed = request.decided.changed.get(name)
     return readers
 
 

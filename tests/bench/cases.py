@@ -12,7 +12,7 @@ from tests.bench.batches import in_batches
 from tests.bench.commits import commits
 from tests.bench.corrections import corrections
 from tests.bench.differences import differences
-from tests.bench.explanations import bisect, calls, effect, why
+from tests.bench.explanations import bisect, calls, effect, scenarios, why
 from tests.bench.files import size
 from tests.bench.forgetting import forgetting
 from tests.bench.lookups import lookups
@@ -105,6 +105,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "why": why,
     "bisect": bisect,
     "effect": effect,
+    "scenarios": scenarios,
     "calls": calls,
     "query": lookups,
     "lookups": in_batches,

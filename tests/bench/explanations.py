@@ -1,4 +1,4 @@
-"""The cases of commands that look into a state: the rows of one group among many, the rows of one hour in a year that made a sum wrong, the effect of an edit, a slice that is verified, and a branch that begins."""
+"""The cases of commands that look into a state: the rows of one group among many, the rows of one hour in a year that made a sum wrong, the effect of an edit, ten scenarios, a slice that is verified, and a branch that begins."""
 
 from __future__ import annotations
 
@@ -82,6 +82,50 @@ def effect(session: Session) -> list[Figure]:
         raise AssertionError("dd branch new began at another commit")
     title = f"dd branch new, a state of {size(rows)} orders"
     return [*figures, figure(title, measured, Asked(seconds=1), {}, full=session.full)]
+
+
+def scenarios(session: Session) -> list[Figure]:
+    """Compare ten scenarios of 1 000 rows with one, on ten million orders: with files more, and with other values in the rows of an input."""
+    rows, folder = session.rows, session.place("scenarios")
+    pipeline, customer = _placed(folder, rows)
+    many, few = 10, rows // 10_000
+    figures = []
+    for kind in ("files", "values"):
+        whole: dict[str, object] = {}
+        for at in range(many):
+            first = at * few
+            if kind == "values":
+                chosen = f"order >= {first} and order < {first + few}"
+                whole[f"s{at}"] = {"set": {"orders": {"amount": "amount + 1000", "where": chosen}}}
+                continue
+            file = folder / f"more-{at}.parquet"
+            frame = {
+                "order": rows + np.arange(few),
+                "customer": customer[first : first + few],
+                "amount": np.full(few, 1000),
+            }
+            more = pl.DataFrame(frame).with_columns(time=pl.lit(1), diff=pl.lit(1))
+            more.with_columns(pl.all().cast(pl.Int64)).write_parquet(file)
+            whole[f"s{at}"] = {"with": f"orders+={file.name}"}
+        programs = {}
+        for name, chosen in (("dd", whole), ("one", {"s0": whole["s0"]})):
+            (folder / f"{kind}-{name}.yaml").write_text(json.dumps(chosen), encoding="utf-8")
+            programs[name] = Program(dd("run", pipeline, "--scenarios", folder / f"{kind}-{name}.yaml", "-o", "json"))
+        measured = side_by_side(programs, session.runs)
+        found = json.loads(measured["dd"][0].stdout)["by_city"]
+        added = {
+            at: sum(row["total"] * row["diff"] for row in found if row["scenario"] == f"s{at}") for at in range(many)
+        }
+        if added != dict.fromkeys(range(many), 1000 * few):
+            raise AssertionError(f"the scenarios add {added}, not {1000 * few} each")
+        what = "files" if kind == "files" else "new values"
+        title = f"{many} scenarios of {what} of {size(few)} rows on {size(rows)} orders: times one"
+        ratio = median(measured["dd"]) / median(measured["one"])
+        figures += [
+            Figure(title, ratio, Asked(seconds=2), full=session.full, unit="x"),
+            figure(f"one such scenario of {what}", {"dd": measured["one"]}, Asked(), {}, full=session.full),
+        ]
+    return figures
 
 
 def _drop(pipeline: Path) -> None:

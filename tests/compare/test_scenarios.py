@@ -4,14 +4,17 @@ import json
 import shutil
 import tempfile
 from collections import Counter
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from ddcli.compare.scenarios import scenarios
+from ddcli.driver import changed_rows, execute
 from ddcli.driver.run import run
-from ddcli.errors import UsageError
-from tests.draws import chance, many
+from ddcli.errors import DdError, UsageError
+from tests.draws import chance, many, some
 from tests.harness import ORDER_COLUMNS, contents, files
 
 TEXT = """\
@@ -121,16 +124,54 @@ def test_the_command(shop):
     ("text", "problem"),
     [
         ("", "the file has no scenarios"),
-        ("a: {set: x}", "unknown key 'set'"),
-        ("a: {with: 1.csv}", "names no input and file"),
-        ("a: {}", "found an empty one"),
-        ("[a]", "must be a mapping of scenarios"),
+        ("a: {sets: x}", "unknown key 'sets'"),
+        ("a: {set: x}", "must be a mapping from inputs to new values"),
+        ("a: {set: {orders: {amount: [1]}}}", "must be an expression"),
+        ("a: {set: {order: {amount: 1}}}", "did you mean 'orders'?"),
+        ("a: {set: {orders: {amounts: 1}}}", "amount"),
+        ("a: {set: {orders: {where: amount > 1}}}", "no column gets a value"),
+        ("a: {set: {orders: {amount: 1, where: amount + 1}}}", "the condition is int64?, not true or false"),
+        ("a: {set: {orders: {amount: region}}}", "the value is string, and the column int64"),
+        ("a: {set: {orders: {time: 3}}}", "time"),
     ],
 )
 def test_broken_files(shop, text, problem):
     shop.write("s.yaml", text)
     result = shop("run", "orders.yaml", "--scenarios", "s.yaml")
     assert (result.code, problem in result.err) == (2, True), result
+
+
+def test_values_that_a_column_can_not_have(tmp_path, monkeypatch):
+    """Keys and orders decide which rows are records; nulls and values of another type would be no rows of the input."""
+    monkeypatch.chdir(tmp_path)
+    columns = json.dumps(KINDS | {"arrived": "date"})
+    (tmp_path / "p.yaml").write_text(
+        f"name: p\ninputs:\n  rows: {{path: rows/, {FORMATS['ordered']}, columns: {columns}}}\noutputs:\n  all: {{from: rows, path: out/}}\n"
+    )
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows/1.csv").write_text("id,version,gone,city,price,n,arrived\n1,2,false,x,3.00,4,2024-01-31\n")
+    run(Path("p.yaml"))
+
+    def asked(**values):
+        (tmp_path / "s.yaml").write_text(json.dumps({"a": {"set": {"rows": values}}}))
+        return scenarios(Path("p.yaml"), Path("s.yaml"))
+
+    for values, problem in (
+        ({"id": "2"}, "'id' can't get other values: it is in the input's `key`"),
+        ({"version": "2"}, "'version' can't get other values: the input's `order_by` reads it"),
+        ({"gone": "true"}, "'gone' can't get other values: the input's `delete_when` reads it"),
+        ({"n": "nullif(n, 4)"}, "the value may be null, and the column's may not"),
+        ({"n": "city"}, "the value is string, and the column int64"),
+        ({"n": "price * 1e18 * 1e18"}, "1"),
+        ({"n": "9223372036854775807 + n"}, "integer overflow"),
+        ({"arrived": "'2024-02-30'"}, "2024-02-30"),
+        ({"where": "n > 3"}, "no column gets a value"),
+    ):
+        with pytest.raises(DdError) as refused:
+            asked(**values)
+        assert problem in str(refused.value), values
+    assert asked(arrived="'2024-02-29'")["all"].height == 2
+    assert asked(n="9223372036854775807 + n", where="id = 2") == {}
 
 
 def test_what_would_lose_files_is_refused(tmp_path, monkeypatch):
@@ -157,3 +198,148 @@ def test_options_that_do_not_fit(shop):
 def test_a_file_that_is_missing(shop):
     result = shop("run", "orders.yaml", "--scenarios", "none.yaml")
     assert (result.code, "no such file of scenarios" in result.err) == (2, True), result
+
+
+CLOCKS = {"arrival": ("", ""), "event": (", time: time", "time")}
+FORMATS = {
+    "append": "format: append",
+    "updates": "format: updates, diff: diff",
+    "upsert": "format: upsert, key: [id]",
+    "ordered": "format: upsert, key: [id], order_by: version, delete_when: gone",
+    "snapshots": "format: snapshots, key: [id]",
+    "tables": "format: snapshots",
+}
+KINDS = {"id": "int64", "version": "int64", "gone": "bool", "city": "string?", "price": "decimal(8, 2)", "n": "int64"}
+PIPELINE = """\
+name: shop
+inputs:
+  rows: {{path: rows/, {kind}{time}, columns: {columns}}}
+  names: {{path: names/, format: upsert, key: [city]{time}, columns: {names}}}
+collections:
+  total: {{sql: "select sum(n) as n, count(*) as c, min(price) as least from rows where n > 2"}}
+  cities:
+    from: rows
+    apply:
+      - join: {{with: names, on: [city]}}
+      - reduce: {{by: [name], n: sum(n), price: sum(price), most: max(n)}}
+outputs:
+  total: out/total/
+  cities: out/cities/
+  all: {{from: rows, path: out/all/}}
+"""
+CHANGES = [
+    (
+        {"price": "price * 1.1", "where": "city = 'x'"},
+        lambda row: {"price": rounded(row["price"] * Decimal("1.1"))} if row["city"] == "x" else {},
+    ),
+    ({"n": "n + id"}, lambda row: {"n": row["n"] + row["id"]}),
+    (
+        {"n": "0", "city": "coalesce(city, 'y')", "where": "n > 4"},
+        lambda row: {"n": 0, "city": row["city"] or "y"} if row["n"] > 4 else {},
+    ),
+    (
+        {"city": "cast(null as string)", "n": "n - 1", "where": "city is null or price < 3"},
+        lambda row: {"city": None, "n": row["n"] - 1} if row["city"] is None or row["price"] < 3 else {},
+    ),
+    (
+        {"n": "price", "price": "n", "where": "id = 3"},
+        lambda row: (
+            {"n": int(row["price"].quantize(1, ROUND_HALF_UP)), "price": rounded(Decimal(row["n"]))}
+            if row["id"] == 3
+            else {}
+        ),
+    ),
+]
+
+
+def rounded(value):
+    return value.quantize(Decimal("0.01"), ROUND_HALF_UP)
+
+
+def rows_of(draw, kind, step, clock):
+    """Return the rows of a file: of a key one at most, where its rows have no order."""
+    keys = draw.sample(range(6), draw.randrange(1, 5)) if "key" in FORMATS[kind] else draw.choices(range(6), k=6)
+    return [
+        {
+            "id": key,
+            "version": 10 * step + at if draw.random() < 0.7 else -10 * step - at,
+            "gone": draw.random() < 0.2,
+            "city": draw.choice(["x", "y", "z", None]),
+            "price": Decimal(draw.randrange(600)) / 100,
+            "n": draw.randrange(8),
+            "diff": draw.choice([1, 1, 2]),
+        }
+        | ({"time": step} if clock == "event" else {})
+        for at, key in enumerate(keys)
+    ]
+
+
+def store(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kinds = {"price": pl.Decimal(8, 2), "city": pl.String, "gone": pl.Boolean}
+    pl.DataFrame(rows, schema_overrides={name: kind for name, kind in kinds.items() if name in rows[0]}).write_parquet(
+        path
+    )
+
+
+@pytest.mark.parametrize("kind", [*some(FORMATS)])
+def test_new_values_are_a_fresh_run_of_changed_rows(kind, monkeypatch):
+    """By the difference alone, where the format allows that, and by the definition, which reads the inputs again."""
+    for number in range(many(4)):
+        draw = chance("values", kind, number)
+        with tempfile.TemporaryDirectory() as place:
+            compare_values(Path(place), draw, kind, [*CLOCKS][number % 2], monkeypatch)
+
+
+def compare_values(folder, draw, kind, clock, monkeypatch):
+    differs = "snapshots" not in FORMATS[kind]
+    names = {"city": "string", "name": "string"}
+    time, column = CLOCKS[clock]
+    more = {column: "int64"} if column else {}
+    columns = KINDS | more | ({"diff": "int64"} if kind == "updates" else {})
+    text = "clock: arrival\n" * (clock == "arrival") + PIPELINE.format(
+        kind=FORMATS[kind], time=time, columns=json.dumps(columns), names=json.dumps(names | more)
+    )
+    steps = [rows_of(draw, kind, step, clock) for step in range(3)]
+    towns = [[{"city": draw.choice("xyz"), "name": draw.choice("ab")} | dict.fromkeys(more, step)] for step in range(3)]
+    wanted = {f"s{at}": draw.choice(CHANGES) for at in range(2)}
+    added = draw.random() < 0.4 and differs
+    extra = rows_of(draw, kind, 3, clock)
+
+    def made(place, changed=lambda row: row):
+        place.mkdir(exist_ok=True)
+        (place / "p.yaml").write_text(text)
+        for step, (rows, town) in enumerate(zip(steps, towns, strict=True)):
+            store(place / f"rows/{step}.parquet", [changed(row) for row in rows])
+            store(place / f"names/{step}.parquet", town)
+            run(place / "p.yaml")
+
+    made(folder)
+    store(folder / "more.parquet", extra)
+    more = {"with": "rows+=more.parquet"} if added else {}
+    lines = {name: {"set": {"rows": values}} | more for name, (values, _) in wanted.items()}
+    (folder / "s.yaml").write_text(json.dumps(lines))
+    kept, found = files(folder), []
+    if differs:
+        with monkeypatch.context() as patched:
+            patched.setattr(execute, "_rebuild", lambda *_: pytest.fail("it was built anew"))
+            found.append(scenarios(folder / "p.yaml", folder / "s.yaml"))
+    if not added:
+        with monkeypatch.context() as patched:
+            patched.setattr(changed_rows, "find_concerned", lambda *_: {})
+            found.append(scenarios(folder / "p.yaml", folder / "s.yaml"))
+    assert files(folder) == kept
+    for name, (values, new) in wanted.items():
+        made(folder / name, lambda row, new=new: row | new(row))
+        if added:
+            store(folder / name / "rows/3.parquet", [row | new(row) for row in extra])
+            run(folder / name / "p.yaml")
+        for output in ("total", "cities", "all"):
+            before, after = (contents(place / "out" / output) for place in (folder, folder / name))
+            effects = [each[output].rows() if output in each else [] for each in found]
+            for rows in effects:
+                whole = Counter(before)
+                for scenario, *record, diff in rows:
+                    if scenario == name:
+                        whole[tuple(record)] += diff
+                assert {record: count for record, count in whole.items() if count} == after, (name, output, values)

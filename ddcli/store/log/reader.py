@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.store.formats.upsert import SnapshotsFormat
     from ddcli.store.log.key_hashes import KeyHashes
-    from ddcli.store.log.rows import RowCondition
+    from ddcli.store.log.rows import RowChange, RowCondition
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
 
@@ -49,6 +49,8 @@ class LogReader(LogFiles):
 
     without: RowCondition | None = None
     """Rows for which this holds are ignored, as if no file had them."""
+    changed: RowChange | None = None
+    """The new values that rows have, as if their files had them."""
     keys: KeyHashes | None = None
     """The hashes of the keys of rows, as these are read; None: they are not noted."""
 
@@ -174,6 +176,8 @@ class LogReader(LogFiles):
         columns = part.columns
         if self.without is not None:
             columns = tuple(dict.fromkeys((*columns, *self.without.columns)))
+        if self.changed is not None:
+            columns = tuple(dict.fromkeys((*columns, *self.changed.columns)))
         reads = [self._piece(piece, columns, part.interval, filled=not part.aside) for piece in part.pieces]
         return reads[0] if len(reads) == 1 else joined(reads)
 
@@ -236,6 +240,8 @@ class LogReader(LogFiles):
         elif self.keys is not None and not piece.only:
             counts = [self._times()[at].rows for at in piece.files] if piece.first is None else [piece.count]
             self.keys.note(rows.frame, rows.rows, piece.files, counts, piece.first or 0)
+        if self.changed is not None:
+            rows = rows._replace(frame=self.changed.of(rows.frame))
         return (
             rows._replace(times=advanced(rows.times, open_first(lower, upper)))
             if piece.only == "advanced" and lower

@@ -326,6 +326,46 @@ class RowCondition:
         return ~self.of(frame).fill_null(value=False)
 
 
+@dataclass(frozen=True)
+class RowChange:
+    """New values of some columns, in the rows for which a condition holds, or in all. The values have the columns' types; keys and orders stay."""
+
+    values: tuple[tuple[str, Expression], ...]
+    where: RowCondition | None = None
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads and sets."""
+        read = {name for _, value in self.values for name in value.columns()}
+        where = self.where.columns if self.where is not None else ()
+        return tuple(sorted({name for name, _ in self.values} | read | {*where}))
+
+    @cached_property
+    def _evaluation(self) -> Evaluation:
+        return evaluation(self.values)
+
+    def concerns(self, frame: pl.DataFrame) -> pl.Series:
+        """Return for each row whether it gets new values: rows that delete a key have none."""
+        found = pl.repeat(value=True, n=frame.height, dtype=pl.Boolean, eager=True)
+        if PRESENT in frame.columns:
+            found = frame[PRESENT] != 0
+        return found if self.where is None else found & self.where.of(frame).fill_null(value=False)
+
+    def of(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows with their new values. Raises InputError where one can't be computed."""
+        concerned = self.concerns(frame)
+        if not concerned.any():
+            return frame
+        new = self._evaluation.run(frame.filter(concerned).select(self.columns))
+        at = concerned.cum_sum().cast(pl.Int64) - 1
+        return frame.with_columns(
+            pl.select(pl.when(concerned).then(new[name].gather(at.clip(lower_bound=0))).otherwise(frame[name]))
+            .to_series()
+            .alias(name)
+            for name, _ in self.values
+        )
+
+
 @cache
 def _passing() -> frozenset[str]:
     """Return the functions that are null for a null, or whose value doesn't depend on it (`false and null`)."""
