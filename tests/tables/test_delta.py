@@ -1,6 +1,7 @@
 """Tables of Delta Lake as inputs."""
 
 import contextlib
+import json
 import random
 import re
 import shutil
@@ -22,7 +23,7 @@ from ddcli.version import install_command
 from tests.draws import SEED, many
 from tests.harness import snapshot
 from tests.store.support import Dead, Faulty
-from tests.tables.histories import FEED, DeltaHistory, actions_of, commit, deletion_vector
+from tests.tables.histories import FEED, MAPPED, DeltaHistory, actions_of, commit, deletion_vector
 
 PIPELINE = "name: p\ninputs: {{orders: {{delta: table/{more}}}}}\noutputs: {{orders: out/}}\n"
 COLUMNS = ["k", "v", "p", "at"]
@@ -322,12 +323,125 @@ def test_an_empty_text_of_a_partition_is_null(tmp_path):
     assert held(tmp_path) == {(2, "x", "y", 1), (3, None, "", 1)}
 
 
-def test_features_that_are_not_read_are_refused(tmp_path):
+@pytest.mark.parametrize("feature", ["typeWidening", "clustering-x"])
+def test_features_that_are_not_read_are_refused(tmp_path, feature):
     table, file = made(tmp_path), pipeline(tmp_path)
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
-    features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
-    commit(table, {"protocol": protocol | features})
-    with pytest.raises(InputError, match=r"feature 'typeWidening'|typeWidening"):
+    commit(table, {"protocol": protocol | {"readerFeatures": [feature], "writerFeatures": [feature]}})
+    with pytest.raises(InputError, match=feature):
+        run(file)
+
+
+def test_a_table_of_deltalake_for_deletion_vectors_is_read(tmp_path):
+    """It asks for variants, too, though no column is one."""
+    table, file = made(tmp_path, configuration={"delta.enableDeletionVectors": "true"}), pipeline(tmp_path)
+    run(file)
+    DeltaTable(table).delete("k = 2")
+    run(file)
+    assert held(tmp_path) == {(1, "a", 1), (3, "c", 1)}
+
+
+def described(table, change, *, partitioned=(), **more):
+    """Commit a description of a table with its fields changed by a function."""
+    known = DeltaTable(table)
+    schema = json.loads(known.schema().to_json())
+    change(schema["fields"])
+    metadata = known.metadata()
+    action = {
+        "id": str(metadata.id),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+        "partitionColumns": [*partitioned],
+        "configuration": metadata.configuration | more,
+    }
+    commit(table, {"metaData": action})
+
+
+def test_columns_of_other_names_in_files(tmp_path):
+    """As Spark writes them: partitions are known by the names in files; a file may lack a column."""
+    table = tmp_path / "table"
+    write_deltalake(table, pl.DataFrame({"k": [1, 2], "p": ["x", "y"]}), configuration=MAPPED)
+    fields = json.loads(DeltaTable(table).schema().to_json())["fields"]
+    stored = {field["name"]: field["metadata"]["delta.columnMapping.physicalName"] for field in fields}
+    (old,) = actions_of(table, "add")
+    commit(table, {"remove": {"path": old["path"], "partitionValues": {}, "dataChange": True}})
+    described(str(table), lambda _: None, partitioned=["p"])
+
+    def add(name, rows, p):
+        pl.DataFrame({stored["k"]: rows}).write_parquet(table / name)
+        size = (table / name).stat().st_size
+        action = {"path": name, "partitionValues": {stored["p"]: p}, "size": size, "modificationTime": 1}
+        commit(table, {"add": action | {"dataChange": True}})
+        return action
+
+    first = add("1.parquet", [1, 2], "x")
+    file = pipeline(tmp_path)
+    run(file)
+    assert held(tmp_path) == {(1, "x", 1), (2, "x", 1)}
+    add("2.parquet", [2, 3], None)
+    assert run(file).changed
+    assert held(tmp_path) == {(1, "x", 1), (2, "x", 1), (2, None, 1), (3, None, 1)}
+    commit(table, {"remove": first | {"dataChange": True}})
+    run(file)
+    assert held(tmp_path) == {(2, None, 1), (3, None, 1)}
+
+
+def test_a_renamed_column_is_refused_and_one_with_a_former_name_is_another(tmp_path):
+    table = made(tmp_path, configuration=MAPPED)
+    file = pipeline(tmp_path)
+    run(file)
+    described(table, lambda fields: fields[1].update(name="w"))
+    with pytest.raises(InputError, match="version 3 of the table has no column 'v' any more"):
+        run(file)
+
+    def another(fields):
+        about = {"delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "col-3"}
+        fields[1] = {"name": "v", "type": "string", "nullable": True, "metadata": about}
+
+    described(table, another, **{"delta.columnMapping.maxColumnId": "3"})
+    with pytest.raises(InputError, match="version 4 of the table has another column under the name 'v'"):
+        run(file)
+
+
+def test_names_in_files_that_come_with_a_new_description_are_compared_as_a_whole(tmp_path):
+    """A version that replaces the table names its columns in files anew: those of the files before are no longer known."""
+    table, file = made(tmp_path), pipeline(tmp_path)
+    run(file)
+    about = {
+        name: {"delta.columnMapping.id": at, "delta.columnMapping.physicalName": f"col-{at}"}
+        for at, name in enumerate("kv", 1)
+    }
+    gone = [action["path"] for action in actions_of(table, "add")]
+    pl.DataFrame({"col-1": [2, 4], "col-2": ["b", "d"]}).write_parquet(tmp_path / "table/new.parquet")
+    new = {"path": "new.parquet", "partitionValues": {}, "size": (tmp_path / "table/new.parquet").stat().st_size}
+    schema = json.loads(DeltaTable(table).schema().to_json())
+    for field in schema["fields"]:
+        field["metadata"] = about[field["name"]]
+    metadata = DeltaTable(table).metadata()
+    described_anew = {"id": str(metadata.id), "format": {"provider": "parquet", "options": {}}}
+    described_anew |= {"schemaString": json.dumps(schema), "partitionColumns": []}
+    described_anew |= {"configuration": MAPPED | {"delta.columnMapping.maxColumnId": "2"}}
+    removed = [{"remove": {"path": path, "partitionValues": {}, "dataChange": True}} for path in gone]
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    added = {"add": new | {"modificationTime": 1, "dataChange": True}}
+    commit(table, protocol, {"metaData": described_anew}, *removed, added)
+    run(file)
+    assert held(tmp_path) == {(2, "b", 1), (4, "d", 1)}
+
+
+@pytest.mark.parametrize("kind", ["id", "struct", "variant"])
+def test_other_mappings_and_variants_are_refused(tmp_path, kind):
+    table, file = made(tmp_path, configuration=MAPPED), pipeline(tmp_path)
+
+    def change(fields):
+        about = {"delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "col-3"}
+        inner = {"name": "a", "type": "long", "nullable": True, "metadata": about}
+        struct = {"type": "struct", "fields": [inner]}
+        fields[1] |= {"type": {"id": "string", "struct": struct, "variant": "variant"}[kind]}
+
+    described(table, change, **{"delta.columnMapping.mode": "id" if kind == "id" else "name"})
+    reason = {"id": "columnMapping by id", "struct": "columnMapping in the struct v", "variant": "variant"}[kind]
+    with pytest.raises(InputError, match=reason):
         run(file)
 
 

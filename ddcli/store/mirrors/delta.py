@@ -9,6 +9,7 @@ import json
 import re
 import time as clock
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from os import SEEK_END
 from pathlib import Path
@@ -33,9 +34,9 @@ from ddcli.store.tables.files import READ_ERRORS
 from ddcli.store.tables.table_folder import check_names, check_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Field
 
     from ddcli.store.mirrors.delta_commits import DataFile, DeltaCommit
     from ddcli.store.mirrors.file_order import RowGroupRange
@@ -128,8 +129,16 @@ def _of_checkpoint(path: Path) -> Iterator[str]:
 
 CHANGE = "_change_type"
 CHANGES = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
-FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+FEATURES = {
+    *("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
+    *("variantType", "variantType-preview"),  # deltalake asks for it beside deletion vectors, whatever the columns
+}
 """The features that a table may ask of its readers."""
+MAPPING = "delta.columnMapping"
+BY_NAME = 2
+"""The version of the protocol for readers that has column mapping, without a list of features."""
+VARIANT = "variant"
+"""The type of a column whose bytes only its writers understand; Arrow calls it a struct."""
 RESTORED = "put the file back from a backup, or the table to a version without it (`RESTORE`)"
 """The hint for a file of a table that is damaged or gone."""
 TAIL = 8
@@ -148,9 +157,13 @@ class DeltaSource(TableSource):
             self._table = open_delta(place)
             self.version = self._table.version()
             self.identity = str(self._table.metadata().id)
-            self._check_features()
+            fields = self._table.schema().fields
+            mapped = self._check_features(fields)
             found = pl.Schema(self._table.schema().to_arrow())
-        super().__init__(str(place), found, {field.name: field.nullable for field in self._table.schema().fields})
+        super().__init__(str(place), found, {field.name: field.nullable for field in fields})
+        self._stored = {field.name: str(field.metadata[f"{MAPPING}.physicalName"]) for field in mapped}
+        self._logical = {stored: name for name, stored in self._stored.items()}
+        self.numbers = {field.name: int(field.metadata[f"{MAPPING}.id"]) for field in mapped}
         self._masks: dict[int, dict[str, pl.Series]] = {}
 
     def changes(
@@ -161,6 +174,8 @@ class DeltaSource(TableSource):
             return None
         commits = self._commits(mark.version + 1)
         self._check_columns(mark, [(each.version, each.columns) for each in commits if each.columns is not None])
+        if not mark.numbers and any(self._stored.get(name, name) != name for name in mark.columns):
+            raise UnknownChange  # files of before then have the columns by other names
         steps: list[tuple[MirrorCursor, list[DeltaCommit]]] = []
         committed = mark.committed
         for commit in commits:
@@ -233,7 +248,8 @@ class DeltaSource(TableSource):
         if file.deleted or not found:
             least, largest = (found[0].least, found[0].largest) if found else ({}, {})
             rows = sum(each.rows for each in found)
-            return [FileRows(lambda: [self._file(file, known)], partition | least, partition | largest, rows=rows)]
+            least, largest = self._renamed(partition | least), self._renamed(partition | largest)
+            return [FileRows(lambda: [self._file(file, known)], least, largest, rows=rows)]
         return [self._piece(file, part) for part in found]
 
     def _piece(self, file: DataFile, part: RowGroupRange) -> FileRows:
@@ -241,10 +257,16 @@ class DeltaSource(TableSource):
             return self._read(file, columns, part.start, part.rows)
 
         partition = dict(file.partition)
-        columns = PieceColumns([*self.columns], read, part.chunks) if part.chunks is not None else None
-        return FileRows(
-            lambda: [read([*self.columns])], partition | part.least, partition | part.largest, columns, part.rows
-        )
+        columns = None
+        if part.chunks is not None:
+            chunks = replace(part.chunks, columns=self._renamed(part.chunks.columns))
+            columns = PieceColumns([*self.columns], read, chunks)
+        least, largest = self._renamed(partition | part.least), self._renamed(partition | part.largest)
+        return FileRows(lambda: [read([*self.columns])], least, largest, columns, part.rows)
+
+    def _renamed(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is known of columns, by their names in files, by their names in the table."""
+        return {self._logical.get(stored, stored): known for stored, known in columns.items()}
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         with self._errors():
@@ -293,7 +315,7 @@ class DeltaSource(TableSource):
                 scan = pl.scan_parquet(opened, glob=False, hive_partitioning=False)
                 found = scan.collect_schema()
                 names = [*self.columns] if columns is None else columns
-                known = [self._column(file, name, found.get(name)) for name in names if name in self.columns]
+                known = [self._column(file, name, found) for name in names if name in self.columns]
                 return scan.slice(start, rows).with_columns(known).select(names).collect()
         except FileNotFoundError:
             raise UnknownChange(str(path)) from None
@@ -301,11 +323,12 @@ class DeltaSource(TableSource):
             problem = f"the file of the table can't be read: {first_line(error)}"
             raise InputError(problem, place=str(path), hint=RESTORED) from None
 
-    def _column(self, file: DataFile, name: str, found: pl.DataType | None) -> pl.Expr:
+    def _column(self, file: DataFile, name: str, schema: pl.Schema) -> pl.Expr:
         kind, dtype = self.columns[name], self.columns[name].to_polars()
-        partition = dict(file.partition)
-        if name in partition:
-            text = partition[name]
+        partition, stored = dict(file.partition), self._stored.get(name, name)
+        found = schema.get(stored)
+        if stored in partition:
+            text = partition[stored]
             if not text:  # an empty text is null, too
                 return pl.lit(None, dtype).alias(name)
             if kind.kind == "string":
@@ -317,10 +340,10 @@ class DeltaSource(TableSource):
             return value.cast(dtype).alias(name)
         if found is None:
             return pl.lit(None, dtype).alias(name)
-        column = pl.col(name)
+        column = pl.col(stored)
         if isinstance(found, pl.Datetime) and isinstance(dtype, pl.Datetime) and found.time_zone is None:
             column = column.dt.replace_time_zone(dtype.time_zone)  # as INT96 are, which are in UTC
-        return column.cast(dtype)
+        return column.cast(dtype).alias(name)
 
     def _path(self, file: DataFile) -> Path:
         check_names([file.path], self.place)
@@ -347,14 +370,26 @@ class DeltaSource(TableSource):
                 self._masks[version] = found
         return self._masks[version]
 
-    def _check_features(self) -> None:
-        protocol, configuration = self._table.protocol(), self._table.metadata().configuration
-        strange = sorted({*(protocol.reader_features or ())} - FEATURES)
-        if configuration.get("delta.columnMapping.mode", "none") != "none":
-            strange = ["columnMapping"]
+    def _check_features(self, fields: Sequence[Field]) -> Sequence[Field]:
+        """Return the fields whose columns have other names in files. Raises InputError for a table that asks more of its readers than we do."""
+        protocol = self._table.protocol()
+        features = {*(protocol.reader_features or ())}
+        mode = self._table.metadata().configuration.get(f"{MAPPING}.mode", "none")
+        # A mode alone changes nothing: the protocol must have the feature, too.
+        mapped = mode != "none" and (protocol.min_reader_version == BY_NAME or "columnMapping" in features)
+        strange = sorted(features - FEATURES)
+        if mapped and mode != "name":
+            strange = [f"columnMapping by {mode}"]
+        for field in fields:
+            text = field.to_json()
+            if f'"{VARIANT}"' in text:
+                strange = [VARIANT]
+            elif mapped and text.count(f"{MAPPING}.physicalName") > 1:
+                strange = [f"columnMapping in the struct {field.name}"]
         if strange:
             problem = f"the table has the feature '{strange[0]}', which isn't read"
             raise InputError(problem, place=self.place, hint=PLAIN)
+        return fields if mapped else ()
 
     def _check_same(self, mark: MirrorCursor) -> None:
         self.check_identity(mark)
