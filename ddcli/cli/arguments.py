@@ -371,6 +371,14 @@ OUTPUTS = OutputOfSeveral()
 COLLECTION = NameIn("inputs", "collections", "outputs")
 
 
+ACCEPT = click.option(
+    "--accept",
+    metavar="NAME",
+    type=CHECK,
+    multiple=True,
+    help="Let this run commit though the check NAME fails; repeatable. The state keeps who did it, when and why.",
+)
+REASON = click.option("--reason", metavar="TEXT", help="The reason for --accept.")
 CSV_OPTION = click.option(
     "--csv",
     metavar="OPTIONS",

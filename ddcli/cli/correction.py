@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.cli.arguments import DRY_RUN, IF_LOCKED, NO_CODE, NOW, PIPELINE, QUIET, REPORT, STATE, VAR, NameIn
+from ddcli.cli.arguments import (
+    ACCEPT,
+    DRY_RUN,
+    IF_LOCKED,
+    NO_CODE,
+    NOW,
+    PIPELINE,
+    QUIET,
+    REASON,
+    REPORT,
+    STATE,
+    VAR,
+    NameIn,
+)
 from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
@@ -148,6 +161,8 @@ def forget_command(pipeline: Path, where: str, inputs: tuple[str, ...], **option
     "--again", is_flag=True, help="Withdraw a repaired file, too, that a run has read since it was withdrawn."
 )
 @NOW
+@ACCEPT
+@REASON
 @corrects
 def retract_command(
     pipeline: Path, files: tuple[str, ...], *, missing: bool, strict: bool, again: bool, now: str | None, **options: Any

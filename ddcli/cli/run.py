@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ddcli.cli.arguments import (
+    ACCEPT,
     BRANCH,
-    CHECK,
     CONF,
     DRY_RUN,
     NO_CODE,
@@ -21,6 +21,7 @@ from ddcli.cli.arguments import (
     OUTPUTS,
     PIPELINES,
     QUIET,
+    REASON,
     REMOTE,
     SHOW,
     STATE,
@@ -144,14 +145,8 @@ LEAST_MEMORY = 256 << 20
     "Bound the cost of the run, in place of the file's bound: rows=1e6, seconds=5min, bytes=2GiB, operator.rows=1e5 (each "
     "operator), rows=none; repeatable. A run that exceeds a bound commits nothing and exits with 6."
 )
-@click.option(
-    "--accept",
-    metavar="NAME",
-    type=CHECK,
-    multiple=True,
-    help="Let this run commit though the check NAME fails; repeatable. The state keeps who did it, when and why.",
-)
-@click.option("--reason", metavar="TEXT", help="The reason for --accept.")
+@ACCEPT
+@REASON
 @NO_CODE
 @click.option("--watch", is_flag=True, help="Keep running, and run again whenever inputs change, until Ctrl-C.")
 @QUIET

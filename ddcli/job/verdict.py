@@ -161,7 +161,9 @@ def _error(check: CheckSpec, verdict: Verdict, done: str, accepting: str) -> Che
     if shown and left > 0:
         shown.append(f"and {left:,} more")
     of = f" of '{verdict.of}'" if verdict.of else ""
-    hint = f"correct the input, and run again; or let this commit pass: `dd run PIPELINE {accepting} --reason ...`"
+    hint = (
+        f"correct the input, and run again; or let this commit pass: repeat the command with `{accepting} --reason ...`"
+    )
     if check.kind == "fresh":
         hint = "later rows make it fresh again; `otherwise: warn` reports it without an error"
     return CheckError(

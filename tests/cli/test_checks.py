@@ -343,6 +343,13 @@ def test_other_commands_that_commit(checked):
     assert (result.code, "2 violations: 2 new" in result.err) == (7, True)
     assert files(checked.folder / "out", checked.folder / ".dd") == before
     assert checked("run", "p.yaml", "--full-refresh", "all").code == 0
+    accepted = checked("retract", "p.yaml", "people/1.csv", "--accept", "orders_refers_person", "--reason", "closed")
+    assert (accepted.code, "accept orders_refers_person: 2 violations: 2 new (accepted by " in accepted.err) == (
+        0,
+        True,
+    )
+    assert "closed: 2 violations" in checked("checks", "p.yaml").out
+    assert checked("run", "p.yaml", "--full-refresh", "all").code == 7
 
 
 def test_downstream_pipelines_are_skipped(checked):
