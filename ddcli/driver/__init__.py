@@ -5,6 +5,7 @@
 * erasure: forgotten rows, where only the files that hold something of them are written anew
 * execute: a run that has something to do: its attempts, and a changed plan
 * forget: `dd forget`: rows of inputs are removed from state, outputs and side logs
+* ledgers: copies of inputs' files in the next manifest, for files that come again
 * migration: the state of a changed pipeline: its new parts are built and committed
 * prepare: inputs found and opened, also from their beginning; the file bound and planned
 * rebuild: the sources and outputs of a rebuild

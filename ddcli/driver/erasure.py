@@ -19,8 +19,8 @@ import polars as pl
 
 from ddcli.circuit.trial import Trial
 from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.ledgers import with_clean_ledgers
 from ddcli.driver.rebuild import readers_of
-from ddcli.driver.replacement import with_clean_ledgers
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool

@@ -19,6 +19,7 @@ from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.dataflow_run import DataflowRun, StepInput
 from ddcli.driver.erasure import erase
+from ddcli.driver.ledgers import with_whole_ledgers
 from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.rebuild import (
     Rebuild,
@@ -30,7 +31,6 @@ from ddcli.driver.rebuild import (
     sources_of,
     with_corrections,
 )
-from ddcli.driver.replacement import with_whole_ledgers
 from ddcli.driver.requested_changes import (
     find_changes,
     refuse_later_imports,

@@ -33,7 +33,7 @@ from ddcli.engine.times import Frontier
 from ddcli.expressions.types import ARRIVAL
 from ddcli.job.clock import run_time
 from ddcli.job.idle_check import is_changed
-from ddcli.job.inputs import InputFiles, find_seen, find_time, replaced_since
+from ddcli.job.inputs import InputFiles, find_seen, find_time
 from ddcli.plan.logical import Once
 from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
@@ -43,16 +43,7 @@ from ddcli.store.log.key_hashes import holding
 from ddcli.store.log.pieces import WITHIN, LogSlice, natural
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, SEQUENCE, Rows
-from ddcli.store.state.entries import ReplacedFile
-from ddcli.store.state.ledger import (
-    identity_of,
-    known_files,
-    next_keys,
-    next_ledger,
-    read_keys,
-    restore,
-    without_others,
-)
+from ddcli.store.state.ledger import read_keys, restore
 from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
@@ -63,22 +54,16 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
-    from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader, Slice
     from ddcli.store.formats.base import Format
-    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
+    from ddcli.store.state.entries import InputFile, Times
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.state.transaction import Transaction
 
-RECORDED = 200
-"""The replaced and withdrawn files of an input that its state remembers."""
 SMALL = 64
 """The part of the memory that replaced files may have on disk, where a run may be on Spark: this process reads them, and sends their rows to tasks."""
-SPARE = 1 << 20
-"""Bytes of replaced files whose copies are kept in any case."""
 
 
 FILE = "$file"
@@ -390,7 +375,7 @@ def with_copies(
         or _has_standing_record(graph, decided.withdrawn)
         or not (request.clock.arrival or may_emit_ahead(request, manifest, graph))
         or not all(
-            _has_ledger(request, name, reader := ready.readers[name]) and is_corrected_by_rows(request, reader)
+            has_ledger(request, name, reader := ready.readers[name]) and is_corrected_by_rows(request, reader)
             for name in decided.withdrawn
         )
         or (_may_be_on_spark(request, graph) and not _is_small(request, manifest, ready))
@@ -482,7 +467,7 @@ def may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) -
     )
 
 
-def _has_ledger(request: Request, name: str, reader: Reader) -> bool:
+def has_ledger(request: Request, name: str, reader: Reader) -> bool:
     """Return whether the state has copies of an input's files."""
     return request.spec.inputs[name].changed == "replace" and isinstance(reader, LogReader)
 
@@ -524,138 +509,3 @@ def _has_standing_record(graph: PhysicalGraph, names: Iterable[str]) -> bool:
     """Return whether a record of the plan depends on whether an input of these ever had one."""
     standing: dict[str, Node] = {str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, Once)}
     return not physical_graph(standing).scans().keys().isdisjoint(names)
-
-
-def with_ledgers(
-    request: Request,
-    transaction: Transaction,
-    inputs: Mapping[str, InputEntry],
-    before: Manifest | None,
-    readers: Mapping[str, Reader],
-    replacements: Mapping[str, Replacement],
-) -> dict[str, InputEntry]:
-    """Return the inputs of the next manifest with their ledgers, which get the new files that a run has read."""
-    found = dict(inputs)
-    for name in inputs:
-        listing = readers[name].listing
-        until = replacements[name].time[0] if name in replacements else None
-        entry = found[name] = _with_replaced(request, name, inputs[name], before, listing, until, transaction.number)
-        if _has_ledger(request, name, readers[name]):
-            renamed = (file for file in listing.files if file.path in listing.renamed)
-            copied = [(file, listing) for file in (*listing.new, *renamed)]
-            if name in replacements:
-                listing = replacements[name].after.listing
-                copied += [(file, listing) for file in listing.to_read]
-            files = [*_replaceable(request, name, entry), *_explaining(entry)]
-            read = [readers[name], *(replacements[each].after for each in replacements if each == name)]
-            found[name] = replace(
-                entry,
-                ledger=next_ledger(transaction, _ledger(before, name), files, copied),
-                keys=_next_keys(transaction, before, name, entry, read),
-            )
-    return found
-
-
-def _next_keys(
-    transaction: Transaction, before: Manifest | None, name: str, entry: InputEntry, read: Iterable[Reader]
-) -> tuple[FileEntry, ...]:
-    """Return the files with the hashes of an input's keys, to which the hashes of the files that were read are added."""
-    known = before.inputs[name].keys if before is not None and name in before.inputs else ()
-    hashes = (
-        each
-        for reader in in_files({str(at): each for at, each in enumerate(read)}).values()
-        for each in reader.key_hashes()
-    )
-    return next_keys(transaction, known, entry.files, {identity_of(file): content for file, content in hashes})
-
-
-def _with_replaced(
-    request: Request,
-    name: str,
-    entry: InputEntry,
-    before: Manifest | None,
-    listing: Listing,
-    until: int | None,
-    commit: int,
-) -> InputEntry:
-    """Return an input with its record of replaced and withdrawn files, to which a run adds those that it replaces at the time `until`, if it does."""
-    if before is None or name not in before.inputs:
-        return entry
-    now = {former: path for path, former in listing.renamed.items()}
-    found = [replace(each, path=now.get(each.path, each.path)) for each in before.inputs[name].replaced]
-    if request.decided.reopened is not None:
-        found = [each for each in found if not request.decided.reopened.less_equal((each.until,))]
-    if until is not None:
-        gone = request.decided.withdrawn.get(name, frozenset())
-        files = (file for file in before.inputs[name].files if file.key in gone and not file.withdrawn)
-        found += [ReplacedFile(file.path, until, commit, file) for file in files]
-    return replace(entry, replaced=tuple(found[-RECORDED:]))
-
-
-def _replaceable(request: Request, name: str, entry: InputEntry) -> list[InputFile]:
-    """Return the files of an input that may be replaced."""
-    since = replaced_since(request.spec.inputs[name], request.clock.now)
-    return [file for file in entry.files if file.mtime_ns >= since]
-
-
-def _explaining(entry: InputEntry) -> list[InputFile]:
-    """Return the files whose copies are kept after they were replaced, for `dd why`: the newest, of a quarter of the input's size."""
-    found: list[InputFile] = []
-    left = max(sum(file.size for file in entry.files) // 4, SPARE)
-    for each in reversed(entry.replaced):
-        left -= each.file.size
-        if left < 0:
-            break
-        found.append(each.file)
-    return found
-
-
-def with_whole_ledgers(
-    request: Request,
-    transaction: Transaction,
-    inputs: Mapping[str, InputEntry],
-    before: Manifest,
-    readers: Mapping[str, Reader],
-    until: int | None,
-) -> dict[str, InputEntry]:
-    """Return the inputs of the next manifest with their ledgers, which get the files that they lack of the inputs that were read from the beginning.
-
-    The rows of withdrawn files go at the time `until`; None: times have several coordinates. No file that still holds forgotten rows is in a ledger, and no copy of an input from which rows are forgotten stays.
-    """
-    found, forgetting = dict(inputs), request.decided.forgetting
-    for name, reader in readers.items():
-        entry = found[name] = _with_replaced(
-            request, name, inputs[name], before, reader.listing, until, transaction.number
-        )
-        if not _has_ledger(request, name, reader):
-            continue
-        ledger = _ledger(before, name)
-        if forgetting is not None and name in forgetting.conditions:
-            ledger, entry = (), replace(entry, keys=())
-        else:
-            entry = replace(entry, keys=_next_keys(transaction, before, name, entry, [reader]))
-        unclean = forgetting.unclean.get(name, {}) if forgetting is not None else {}
-        known = known_files(request.state, ledger)
-        files = _replaceable(request, name, entry)
-        lacking = [file for file in files if identity_of(file) not in known and file.key not in unclean]
-        copied = [(file, reader.listing) for file in lacking if not file.withdrawn]
-        files += _explaining(entry)
-        found[name] = replace(entry, ledger=next_ledger(transaction, ledger, files, copied))
-    return found
-
-
-def with_clean_ledgers(
-    transaction: Transaction, inputs: Mapping[str, InputEntry], forgetting: ErasureRequest
-) -> dict[str, InputEntry]:
-    """Return the inputs of the next manifest without the copies of files that hold forgotten rows, or that the inputs no longer have."""
-    found = dict(inputs)
-    for name in forgetting.conditions:
-        entry, unclean = inputs[name], forgetting.unclean.get(name, {})
-        clean = [file for file in entry.files if file.key not in unclean and not file.withdrawn]
-        ledger, keys = (without_others(transaction, files, clean) for files in (entry.ledger, entry.keys))
-        found[name] = replace(entry, ledger=ledger, keys=keys)
-    return found
-
-
-def _ledger(before: Manifest | None, name: str) -> Sequence[FileEntry]:
-    return before.inputs[name].ledger if before is not None and name in before.inputs else ()

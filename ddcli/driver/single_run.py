@@ -12,8 +12,9 @@ from ddcli.circuit.retention import check_lengths, kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.dataflow_run import DataflowRun, StepInput
+from ddcli.driver.ledgers import with_ledgers
 from ddcli.driver.prepare import horizons_of, input_horizons
-from ddcli.driver.replacement import read_slice, with_ledgers
+from ddcli.driver.replacement import read_slice
 from ddcli.driver.step import pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Columns, Layout
