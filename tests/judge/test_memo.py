@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ddcli.store.state.directory
+from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.store.state.manifest import read_newest
 from tests.cases import cases
@@ -62,7 +63,7 @@ outputs: {answers: answers/, counts: counts/}
 """
 ROWS = st.lists(st.tuples(st.integers(0, 7), st.sampled_from(["x", "y", None]), st.integers(0, 2)), max_size=5)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["add", "add", "run", "run", "dies", "refresh", "edit", "mend"]), ROWS), max_size=9
+    st.tuples(st.sampled_from(["add", "add", "run", "run", "dies", "refresh", "edit", "mend", "forget"]), ROWS), max_size=9
 )
 
 
@@ -138,6 +139,31 @@ class History:
         if (now := read_newest(state)) is not None:
             self.judge(now.upper[0][0])
 
+    def forget(self):
+        """Have all rows of a key forgotten, in the files and in the state: they have no answers then, and the others are in the outputs from their own times on."""
+        self.run()
+        keys = sorted({k for (k, _), _, _ in self.updates})
+        if not keys:
+            return
+        forgotten, before = self.chance.choice(keys), len(self.called())
+        self.updates = [update for update in self.updates if update[0][0] != forgotten]
+        for file in (self.root / "rows").iterdir():
+            rows = pl.read_parquet(file)
+            left = rows.filter(pl.col("k") != forgotten)
+            if left.height < rows.height:
+                left.write_parquet(file)
+        forget(self.path, f"k = {forgotten}")
+        summed: Counter[tuple[tuple[int, str | None], int]] = Counter()
+        for record, at, diff in self.updates:
+            summed[record, at] += diff
+        there = {record for (record, _), diff in summed.items() if diff}
+        self.answers = {record: (number, 0) for record, (number, _) in self.answers.items() if record in there}
+        for record, number in self.called()[before:]:
+            assert record not in self.answers, "a record with an answer is asked for again"
+            if number >= 0:
+                self.answers[record] = number, 0
+        self.judge(read_newest(self.root / ".dd/p").upper[0][0])
+
     def judge(self, upper):
         """Compare the outputs with the committed answers: at each closed time, and in the end, with what was corrected at the frontier."""
         logs = {name: pl.read_parquet([*(self.root / name).rglob("*.parquet")]) for name in ("answers", "counts")}
@@ -166,7 +192,7 @@ def held(log, time):
 @given(STEPS, st.booleans(), st.booleans(), st.integers(0, 10_000))
 @settings(max_examples=many(16), deadline=None, suppress_health_check=[*HealthCheck])
 def test_each_record_keeps_its_first_answer(steps, batch, tasks, seed):
-    """After runs, deaths, refreshes and edits, by tasks too, some of which are done twice, both outputs are at each time what the answers that were committed first make of the rows."""
+    """After runs, deaths, refreshes, edits and forgotten keys, by tasks too, some of which are done twice, both outputs are at each time what the answers that were committed first make of the rows."""
     with tempfile.TemporaryDirectory() as folder, started(Here(seed)) if tasks else nullcontext():
         where = switching(seed, 0.7) if tasks else dict
         history = History(Path(folder), random.Random(seed), batch=batch, where=where)
@@ -177,6 +203,8 @@ def test_each_record_keeps_its_first_answer(steps, batch, tasks, seed):
                 (history.root / "mended").touch()
             elif step == "edit":
                 history.least = history.chance.randint(0, 5)
+            elif step == "forget":
+                history.forget()
             elif step == "dies":
                 files = Faulty(history.chance.randint(0, 40), Dead, after=history.chance.random() < 0.5)
                 with pytest.MonkeyPatch.context() as patch, suppress(Dead):
