@@ -279,7 +279,8 @@ def _sampled(text: str) -> partial[SampledOutputs]:
     >>> _sampled("customer%100=7").args[0].words
     'customer%100=7'
     """
-    from ddcli.provenance.verification import Sample, SampledOutputs
+    from ddcli.provenance.slices import Sample
+    from ddcli.provenance.verification import SampledOutputs
 
     found = SAMPLE.fullmatch(text)
     if found is None or int(found[3]) >= int(found[2]):

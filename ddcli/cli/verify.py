@@ -66,10 +66,11 @@ def command(
     A slice is computed by another way than a run takes: of one column of an output, the values whose hash falls into the slice
     are chosen; of the inputs, the rows that records with these values can depend on are read; and the pipeline runs over
     them in memory, without its state. So a slice takes seconds, and N disjoint slices prove all. Of a share, the state remembers which slices were right: each call takes another one until all were covered, and then begins again. An output none of
-    whose columns decides which rows matter, such as a total, is named: only --all verifies it.
+    whose columns decides which rows matter, such as a total, is named: only --all verifies it. Arrangements of the state are compared in the same way, where a column of their key
+    restricts all inputs; results of functions that remember are read, not called for.
 
     --all computes everything anew as a run does, also beyond the memory, from the files that the state has read, without anything that the state keeps.
-    It also verifies the arrangements of the state.
+    It also verifies all arrangements of the state.
 
     Each commit keeps a fingerprint of each output: a number that depends on its records alone. Each call compares it with the whole log. Copies of a state and its outputs are equal if their fingerprints are.
 

@@ -235,6 +235,9 @@ class Computed(Node):
     by: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
 
+    def column_origins(self) -> Origins:
+        return {name: [(0, name)] for name in self.by}
+
     def keeps_state(self, times: int) -> bool:
         return True
 
@@ -293,6 +296,9 @@ class PythonGroup(physical.OfGroups):
     by: tuple[str, ...]
     values: tuple[str, ...]
     function: str
+
+    def column_origins(self) -> Origins:
+        return {name: [(0, name)] for name in self.by}
 
     def keeps_state(self, times: int) -> bool:
         return True

@@ -159,6 +159,9 @@ class Arrangement(Node):
         """Return the columns that are not of the key."""
         return tuple(name for name in self.schema if name not in self.key)
 
+    def column_origins(self) -> Origins:
+        return {name: [(0, name)] for name in self.schema}
+
     @property
     def is_imported(self) -> bool:
         """True for the very arrangement that another pipeline keeps."""

@@ -23,7 +23,8 @@ from ddcli.engine.lanes import Layout, decode_records
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine
 from ddcli.expressions.types import no_column
-from ddcli.plan import joins, logical
+from ddcli.plan import joins, logical, physical
+from ddcli.plan.memo import MemoizedCalls
 from ddcli.sources.arrangement_input import SharedReader
 
 if TYPE_CHECKING:
@@ -62,17 +63,34 @@ class KeySet:
 class ColumnReader(Protocol):
     """A reader of the different values of an input's column among its updates that match a restriction; None if there are too many."""
 
-    def __call__(self, source: logical.Source, values: Values, column: str) -> KeySet | None: ...
+    def __call__(self, source: logical.Source, values: Values, column: str, /) -> KeySet | None: ...
+
+
+class RememberedResults(Protocol):
+    """The results of functions that remember, as a state has them."""
+
+    def arguments(self, node: MemoizedCalls, values: Values) -> Values:
+        """Return the values of the records for which a function returned some with these values."""
+
+    def returned(self, node: MemoizedCalls, values: Values, column: str) -> KeySet:
+        """Return the values of a column in the records with these values that a function returned."""
 
 
 class Restrictions:
     """The alternatives that each input's rows may match: a row matters only if it has the values of one. An empty one matches all rows.
 
-    With a `read`, they hold for records that exist at some time, not for the partners that a missing record lacks.
+    With a `read`, they hold for records that exist at some time, not for the partners that a missing record lacks. `results` restrict
+    what functions that remember were given; without them all of that may matter.
     """
 
-    def __init__(self, node: Node, values: Values, read: ColumnReader | None = None) -> None:
-        self._read = read
+    def __init__(
+        self,
+        node: Node,
+        values: Values,
+        read: ColumnReader | None = None,
+        results: RememberedResults | None = None,
+    ) -> None:
+        self._read, self._results = read, results
         self._keys: dict[tuple[str, str, str], KeySet | None] = {}
         self.sources: dict[str, list[Values]] = {}
         left: list[tuple[Node, Values]] = [(node, values)]
@@ -84,7 +102,7 @@ class Restrictions:
             if at in seen:
                 continue
             seen.add(at)
-            if isinstance(below, logical.Source):
+            if isinstance(below, logical.Source | physical.Scan):
                 self.sources.setdefault(below.name, []).append(values)
             left += zip(below.inputs, self._restriction(below, values), strict=True)
 
@@ -95,6 +113,8 @@ class Restrictions:
 
     def _restriction(self, node: Node, values: Values) -> list[Values]:
         """Return the restriction of each input, with the keys of a join's restricted side for its other side."""
+        if isinstance(node, MemoizedCalls) and self._results is not None:
+            return [self._results.arguments(node, values)]
         found = [_plain(each) for each in node.restriction(values)]
         if self._read is None:
             return found
@@ -134,6 +154,8 @@ class Restrictions:
         if isinstance(node, logical.Source):
             assert self._read is not None
             return self._read(node, values, column)
+        if isinstance(node, MemoizedCalls) and self._results is not None:
+            return self._results.returned(node, values, column)
         if isinstance(
             node, logical.Upsert | logical.Snapshots
         ):  # each record is that of one row, not of all rows with its key
@@ -182,7 +204,7 @@ class Inputs(WholeInputs):
     """The time of the files; None: now."""
 
     def updates(
-        self, sources: Mapping[str, logical.Source], upper: Frontier, restrictions: Restrictions
+        self, sources: Mapping[str, logical.Source | physical.Scan], upper: Frontier, restrictions: Restrictions
     ) -> dict[str, Matrix]:
         """Return the updates before a frontier that may matter, of all columns of each source."""
         return {name: self._read(name, source, upper, restrictions) for name, source in sources.items()}
@@ -204,7 +226,9 @@ class Inputs(WholeInputs):
 
         return read
 
-    def _read(self, name: str, source: logical.Source, upper: Frontier, restrictions: Restrictions) -> Matrix:
+    def _read(
+        self, name: str, source: logical.Source | physical.Scan, upper: Frontier, restrictions: Restrictions
+    ) -> Matrix:
         alternatives = restrictions.alternatives(name)
         return self.matrix(name, Layout(source.schema), upper, lambda rows: _kept(rows, alternatives, source.schema))
 

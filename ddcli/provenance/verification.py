@@ -24,21 +24,20 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.prepare import TOGETHER, before
 from ddcli.driver.run import dry_run
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import DdError, StateError, UsageError, first_line, suggestion
 from ddcli.expressions.types import parse_schema
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
-from ddcli.plan import logical
 from ddcli.plan.test_steps import collection_named
-from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
+from ddcli.provenance.arrangement_slices import by_title, verify_arrangements
+from ddcli.provenance.inputs import EXACT, Inputs, KeySet
 from ddcli.provenance.question import Question
+from ddcli.provenance.slices import Sample, SliceNumber, Slices
 from ddcli.screen import shell
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
-from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.files.gate import Files
 from ddcli.store.log.log_files import not_after, physically, scan_entries
 from ddcli.store.state.document import Document
@@ -83,45 +82,6 @@ COVERED = Document(
 )
 ATTEMPTS = 3
 """Attempts at a state to which runs commit meanwhile: each is on the newest commit."""
-SEED = 0
-"""The seed of the hashes of values. With it the slices of one number are the same in each call."""
-
-
-@frozen
-class SliceNumber:
-    """The `number`-th, from 0, of `parts` disjoint slices."""
-
-    number: int
-    parts: int
-    covered: int | None = None
-    """The number of slices that were found right with this one, since all were; None: the state does not remember them."""
-
-    def of(self, values: pl.Series) -> pl.Series:
-        """Return the values that are in the slice."""
-        return values.filter(values.hash(SEED) % self.parts == self.number)
-
-    @property
-    def words(self) -> str:
-        covered = "" if self.covered is None else f" ({self.covered:,} covered)"
-        return f"slice {self.number + 1:,} of {self.parts:,}{covered}"
-
-
-@frozen
-class Sample:
-    """The records of outputs whose value of a column leaves a remainder: an integer itself, the hash of another value. A null leaves none."""
-
-    column: str
-    parts: int
-    number: int
-
-    def of(self, values: pl.Series) -> pl.Series:
-        """Return the values that are in the sample."""
-        remainders = (values if values.dtype.is_integer() else values.hash(SEED)) % self.parts
-        return values.filter((remainders == self.number) & values.is_not_null())
-
-    @property
-    def words(self) -> str:
-        return f"{self.column}%{self.parts}={self.number}"
 
 
 @dataclass
@@ -367,19 +327,22 @@ def _verify_slice(
     inputs = Inputs.of(request, taken=True)
     at = _last_closed(inputs, manifest)
     found = Verification(request.spec.name.value, None if at is None else format_time(at, inputs.kinds), part)
+    if at is None:
+        found.unproven = dict.fromkeys(outputs, "no time is closed in it")
+        return found
+    slices = Slices(inputs, at)
     for name, entry in outputs.items():
-        if at is None:
-            found.unproven[name] = "no time is closed in it"
-            continue
         node = inputs.relations[collection_named(request.spec, name)].node
-        column = _slicing_column(node)
+        column = slices.column(node)
         if len(inputs.time) > 1 and _is_edited(inputs, name, entry, manifest):
             found.unproven[name] = "an edit has changed it at times that are open"
             continue
         if column is None:
             found.unproven[name] = "no column's values decide which rows of the inputs matter to it"
             continue
-        found.proofs.append(_proof(inputs, name, entry, node, column, part, at))
+        found.proofs.append(_proof(slices, name, entry, node, column, part))
+    if len(inputs.time) == 1:
+        found.arrangements = verify_arrangements(slices, manifest, part)
     return found
 
 
@@ -398,45 +361,11 @@ def _last_closed(inputs: Inputs, manifest: Manifest) -> Time | None:
     return tuple(last if value == BEYOND else value - 1 for value, last in zip(corner, latest, strict=True))
 
 
-def _slicing_column(node: Node) -> str | None:
-    """Return the column whose values restrict the most inputs; None if none restricts any. A column whose values are not compared exactly is not taken."""
-    best, most = None, 0
-    for name, kind in node.schema.items():
-        if str(kind.required()) not in EXACT:
-            continue
-        given = KeySet(pl.Series(name, [], dtype=kind.to_polars()))
-        restricted = Restrictions(node, {name: given})
-        count = sum(restricted.alternatives(source) is not None for source in restricted.sources)
-        if count > most and _origins(node, name) is not None:
-            best, most = name, count
-    return best
-
-
-def _origins(node: Node, column: str) -> list[tuple[logical.Source, str]] | None:
-    """Return the columns of inputs among whose values are all that the column has but null; None if they aren't known."""
-    if isinstance(node, logical.Source):
-        return [(node, column)]
-    if isinstance(node, logical.SignedSum):
-        below = [(child, column) for child in node.inputs]
-    elif isinstance(node, logical.Upsert | logical.Snapshots):
-        below = [(node.inputs[0], column)]
-    else:
-        below = [(node.inputs[which], own) for which, own in node.column_origins().get(column, [])[:1]]
-    found = []
-    for child, own in below:
-        origins = _origins(child, own) if child.schema[own].required() == node.schema[column].required() else None
-        if origins is None:
-            return None
-        found += origins
-    return found or None
-
-
-def _proof(
-    inputs: Inputs, name: str, entry: OutputEntry, node: Node, column: str, part: SliceNumber, at: Time
-) -> OutputProof:
+def _proof(slices: Slices, name: str, entry: OutputEntry, node: Node, column: str, part: SliceNumber) -> OutputProof:
+    inputs, at = slices.inputs, slices.at
     log = _contents(inputs, name, entry, at)
     kind = node.schema[column]
-    values = pl.concat([_values(inputs, node, column, part, at), part.of(log[column].drop_nulls().unique())]).unique()
+    values = pl.concat([slices.values(node, column, part), part.of(log[column].drop_nulls().unique())]).unique()
     chosen = pl.col(column).is_in(values.implode())
     wanted: list[tuple[Mapping[str, Any], pl.Expr]] = [({column: KeySet(values)}, chosen)]
     if kind.nullable and part.number == 0:
@@ -444,7 +373,7 @@ def _proof(
         chosen |= pl.col(column).is_null()
     said = []
     for given, held in wanted:  # a row that one question takes into an input may give wrong records of the other one's
-        question = Question(inputs, node, given, at, 0)
+        question = Question(inputs, node, given, at, 0, slices.updates(node, given))
         contents = question.contents_in(question.fed, question.facts)
         said.append(contents.frame().with_columns(pl.Series(COUNT, contents.counts(), pl.Int64)).filter(held))
     columns = list(node.schema)
@@ -484,20 +413,6 @@ def _types(inputs: Inputs, name: str) -> dict[str, pl.DataType]:
     return {column: kind.to_polars() for column, kind in node.schema.items()}
 
 
-def _values(inputs: Inputs, node: Node, column: str, part: SliceNumber | Sample, at: Time) -> pl.Series:
-    """Return the values in a slice that the column may have by the inputs."""
-    kind = node.schema[column].to_polars()
-    found = [pl.Series(column, [], dtype=kind)]
-    for source, own in _origins(node, column) or ():
-        reader = inputs.readers[source.name]
-        if isinstance(reader, SharedReader):
-            continue
-        for piece in reader.take([own], None, before(at).elements, TOGETHER).slices:
-            values = piece.read().frame[own].drop_nulls().unique()
-            found.append(part.of(values).cast(kind).alias(column))
-    return pl.concat(found).unique()
-
-
 # --- samples -----------------------------------------------------------------------------------------------------------
 
 
@@ -529,8 +444,9 @@ class SampledOutputs:
         values = self.sample.of(log[column].unique())
         log = log.filter(pl.col(column).is_in(values.implode()))
         wanted: dict[str, Any] = {}
-        if old.required() == new.required() and _origins(node, column) is not None:
-            known = pl.concat([_values(inputs, node, column, self.sample, at), values]).unique()
+        slices = Slices(inputs, at, remembered=False)
+        if old.required() == new.required() and slices.origins(node, column) is not None:
+            known = pl.concat([slices.values(node, column, self.sample), values]).unique()
             wanted[column] = KeySet(known)
         question = Question(inputs, node, wanted, at, 0)
         contents = question.contents_in(question.fed, question.facts)
@@ -550,11 +466,9 @@ def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, Outp
         built: dict[str, int] = {}
         anew = replace(request, receives=received.add, arranged=built.update, claims=False)
         dry_run(anew.deciding(reopened=upper, closes=False, apply=True), manifest)
-        nodes = manifest.cache["plan"]["outline"]["nodes"]
-        for identity, number in stored_numbers(request.state, manifest, built):
-            kind, words, _ = nodes.get(identity, ("", identity, ()))
-            title = " ".join(filter(None, (kind, words)))
-            found.arrangements[title] = found.arrangements.get(title, True) and number == built[identity] % (1 << 64)
+        stored = stored_numbers(request.state, manifest, built)
+        same = {identity: number == built[identity] % (1 << 64) for identity, number in stored}
+        found.arrangements = by_title(same, request, manifest)
         for name, entry in outputs.items():
             columns = list(entry.schema)
             none = pl.LazyFrame(schema={**dict.fromkeys(columns, pl.Null()), COUNT: pl.Int64()})

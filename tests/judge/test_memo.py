@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from collections import Counter
@@ -63,7 +64,8 @@ outputs: {answers: answers/, counts: counts/}
 """
 ROWS = st.lists(st.tuples(st.integers(0, 7), st.sampled_from(["x", "y", None]), st.integers(0, 2)), max_size=5)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["add", "add", "run", "run", "dies", "refresh", "edit", "mend", "forget"]), ROWS), max_size=9
+    st.tuples(st.sampled_from(["add", "add", "run", "run", "dies", "refresh", "edit", "mend", "forget"]), ROWS),
+    max_size=9,
 )
 
 
@@ -254,6 +256,26 @@ def test_readers_of_a_state_call_nothing(remembering):
     assert "same     2" in shop("diff", "p.yaml", "--against", ".dd/p").out
     assert shop("run", "p.yaml", "--dry-run", "--full-refresh", "all").code == 0
     assert calls() == before
+
+
+def test_slices_follow_the_answers(remembering):
+    """`dd verify` divides what is above a function by its results, calls nothing, and finds a changed answer and a lost record."""
+    shop, calls = remembering
+    for number in range(1, 4):
+        result = shop("verify", "p.yaml", "--slice", f"{number}/3", "-o", "json")
+        found = json.loads(result.out)
+        assert (result.code, found["unproven"], [*found["outputs"]]) == (0, {}, ["answers", "counts"])
+        assert found["arrangements"]
+    assert calls() == ["0 x 0", "1 y 1", "2 z 2"]
+    (log,) = (shop.folder / "answers").rglob("*.parquet")
+    kept = pl.read_parquet(log)
+    for other in (kept.with_columns(answer=pl.lit("9")), kept.filter(pl.col("k") != 2)):
+        other.write_parquet(log)
+        found = [shop("verify", "p.yaml", "--slice", f"{number}/3", "-o", "json") for number in range(1, 4)]
+        assert any(not each["same"] for each in (json.loads(one.out) for one in found))
+        differing = [one for each in found for one in json.loads(each.out)["outputs"]["answers"]["first"]]
+        assert {("k", 2)} <= {("k", one["record"]["k"]) for one in differing if one["diff"] > 0}
+    assert len(calls()) == 3
 
 
 def test_forgotten_rows_take_their_answers_along(remembering):

@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.driver.run import run
-from ddcli.engine.lanes import Layout
+from ddcli.engine.lanes import Layout, decode
 from ddcli.errors import DdError, EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.request import read_request
+from ddcli.provenance.arrangement_slices import by_title
 from ddcli.provenance.verification import Verification, verify
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
@@ -463,6 +464,27 @@ class Faults:
         wrong = sum(not right for right in found.arrangements.values())
         assert not changed[0] or wrong
         self.counts["arrangement"] += wrong
+        self.edit_slices()
+
+    def edit_slices(self):
+        """Have a row of each stored batch be there once more as its parts are read: the slice of each arrangement that is compared by slices is wrong."""
+        plain, changed = StoredBatch.parts, set()
+
+        def parts(batch):
+            for matrix, pool in plain(batch):
+                nulls = decode(matrix, batch.layout.record, pool).null_count()
+                if len(matrix) and not any(nulls[name][0] for name in batch.layout.key.names):
+                    changed.add(batch.path.parent.parent.name)
+                    matrix = matrix.copy()
+                    matrix[self.draw.randrange(len(matrix)), -1] += 1
+                yield matrix, pool
+
+        request = read_request(self.path)
+        with patch.object(StoredBatch, "parts", parts):
+            found = verify(self.path, (0, 1))
+        titles = by_title(dict.fromkeys(changed, False), request, read_newest(request.state))
+        assert all(found.arrangements[title] is False for title in titles), found
+        self.counts["slice"] += len(titles)
 
 
 def judge_faults(case, folder, counts):

@@ -1,0 +1,198 @@
+"""Slices: the values of a column by their hash, the column that divides a collection, and the values that inputs and remembered results give it.
+
+A column divides a collection if its values decide which rows of the inputs matter. They are followed down to inputs, and through functions that remember by
+the results that the state keeps: of the records that a function was given, those matter that it gave a record with one of the values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+
+from ddcli.dataclass import frozen
+from ddcli.driver.prepare import TOGETHER, before
+from ddcli.engine.lanes import Layout, decode
+from ddcli.plan import logical, physical
+from ddcli.plan.memo import OUTCOME, MemoizedCalls
+from ddcli.plan.node import Graph
+from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
+from ddcli.sources.arrangement_input import SharedReader
+from ddcli.store.batch.layout import batch_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.engine.columns import Matrix
+    from ddcli.engine.times import Time
+    from ddcli.plan.node import Node, Values
+
+SEED = 0
+"""The seed of the hashes of values. With it the slices of one number are the same in each call."""
+
+
+@frozen
+class SliceNumber:
+    """The `number`-th, from 0, of `parts` disjoint slices."""
+
+    number: int
+    parts: int
+    covered: int | None = None
+    """The number of slices that were found right with this one, since all were; None: the state does not remember them."""
+
+    def of(self, values: pl.Series) -> pl.Series:
+        """Return the values that are in the slice."""
+        return values.filter(self.has(values))
+
+    def has(self, values: pl.Series) -> pl.Series:
+        """Return for each value whether it is in the slice; a null is in none."""
+        return (values.hash(SEED) % self.parts == self.number) & values.is_not_null()
+
+    @property
+    def words(self) -> str:
+        covered = "" if self.covered is None else f" ({self.covered:,} covered)"
+        return f"slice {self.number + 1:,} of {self.parts:,}{covered}"
+
+
+@frozen
+class Sample:
+    """The records of outputs whose value of a column leaves a remainder: an integer itself, the hash of another value. A null leaves none."""
+
+    column: str
+    parts: int
+    number: int
+
+    def of(self, values: pl.Series) -> pl.Series:
+        """Return the values that are in the sample."""
+        remainders = (values if values.dtype.is_integer() else values.hash(SEED)) % self.parts
+        return values.filter((remainders == self.number) & values.is_not_null())
+
+    @property
+    def words(self) -> str:
+        return f"{self.column}%{self.parts}={self.number}"
+
+
+Origin = tuple[logical.Source | physical.Scan | MemoizedCalls, str]
+"""An input, or a function that remembers, and one of its columns."""
+
+
+class Slices:
+    """The restrictions of a pipeline's collections to values of a column, as of the time `at`; with `remembered` through functions that remember."""
+
+    def __init__(self, inputs: Inputs, at: Time, *, remembered: bool = True) -> None:
+        self.inputs, self.at = inputs, at
+        self.answers = inputs.answers if remembered else None
+        self._results: dict[str, pl.DataFrame] = {}
+        self._arguments: dict[tuple[str, str], tuple[Values, Values]] = {}
+        # With the values that were asked for: the text of a `KeySet` is its own only while it is there.
+
+    def restrictions(self, node: Node, values: Values) -> Restrictions:
+        """Return the rows that can matter to a node's records with some values."""
+        return Restrictions(node, values, self.inputs.keys(before(self.at)), self._remembered)
+
+    @property
+    def _remembered(self) -> Self | None:
+        return None if self.answers is None else self
+
+    def updates(self, node: Node, values: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Return the updates of inputs that can matter to a node's records with some values."""
+        sources = logical.sources(Graph({"": node}))
+        return self.inputs.updates(sources, before(self.at), self.restrictions(node, dict(values)))
+
+    def column(self, node: Node) -> str | None:
+        """Return the column whose values restrict the most inputs; None if none restricts any. A column whose values are not compared exactly is not taken."""
+        best, most = None, 0
+        for name in node.schema:
+            restricted = self.restricted(node, name)
+            count = (
+                sum(restricted.alternatives(source) is not None for source in restricted.sources) if restricted else 0
+            )
+            if count > most:
+                best, most = name, count
+        return best
+
+    def restricted(self, node: Node, column: str) -> Restrictions | None:
+        """Return the restrictions by a column, without values; None if its values aren't compared exactly, or aren't known from below."""
+        kind = node.schema[column]
+        if str(kind.required()) not in EXACT or self.origins(node, column) is None:
+            return None
+        none = KeySet(pl.Series(column, [], dtype=kind.to_polars()))
+        return Restrictions(node, {column: none}, _no_keys, self._remembered)
+
+    def origins(self, node: Node, column: str) -> list[Origin] | None:
+        """Return the columns of inputs, and of remembered results, among whose values are all that the column has but null; None if they aren't known."""
+        if isinstance(node, logical.Source | physical.Scan):
+            return [(node, column)]
+        if isinstance(node, MemoizedCalls):
+            return [(node, column)] if self.answers is not None else None
+        if isinstance(node, logical.SignedSum):
+            below = [(child, column) for child in node.inputs]
+        elif isinstance(node, logical.Upsert | logical.Snapshots):
+            below = [(node.inputs[0], column)]
+        else:
+            below = [(node.inputs[which], own) for which, own in node.column_origins().get(column, [])[:1]]
+        found = []
+        for child, own in below:
+            alike = own in child.schema and child.schema[own].required() == node.schema[column].required()
+            origins = self.origins(child, own) if alike else None
+            if origins is None:
+                return None
+            found += origins
+        return found or None
+
+    def values(self, node: Node, column: str, part: SliceNumber | Sample) -> pl.Series:
+        """Return the values in a slice that the column may have by the inputs."""
+        kind = node.schema[column].to_polars()
+        found = [pl.Series(column, [], dtype=kind)]
+        for source, own in self.origins(node, column) or ():
+            if isinstance(source, MemoizedCalls):
+                found.append(part.of(self.results(source)[f"${own}"].unique()).cast(kind).alias(column))
+                continue
+            reader = self.inputs.readers[source.name]
+            if isinstance(reader, SharedReader):
+                continue
+            for piece in reader.take([own], None, before(self.at).elements, TOGETHER).slices:
+                values = piece.read().frame[own].drop_nulls().unique()
+                found.append(part.of(values).cast(kind).alias(column))
+        return pl.concat(found).unique()
+
+    def results(self, node: MemoizedCalls) -> pl.DataFrame:
+        """Return what the state keeps of a function's calls: the columns that it was given, and `$column` for each that it returned."""
+        if node.answers not in self._results:
+            key, value = Layout(node.inputs[0].schema), Layout(node.results)
+            layout = batch_layout(key, value, len(self.inputs.time))
+            frames = [pl.DataFrame(schema={name: kind.to_polars() for name, kind in layout.record.schema.items()})]
+            kept = self.answers.batches(node.answers, layout, self.inputs.pool) if self.answers else []
+            for batch in kept:
+                frames += [decode(matrix, layout.record, pool) for matrix, pool in batch.parts()]
+            self._results[node.answers] = pl.concat(frames).filter(pl.col(OUTCOME) != 0).drop(OUTCOME)
+        return self._results[node.answers]
+
+    def arguments(self, node: MemoizedCalls, values: Values) -> Values:
+        """Return the values of the records for which a function returned some with these values. Columns that may be null are left out: a null is no key."""
+        if not values:
+            return {}
+        at = node.answers, repr(sorted(values.items(), key=lambda item: item[0]))
+        if at not in self._arguments:
+            found, kinds = self._with(node, values), node.inputs[0].schema
+            exact = [name for name, kind in kinds.items() if str(kind) in EXACT]
+            self._arguments[at] = values, {name: KeySet(found[name].unique()) for name in exact}
+        return self._arguments[at][1]
+
+    def returned(self, node: MemoizedCalls, values: Values, column: str) -> KeySet:
+        """Return the values of a column in the records with these values that a function returned."""
+        return KeySet(self._with(node, values)[f"${column}"].drop_nulls().unique())
+
+    def _with(self, node: MemoizedCalls, values: Values) -> pl.DataFrame:
+        """Return the calls of a function that returned records with some values."""
+        found = self.results(node)
+        for name, value in values.items():
+            column = pl.col(f"${name}")
+            given = isinstance(value, KeySet)
+            found = found.filter(column.is_in(value.values.implode()) if given else column.eq_missing(pl.lit(value)))
+        return found
+
+
+def _no_keys(source: logical.Source, _values: Values, column: str, /) -> KeySet:
+    """Return no values of an input's column: what they would restrict is known without reading them."""
+    return KeySet(pl.Series(column, [], dtype=source.schema[column].to_polars()))
