@@ -104,6 +104,35 @@ def test_a_later_file_without_a_column_is_asked_for_its_new_name(shop):
     assert held(shop) == Counter({("x", 1): 1, ("y", 2): 1})
 
 
+def test_a_row_of_json_without_a_column_is_asked_for_its_new_name(shop):
+    """A value that is not there is null in JSON. One that is null is no other column's, and columns of JSON that mean nothing are passed over."""
+    pipeline(shop)
+    (shop.folder / "in").mkdir()
+    shop.write("in/1.ndjson", '{"day": "2024-03-01", "n": 1}\n{"day": "2024-03-01", "Count": 2, "other": 7}\n')
+    err = shop("run", "p.yaml").err
+    assert "in/1.ndjson:2: error: column 'n' has a null" in err
+    assert "if it has it as another name (it has Count, other) now, state both names" in err
+    assert "`n: {type: int64, from: [count, NAME]}`" in err
+    shop.write("in/1.ndjson", '{"day": "2024-03-01", "N": 1}\n')
+    assert "`n: {type: int64, from: [count, N]}`" in shop("run", "p.yaml").err
+    for row in ('{"day": "2024-03-01", "count": null, "other": 7}', '{"day": "2024-03-01"}'):
+        shop.write("in/1.ndjson", row + "\n")
+        assert "a column declared with '?' may hold nulls" in shop("run", "p.yaml").err
+
+
+def test_a_later_file_without_the_time_is_asked_for_its_new_name(shop):
+    shop.write(
+        "p.yaml",
+        "clock: event\ninputs: {t: {path: in/, format: append, time: day, columns: {day: date, n: int64}}}\noutputs: {t: out/}\n",
+    )
+    shop.write("in/1.csv", "day,n\n2024-03-01,1\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("in/2.csv", "n,Date\n2,2024-03-02\n")
+    err = shop("run", "p.yaml").err
+    assert "the file has no column 'day'\nhint: if it has it as 'Date' now, state both names" in err
+    assert "`day: {type: date, from: [Date]}`" in err
+
+
 def test_names_that_would_give_json_other_rows_are_refused_until_all_is_read_anew(shop):
     pipeline(shop, "{day: date, area: string?, n: int64}")
     write(shop, "1.ndjson", ("Area_Name", "n"), [("x", 1)])

@@ -192,6 +192,110 @@ def test_random_histories(shop, kind):
             assert counted(read_log(shop.folder / "more", as_of="latest")) == wanted, (case, step)
 
 
+EVOLVING = """\
+name: p
+clock: CLOCK
+shards: SHARDS
+inputs:
+  t:
+    path: in/
+    format: FORMAT
+    TIME
+    CHANGED
+    columns:
+      k: {type: int64, from: [%(k)s]}
+      v: {type: int64, from: [%(v)s]}
+      d: {type: int64, from: [%(d)s]}
+      w: {type: "string?", optional: true, from: [W, "w/1"]}
+collections:
+  sums: {from: t, apply: [{reduce: {by: [k], n: count(*), s: sum(v)}}]}
+outputs:
+  all: {from: t, path: all/}
+  sums: sums/
+"""
+EVOLVING_FORMATS = {"append": "append", "upsert": "upsert\n    key: [k]", "snapshots": "snapshots"}
+FORMER = {"k": ["Key", "the key", "k/1"], "v": ["Value", "v v"], "d": ["Day", "day.of", "$d"], "w": ["W", "w/1"]}
+
+
+def write_evolved(draw, path, rows, names):
+    """Write rows as a file that has columns under these names, in Parquet also in narrower types."""
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    written = [{names[column]: value for column, value in row.items() if column in names} for row in rows]
+    if path.suffix == ".parquet":
+        kinds = {names[column]: draw.choice([pl.Int32, pl.Int64]) for column in "kvd"}
+        pl.DataFrame(written, kinds | ({names["w"]: pl.String} if "w" in names else {})).write_parquet(path)
+    elif path.suffix == ".csv":
+        lines = [",".join("" if value is None else str(value) for value in row.values()) for row in written]
+        path.write_text("\n".join([",".join(written[0]), *lines]) + "\n")
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in written))
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("kind", EVOLVING_FORMATS)
+@pytest.mark.parametrize("ending", ["parquet", "csv", "ndjson"])
+def test_random_histories_of_columns_that_are_renamed(shop, kind, ending):
+    """Files have columns under other names, in narrower types, or lack an optional one: a name that is not stated is refused, and once it is stated only new files are read."""
+    for case in range(many(3)):
+        draw = chance("renamed", kind, ending, case)
+        for path in shop.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        event, replaces = draw.random() < 0.5, draw.random() < 0.5
+        stated, files = {name: ["unused " + name] for name in "kvd"}, {}
+        text = EVOLVING.replace("SHARDS", str(draw.randrange(1, 4))).replace("FORMAT", EVOLVING_FORMATS[kind])
+        text = text.replace("CLOCK", "event\n" if event else "arrival\n").replace("TIME", "time: d" if event else "")
+        text = text.replace("CHANGED", "changed: replace" if replaces else "")
+        for step in range(5):
+            again = draw.sample(sorted(files), min(len(files), draw.randrange(2))) if replaces else []
+            unknown = set()
+            for name in (*again, *(f"{step}-{at}.{ending}" for at in range(draw.randrange(1, 3)))):
+                rows = [
+                    {
+                        "k": draw.randrange(4),
+                        "v": draw.randrange(5),
+                        "d": int(name[0] + name[2]),
+                        "w": draw.choice("ab"),
+                    }
+                    for _ in range(draw.randrange(1, 5))
+                ]
+                rows = [*{row["k"]: row for row in rows}.values()] if kind == "upsert" else rows
+                names = {column: draw.choice([column, *others]) for column, others in FORMER.items()}
+                if name in again:
+                    names |= {column: draw.choice([column, *others]) for column, others in stated.items()}
+                if draw.random() < 0.4:
+                    del names["w"]
+                    rows = [row | {"w": None} for row in rows]
+                unknown |= {(each, names[each]) for each in "kvd" if names[each] not in (each, *stated[each])}
+                files[name] = rows
+                write_evolved(draw, shop.folder / "in" / name, rows, names)
+                os.utime(shop.folder / "in" / name, (step + 1, step + 1))
+            until = ["--until", str(step * 10 + 10)] if event else []
+            shop.write("p.yaml", text % {name: ", ".join(map(json.dumps, others)) for name, others in stated.items()})
+            if unknown:
+                result = shop("run", "p.yaml", *until)
+                assert result.code == 3, (case, step)
+                assert any(other in result.err for _, other in unknown), (case, step, result.err)
+                assert not step or "state both names under the input's `columns`" in result.err
+                for column, other in sorted(unknown):
+                    stated[column].append(other)
+                names = {name: ", ".join(map(json.dumps, others)) for name, others in stated.items()}
+                shop.write("p.yaml", text % names)
+            result = shop("run", "p.yaml", "-o", "json", *until)
+            assert result.code == 0, (case, step, result.err)
+            assert again or not json.loads(result.out).get("rebuilt"), (case, step)
+            every = [files[name] for name in sorted(files)]
+            rows = every[-1] if kind == "snapshots" else [row for each in every for row in each]
+            rows = [*{row["k"]: row for row in rows}.values()] if kind == "upsert" else rows
+            log = read_log(shop.folder / "all", as_of="latest")
+            shown = [{name: value for name, value in row.items() if not (event and name == "d")} for row in rows]
+            log = log.drop("d") if event and "d" in log.columns else log
+            assert counted(log) == Counter(as_rows(shown)), (case, step)
+            sums = Counter((row["k"], sum(one["v"] for one in rows if one["k"] == row["k"])) for row in rows)
+            held = read_log(shop.folder / "sums", as_of="latest")
+            assert {(k, s): n for k, n, s in held.select("k", "n", "s").rows()} == dict(sums), (case, step)
+
+
 OPTIONAL = """\
 name: p
 inputs: {t: {path: in/, format: append, columns: {k: int64, w: {type: "string?", optional: true}}}}

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import frozen
-from ddcli.errors import InputError, did_you_mean, suggestion
+from ddcli.errors import InputError, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
+from ddcli.store.tables.files import renamed_hint
 from ddcli.store.tables.input_path import named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens, wider
 
@@ -157,23 +158,15 @@ def _refuse_renamed(log: Format, schema: LogSchema, path: Path, found: Footer) -
     """Refuse a file that lacks a column and has others; one may be the column under a new name."""
     known = {*schema.columns, *schema.time, log.diff, *log.ignored, ARRIVAL}
     others = [name for name in found if name not in known]
-    missing = next((name for name in schema.columns if name not in found), None)
+    kinds = schema.columns | {name: kind for name, kind in schema.time.items() if name != ARRIVAL}
+    missing = next((name for name in kinds if name not in found), None)
     if missing is None or not others or log.nested:
         return
-    new = did_you_mean(missing, others) or (others[0] if len(others) == 1 else None)
-    given = ", ".join(map(_in_yaml, [*log.former.get(missing, ()), new or "NAME"]))
-    where = f"'{new}'" if new else "another name (it has " + ", ".join(others) + ")"
     raise InputError(
         f"the file has no column '{missing}'",
         place=str(path),
-        hint=f"if it has it as {where} now, state both names under the input's `columns`: "
-        f"`{_in_yaml(missing)}: {{type: {_in_yaml(str(schema.columns[missing]))}, from: [{given}]}}`",
+        hint=renamed_hint(missing, kinds[missing], others, log.former),
     )
-
-
-def _in_yaml(word: str) -> str:
-    """Return a name or a type as it is written in a pipeline file, in quotes where it needs them."""
-    return word if re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) else json.dumps(word, ensure_ascii=False)
 
 
 def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:

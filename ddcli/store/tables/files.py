@@ -5,6 +5,7 @@ Rows are only searched once a cheap count has shown that there is one to find.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import InputError
+from ddcli.errors import InputError, did_you_mean
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.moments import RANGE, leaves_years, year_of
@@ -28,6 +29,7 @@ from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED, bare, packing_of
 from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.input_path import Partition, types_of_partitions
+from ddcli.store.tables.json_values import numbered_lines
 from ddcli.store.tables.wider_types import first_misfit, more_digits, widen
 
 if TYPE_CHECKING:
@@ -54,6 +56,22 @@ PATH_FORMS = {
 }
 """The forms of values in paths, for hints, by kind."""
 DOT, IS_NULL = ".", " is null"
+
+
+def renamed_hint(missing: str, kind: Type, others: Sequence[str], former: FormerNames) -> str:
+    """Return the hint for a file that lacks a column of this type and has `others`: one may be the column under a new name."""
+    new = did_you_mean(missing, others) or (others[0] if len(others) == 1 else None)
+    given = ", ".join(map(_in_yaml, [*former.get(missing, ()), new or "NAME"]))
+    where = f"'{new}'" if new else "another name (it has " + ", ".join(others) + ")"
+    return (
+        f"if it has it as {where} now, state both names under the input's `columns`: "
+        f"`{_in_yaml(missing)}: {{type: {_in_yaml(str(kind))}, from: [{given}]}}`"
+    )
+
+
+def _in_yaml(word: str) -> str:
+    """Return a name or a type as it is written in a pipeline file, in quotes where it needs them."""
+    return word if re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) else json.dumps(word, ensure_ascii=False)
 
 
 @dataclass
@@ -318,14 +336,29 @@ class Tables:
                 raise self.null(path, frame[name].is_null().arg_max() or 0, what, name)
 
     def null(self, path: Path, row: int, what: str, name: str) -> InputError:
-        """Return the error for a null in a row of a file."""
-        return InputError(
-            f"{what} '{name}' has a null, first in row {row} (counted from 0)",
-            place=self.place(path, row),
-            hint="a column declared with '?' may hold nulls, as in `int64?`"
+        """Return the error for a null in a row of a file; in JSON also for a value that the row has under another name, or not at all."""
+        hint = (
+            "a column declared with '?' may hold nulls, as in `int64?`"
             if what == "column"
-            else "each row must have one",
+            else "each row must have one"
         )
+        if self.declared is not None and (others := self._undeclared(path, row, name)):
+            hint = renamed_hint(name, self.declared[name], others, self.former)
+        problem = f"{what} '{name}' has a null, first in row {row} (counted from 0)"
+        return InputError(problem, place=self.place(path, row), hint=hint)
+
+    def _undeclared(self, path: Path, row: int, missing: str) -> list[str]:
+        """Return the names in a row of JSON that are no columns', if it lacks a name of a declared one; none of other rows."""
+        kind = self.kind(path)
+        if kind.name != NDJSON or self.nested or self.declared is None or missing not in self.declared:
+            return []
+        (line,) = kind.lines(path, [row])
+        found = json.loads(next(text for number, text in numbered_lines(path) if number == line))
+        inner = found.get("payload") if self.enveloped else None
+        names = [*(inner if isinstance(inner, dict) else found)]
+        known = {name for each in self.declared for name in (each, *self.former.get(each, ()))}
+        lacks = {missing, *self.former.get(missing, ())}.isdisjoint(names)
+        return [name for name in names if name not in known] if lacks else []
 
     def fit(self, paths: Sequence[Path], series: pl.Series, wanted: Type) -> pl.Series:
         """Return a column in its type; where a value is out of the type's range, name the file that has it and the first row."""
