@@ -151,7 +151,7 @@ class KeyedReplacement(Replacement):
         changed = self._differing(old, new)
         if not changed.height:
             return InputSlice(open_rows.slices, open_rows.rows)
-        rows = self._now(columns, changed, old.drop(FILE, strict=False))
+        rows = self._now(columns, changed, old.drop(FILE, strict=False), new)
         (time,) = self.before.schema.time
         times = pl.DataFrame({time: pl.repeat(self.time[0], rows.height, dtype=pl.Int64, eager=True)})
         if not self._lasting:
@@ -173,8 +173,10 @@ class KeyedReplacement(Replacement):
         """Return whether rows have the time at which their file arrived."""
         return ARRIVAL in self.before.log.time
 
-    def _now(self, columns: tuple[str, ...], changed: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
-        """Return the newest row of each changed key; for one without any, its old row, which deletes it.
+    def _now(
+        self, columns: tuple[str, ...], changed: pl.DataFrame, old: pl.DataFrame, new: pl.DataFrame
+    ) -> pl.DataFrame:
+        """Return the newest row of each changed key; for one without any, its old row, which deletes it. `new` are the newest rows of the files that replace others.
 
         Where rows are as new as their files, only keys without a row in the replaced files, or later ones, are looked up in earlier files. Only
         files are read that may have such a key, by the hashes of their keys.
@@ -183,7 +185,7 @@ class KeyedReplacement(Replacement):
         for files in self._newest_first():
             left = changed.join(now, on=on, how="anti", nulls_equal=True)
             if files and left.height:
-                now = pl.concat([now, *self._looked_up(columns, files, left, old.clear())])
+                now = pl.concat([now, *self._looked_up(columns, files, left, old.clear(), new)])
         gone = old.join(changed, on=on, how="semi", nulls_equal=True).join(now, on=on, how="anti", nulls_equal=True)
         if not self._lasting:
             return pl.concat([now, gone.with_columns(pl.lit(0, pl.Int64).alias(PRESENT))])
@@ -198,12 +200,17 @@ class KeyedReplacement(Replacement):
         )
 
     def _looked_up(
-        self, columns: tuple[str, ...], files: Sequence[InputFile], left: pl.DataFrame, nothing: pl.DataFrame
+        self,
+        columns: tuple[str, ...],
+        files: Sequence[InputFile],
+        left: pl.DataFrame,
+        nothing: pl.DataFrame,
+        new: pl.DataFrame,
     ) -> Iterator[pl.DataFrame]:
         """Yield the newest rows in some files of those keys `left` that have one there.
 
-        Where rows are as new as their files, the newest file that may have a key is read first, and files whose keys aren't known. A row counts if no newer
-        file may have its key; else its file may have to be read again.
+        Where rows are as new as their files, the `new` rows of files that replace others come first, then the newest file that may have a key, and files
+        whose keys aren't known. A row counts if no newer file may have its key; else its file may have to be read again.
         """
         files = sorted(files, key=lambda file: (file.at or 0, natural(file.path)))
         may_have, known = holding(self.hashes(), self.before.key_kinds, [file.path for file in files], left)
@@ -223,17 +230,17 @@ class KeyedReplacement(Replacement):
             return
         number = {file.path: at for at, file in enumerate(files)}
         left = left.with_row_index(KEY)
-        for turn in range(TURNS):
-            newest = _last(may_have)
-            first = np.isin(np.arange(len(files)), newest) | ~known
-            chosen = np.flatnonzero(first & may_have.any(axis=1) if turn < TURNS - 1 else may_have.any(axis=1))
-            if not len(chosen):
-                return
-            reader = self.opened([files[at] for at in chosen.tolist()])
-            there = [
-                frame.join(left, on=self._keys, how="inner", nulls_equal=True)
-                for frame in self._placed(reader, columns, self.most)
-            ]
+        read = {file.path for file in self.after.listing.to_read}
+        chosen = np.array([at for at, file in enumerate(files) if file.path in read], np.int64)
+        placed: Iterable[pl.DataFrame] = [new] if len(chosen) else []
+        for turn in range(TURNS + 1):
+            if turn:
+                first = np.isin(np.arange(len(files)), _last(may_have)) | ~known
+                chosen = np.flatnonzero(first & may_have.any(axis=1) if turn < TURNS else may_have.any(axis=1))
+                if not len(chosen):
+                    return
+                placed = self._placed(self.opened([files[at] for at in chosen.tolist()]), columns, self.most)
+            there = [frame.join(left, on=self._keys, how="inner", nulls_equal=True) for frame in placed]
             may_have[chosen] = False
             if not there:
                 continue

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-SMALL = 256 << 10
+SMALL = 64 << 10
 """Bytes of text that Python judges sooner than compiled code is loaded."""
 PACKED = 10
 """The factor that a packed file may grow by when it is unpacked."""
