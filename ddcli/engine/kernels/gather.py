@@ -1,7 +1,4 @@
-"""Pick rows by key or by comparisons of their lanes, and lanes by number.
-
-Lanes of rows as columns, and columns as lanes of rows.
-"""
+"""Pick rows by key or by comparisons of their lanes, and lanes by number; lanes of rows as columns, and back."""
 
 from __future__ import annotations
 

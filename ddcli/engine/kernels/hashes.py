@@ -1,20 +1,13 @@
-"""xxHash64 with seed 0 of ranges of bytes, as published (github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
+"""Hashes of bytes and of rows. All are in files or decide the order of rows there: a change here makes every state unreadable.
 
-It breaks ties, the same everywhere and at all times, and it is the hash of states without a secret, on which the order of their
-rows and the shard of a record depend: so it must never change. Anyone can construct values with equal hashes: see `siphash`.
-All arithmetic is in uint64, which wraps around in compiled code and in numpy alike; a mixed uint64 and int64 would
-become a float in one of them.
-
-SipHash-1-3 of ranges of bytes under a secret of 128 bits (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
-
-One round a word and three at the end, as in the hash tables of Rust, Ruby and Python. Without the secret nobody finds two
+xxHash64 with seed 0, as published (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), breaks ties, the same everywhere and at all times, and hashes the values of states without a secret. Anyone
+can construct values with equal hashes. So states have a secret of 128 bits, under which SipHash-1-3 hashes their values (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012):
+one round a word and three at the end, as in the hash tables of Rust, Ruby and Python. Without the secret nobody finds two
 values with one hash, nor many whose hashes begin alike, not even an attacker who sees the order of rows. A secret seed
 would not do that for xxHash64: its two rounds of 32 bytes cancel under every seed (`tests/lanes/test_flooding.py` shows it).
 A value of 8 bytes takes 6 ns, where xxHash64 takes 3; of values of mixed lengths both take 15.
 
-Hashes of rows: the shard of a key, and the fingerprint of a multiset. Both are in files: a change here makes every state unreadable.
-
-The key's lanes, as unsigned 64-bit numbers in their order, are mixed into `h`, which begins as 0x9E3779B97F4A7C15:
+The shard of a key: its lanes, as unsigned 64-bit numbers in their order, are mixed into `h`, which begins as 0x9E3779B97F4A7C15:
 
     h = mix(h xor lane),  mix(z): z = (z xor z >> 30) * 0xBF58476D1CE4E5B9
                                   z = (z xor z >> 27) * 0x94D049BB133111EB
@@ -23,8 +16,10 @@ The key's lanes, as unsigned 64-bit numbers in their order, are mixed into `h`, 
 (the finaliser of SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014), and the shard is the
 upper half of `h` times the number of shards, divided by 2^32: shard s of n becomes the shards 2s and 2s + 1 of 2n.
 
-A row's hash in a fingerprint is the mix of the sum of its columns' hashes, each of which begins as a seed of its own; a null adds nothing, and a row of nulls counts, too. The fingerprint is the sum of the rows' hashes times
-their diffs, modulo 2^64: it depends on the multiset alone, and changes that cancel leave it as it was.
+The fingerprint of a multiset: a row's hash is the mix of the sum of its columns' hashes, made odd; each of these begins as a seed of its own, a null adds nothing, and a row of nulls counts, too. The
+fingerprint is the sum of the rows' hashes times their diffs, modulo 2^64: it depends on the multiset alone, and changes that cancel leave it as it was.
+
+All arithmetic is in uint64, which wraps around in compiled code and in numpy alike; a mixed uint64 and int64 would become a float in one of them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The kernel of windows that read few rows: the rows around the changes of a partition, before and after each time.
+"""Kernels that read the rows near a change, in order: for windows of few rows, and for as-of joins.
 
-A partition's values lie in the window's order. From a change the kernel walks a fixed number of rows to either side: its cost does not depend
+Of a window a partition's values lie in the window's order. From a change the kernel walks a fixed number of rows to either side, before and after each time: its cost does not depend
 on the partition's size.
 
-The kernels of as-of joins: the nearest right rows, and the left rows between a right one and the next.
-
-The rows of a group are sorted by [key | side | order | ...]: those of one side are together, in the order that is compared.
+Of an as-of join the rows of a group are sorted by [key | side | order | ...]: the rows of one side are together, in the order that is compared. The kernels find the nearest right row of a left
+one, and the left rows between a right one and the next.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Pages of Parquet made of lanes: integers as differences of neighbours, or as numbers of a dictionary's entries.
+"""Pages of Parquet made of lanes, and their entries in an index: integers as differences of neighbours, or as numbers of a dictionary's entries.
 
 `pages` reads them: data pages of version 1, without compression, differences in blocks of 128 in four parts, as other writers of Parquet
 make them. A page's body is written behind a gap: its header, which comes first, has the body's length.
-
-Values packed for Parquet's pages, and the index entries of pages: the writing counterpart of `pages`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Deal rows to shards: one pass to count, one to copy.
 
-Deal many rows to shards and, in the same pass, into the pieces in which each shard sorts them.
-
-Sorting rows after an exchange moves every row twice more, through fresh memory: once into pieces that fit the cache, once into order.
-Here rows are moved once, and each piece is sorted in place.
+Where rows are sorted after an exchange, they would move twice more, through fresh memory: once into pieces that fit the cache, once into order. So many rows are dealt to
+shards and, in the same pass, into the pieces in which each shard sorts them, each in place.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Kernels for exact running sums of integers and decimals, weighted by diff.
+"""Kernels for exact running sums, weighted by diff: of integers and decimals, and of floats, rounded once.
 
-A sum is kept in *limbs*: 32-bit digits, the last one signed, each in a lane of its own, so that adding never overflows
+A sum of integers is kept in *limbs*: 32-bit digits, the last one signed, each in a lane of its own, so that adding never overflows
 and only the value at an instance is tested for its range. A limb takes 2**28 rows of products before it could overflow.
 
-Kernels for float sums rounded once: the result depends on the multiset alone, never on the order of its rows.
-
-The sum is kept whole in a superaccumulator: limbs of 32 bits, in lanes of 64, that reach from the smallest subnormal
+A sum of floats depends on the multiset alone, never on the order of its rows: it is kept whole in a superaccumulator, limbs of 32 bits, in lanes of 64, that reach from the smallest subnormal
 (2**-1074) beyond the largest float times the largest diff, as in Neal, "Fast exact summation using small and large
 superaccumulators" (2015). It equals `math.fsum` over the multiset, except that what is too large becomes infinite.
 """

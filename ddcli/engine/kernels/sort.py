@@ -1,9 +1,7 @@
 """Sort rows by lanes, and consolidate: equal rows summed into one, zero diffs gone.
 
-Large matrices are first dealt into pieces by the leading bits of their lanes, whole rows at a time; each piece is then small
+Large matrices are first dealt into pieces by the leading bits of their lanes, whole rows at a time: all rows of a piece are before those of the next, and each piece is small
 enough to be sorted within the processor's cache (see `sort_rows`).
-
-Rows dealt into pieces by the leading bits of their lanes: all of a piece are before those of the next.
 """
 
 from __future__ import annotations

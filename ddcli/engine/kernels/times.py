@@ -1,6 +1,6 @@
-"""Advance times: make equal the times that no reader at or after a frontier can distinguish.
+"""Move the times of updates: advance them to a frontier, or to the time at which a record begins to exist.
 
-Move updates to later times: to the interval in which a record exists, and in loops to the round in which it begins to.
+Advanced times are made equal where no reader at or after the frontier can distinguish them. A record exists in an interval, and in loops from a round on.
 """
 
 from __future__ import annotations
