@@ -29,7 +29,16 @@ from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.lineage import NAME as SUMMED
 from ddcli.store.log.lineage import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns
-from ddcli.store.log.writer import again, file_name, frame_bytes, is_plain, output_bytes, output_frame, write_progress
+from ddcli.store.log.writer import (
+    WHOLE,
+    again,
+    file_name,
+    frame_bytes,
+    is_plain,
+    output_bytes,
+    output_frame,
+    write_progress,
+)
 from ddcli.store.parquet.pages import CHUNK
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
@@ -56,8 +65,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 
-WHOLE = 1 << 30
-"""Bytes up to which the updates that a commit of Spark's adds to an output are one file."""
 LARGE = 1_000_000
 """Updates of an output in one run above which they are encoded and written in parts, each about as large."""
 
@@ -255,7 +262,12 @@ class OutputWriter:
         self.request.progress.wrote(self._counts[name].rows, data.nbytes)
 
     def _growing(self, name: str, size: int) -> FileEntry | None:
-        """Return the newest file of an output if this commit's updates, of `size` bytes, are added to it; None for a file that no run wrote."""
+        """Return the newest file of an output if this commit's updates, of `size` bytes, are added to it; None for a file that no run wrote.
+
+        An object never gets other content: who reads it by several requests would mix both.
+        """
+        if isinstance(self.request.outputs[name], ObjectPath):
+            return None
         known, suffix = self.known.get(name), self.called or again(self.reopenings)
         newest = last_of(known.files) if known else None
         if known is None or newest is None or not newest.commit or not is_plain(newest.name, suffix):

@@ -15,7 +15,7 @@ from ddcli.errors import UsageError, suggestion
 from ddcli.job.request import read_request
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.sources.change_log import DIFF, TIME, ChangeLog
-from ddcli.spark.commits import BEGINNING, WriterBatch, add, refuse_partial
+from ddcli.spark.commits import BEGINNING, WriterBatch, add, has_rows, refuse_partial
 from ddcli.spark.options import located
 from ddcli.spec.file import read_text
 from ddcli.store.files.objects import locate
@@ -125,7 +125,7 @@ def _check(frame: DataFrame, place: Path) -> None:
 
 def _contents(frame: DataFrame, place: Path) -> tuple[str, DataFrame | None]:
     """Return the upper of a log, and its updates before that; None where it has none yet."""
-    if not place.is_dir() or not any(each.name.endswith(".parquet") for each in place.iterdir()):
+    if not has_rows(place):
         return BEGINNING, None
     log = ChangeLog.open(str(place), place)
     if {*log.columns} != {*frame.columns}:

@@ -1,6 +1,6 @@
 """The writers of a log: the rows of a task, the commit of a job or of a stream's batch.
 
-Tasks write hidden files beside the log's. The commit, on the driver, copies their row groups into one file, without decoding them.
+Tasks write hidden files beside the log's. The commit, on the driver, copies their row groups into one file, without decoding them, or names the files of a large commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.writer import frame_bytes
+from ddcli.store.log.writer import WHOLE, frame_bytes
 from ddcli.store.mirrors.spark_table import our_type, spark_type
 from ddcli.store.parquet.pages import CHUNK
 from ddcli.store.tables.inventory import list_input
@@ -41,10 +41,10 @@ INT64, MOMENT = Type("int64"), Type("datetime", unit="us")
 
 
 class PartMessage(datasource.WriterCommitMessage):
-    """The message of a task to the driver: the file that it has written, and the batch."""
+    """The message of a task to the driver: the files that it has written, and the batch."""
 
-    def __init__(self, part: TaskFile | None, batch: WriterBatch) -> None:
-        self.part, self.batch = part, batch
+    def __init__(self, parts: list[TaskFile], batch: WriterBatch) -> None:
+        self.parts, self.batch = parts, batch
 
 
 class LogTarget(NamedTuple):
@@ -84,29 +84,38 @@ class LogTarget(NamedTuple):
         at = None if timed else next_time(read_state(path, {time: kind}, diff), kind)
         return cls(path, columns, time, kind, diff, at, settings_in_use(), after)
 
-    def write(self, batches: Iterable[pa.RecordBatch], batch: WriterBatch) -> TaskFile | None:
-        """Write rows to a hidden file beside the log's; return it, None where there are no rows. Raises InputError for rows that a log can't have."""
+    def write(self, batches: Iterable[pa.RecordBatch], batch: WriterBatch) -> list[TaskFile]:
+        """Write rows to hidden files beside the log's, mostly one; return them. Raises InputError for rows that a log can't have."""
         adopt_settings(self.settings)
         files = Files()
         files.make_directory(self.path)
-        path = self.path / batch.hidden(uuid.uuid4().hex)
+        done: list[TaskFile] = []
         joint: JointFile | None = None
-        least, greatest = [], []
+        bounds: list[tuple[int, int]] = []
+
+        def finish(joint: JointFile) -> None:
+            least, greatest = (bound(each) for bound, each in zip((min, max), zip(*bounds, strict=True), strict=True))
+            done.append(TaskFile(joint.path, joint.finish(), least, greatest))
+            bounds.clear()
+
         try:
             for frame in _gathered(self._updates(each) for each in batches):
-                joint = joint or JointFile(files, path)
+                joint = joint or JointFile(files, self.path / batch.hidden(uuid.uuid4().hex))
                 times = frame[self.time].to_physical().cast(pl.Int64)
-                least.append(times.min())
-                greatest.append(times.max())
+                bounds.append((times.min(), times.max()))  # type: ignore[arg-type]
                 joint.add(frame_bytes(frame, {self.time: self.kind}))
-            if joint is None:
-                return None
-            return TaskFile(path, joint.finish(), min(least), max(greatest))  # type: ignore[type-var, arg-type]
+                if joint.size > WHOLE:
+                    finish(joint)
+                    joint = None
+            if joint is not None:
+                finish(joint)
         except BaseException:
             if joint is not None:
                 joint.close()
-                files.remove(path)
+                files.remove(joint.path)
+            files.remove_all([part.path for part in done])
             raise
+        return done
 
     def commit(self, parts: Sequence[TaskFile], batch: WriterBatch) -> None:
         """Add the rows of these parts to the log at once, unless the batch is in it already."""
@@ -241,4 +250,4 @@ class LogStreamWriter(datasource.DataSourceStreamArrowWriter):
 
 
 def _parts(messages: Iterable[PartMessage | None]) -> list[TaskFile]:
-    return [each.part for each in messages if each is not None and each.part is not None]
+    return [part for each in messages if each is not None for part in each.parts]

@@ -54,8 +54,8 @@ def batches(rows, schema=ROWS):
 def write(path, rows, batch, schema=ROWS, tasks=2):
     """Write rows as a job does, in tasks of their own processes."""
     to = moved(target(path, schema))
-    parts = [to.write(batches(rows[at::tasks], schema), batch) for at in range(tasks)]
-    moved(to).commit([part for part in moved(parts) if part], batch)
+    written = [to.write(batches(rows[at::tasks], schema), batch) for at in range(tasks)]
+    moved(to).commit([part for parts in moved(written) for part in parts], batch)
 
 
 def there(path):
@@ -108,8 +108,8 @@ def test_a_commit_leaves_the_files_of_other_attempts_that_may_be_at_work(tmp_pat
     again = to.write(batches(rows, TIMED), WriterBatch("me", 1))
     later = to.write(batches(other, TIMED), WriterBatch("me", 2))
     write(path, rows, WriterBatch("me", 1), TIMED)
-    to.commit([again], WriterBatch("me", 1))
-    to.commit([later], WriterBatch("me", 2))
+    to.commit(again, WriterBatch("me", 1))
+    to.commit(later, WriterBatch("me", 2))
     assert Counter(ddcli.read_log(path).select("k", "s", "time", "diff").rows()) == Counter([*rows, *other])
     to.write(batches(rows, TIMED), WriterBatch("me", 3))  # it dies
     write(path, [(4, "d", 3, 1)], WriterBatch("me", 4), TIMED)
@@ -138,12 +138,14 @@ def test_a_job_without_rows_writes_nothing(tmp_path):
     assert names(tmp_path / "in") == []
 
 
+@pytest.mark.parametrize("whole", [*some([0, 1 << 30])])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("first", [False, True])
 def test_a_commit_that_dies_is_whole_or_absent_and_is_there_once_when_it_is_repeated(
-    tmp_path, monkeypatch, after, first
+    tmp_path, monkeypatch, after, first, whole
 ):
-    """At each file operation, for readers of the log's own list, for those by glob, and for a pipeline that reads the log."""
+    """At each file operation, for readers of the log's own list, for those by glob, and for a pipeline that reads the log; also where it is a folder."""
+    monkeypatch.setattr(commits, "WHOLE", whole)
 
     def begin(path):
         path.parent.mkdir()
@@ -167,7 +169,7 @@ def test_a_commit_that_dies_is_whole_or_absent_and_is_there_once_when_it_is_repe
             with pytest.raises(Dead):
                 write(path, [(1, "a"), (2, "b")], WriterBatch("x", 1))
         (path.parent / "p.yaml").write_text("name: p\nclock: arrival\ninputs: {rows: in/}\noutputs: {rows: out/}\n")
-        shown = [*path.glob("*.parquet")] if path.exists() else []
+        shown = shown_files(path)
         if shown:
             assert there(path) in (before, whole)
             assert Counter(seen(path)) in (before, whole)
@@ -181,9 +183,37 @@ def test_a_commit_that_dies_is_whole_or_absent_and_is_there_once_when_it_is_repe
         assert not [name for name in names(path) if name.startswith(".") or name == "_lock"], "nothing is left over"
 
 
+def shown_files(path):
+    """Return the files that a reader of a log finds by both patterns."""
+    return [*path.glob("*.parquet"), *path.glob("updates-*/*.parquet")] if path.exists() else []
+
+
+def test_a_large_commit_is_a_folder_of_the_files_of_its_tasks(tmp_path, monkeypatch):
+    """None of their rows is read for it; a task begins another file where one is large."""
+    monkeypatch.setattr(commits, "WHOLE", 0)
+    monkeypatch.setattr(sinks, "WHOLE", 1)
+    monkeypatch.setattr(sinks, "CHUNK", 2)
+    path, rows = tmp_path / "in", [(at, "a", 3 + at, 1) for at in range(11)]
+    to, batch = target(path, TIMED), WriterBatch("x", 4)
+    parts = [to.write(batches(rows[at::2], TIMED), batch) for at in range(2)]
+    assert [len(each) for each in parts] == [3, 3]
+    before = sorted(part.path.read_bytes() for each in parts for part in each)
+    to.commit([part for each in moved(parts) for part in each], batch)
+    assert names(path) == ["_progress.json", f"updates-start-14-spark{batch.key}b4"]
+    assert sorted(each.read_bytes() for each in shown_files(path)) == before
+    assert Counter(ddcli.read_log(path).rows()) == Counter(rows) == Counter(stream(path)[0].rows())
+    write(path, rows, batch, TIMED)
+    write(path, [(99, "z", 14, 1)], WriterBatch("x", 5), TIMED)
+    assert there(path) == Counter({(at, "a"): 1 for at in range(11)} | {(99, "z"): 1})
+    commits.refuse_partial(path, {"time": parse_type("int64")})
+    (path / PROGRESS).unlink()
+    write(path, rows, batch, TIMED)
+    assert there(path).total() == 12, "the names of files and folders have the batches"
+
+
 def seen(path):
     """Return the records of a log for a reader of all its files."""
-    frame = pl.read_parquet(path / "*.parquet")
+    frame = pl.read_parquet(shown_files(path))
     return {row[:-1]: row[-1] for row in frame.group_by("k", "s").agg(pl.col("diff").sum()).rows()}
 
 
@@ -284,7 +314,7 @@ def test_a_value_comes_back_as_it_was_written(tmp_path, kind):
     schema = types.StructType([types.StructField("v", kind)])
     to = target(tmp_path / "in", schema)
     batch = pa.RecordBatch.from_pydict({"v": KINDS[kind]}, pa.schema([("v", arrow_type(our_type(kind)))]))
-    to.commit([to.write([batch], WriterBatch("x"))], WriterBatch("x"))
+    to.commit(to.write([batch], WriterBatch("x")), WriterBatch("x"))
     source = LogSource(CaseInsensitiveDict({"path": str(tmp_path / "in")}))
     assert source.schema()["v"].dataType == kind
     found, _ = read(tmp_path / "in")

@@ -51,6 +51,8 @@ NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\
 FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
 LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
+WHOLE = 1 << 30
+"""Bytes up to which the updates that a commit of Spark's adds to a log are one file."""
 DIFF = "diff"
 """The diff column of an output's log."""
 
