@@ -20,7 +20,7 @@ from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import (
     APART,
-    BROUGHT,
+    EXCHANGED,
     HERE,
     KEPT,
     LATE,
@@ -337,7 +337,7 @@ class Doing:
         place, here = self.world.nest.scopes[at[:-1]].places[at[-1]], []
         for by, index in enumerate(place.inputs):
             brought = place.route and not self.resident
-            for token in self._waiting(mine, at, BROUGHT, rounds) if brought else tokens[index]:
+            for token in self._waiting(mine, at, EXCHANGED, rounds) if brought else tokens[index]:
                 gives, wakes = self.world.gives(at, rounds, by, token)
                 if gives and gives[0] == rounds:
                     here.append(gives[1])
@@ -402,7 +402,7 @@ class Doing:
         for at, reader in enumerate(scope.places):
             if index in reader.inputs and reader.route:
                 to = (*place[:-1], at)
-                self.schedule.add(Address(to, BROUGHT, token // 8 % self.world.shards, rounds), token)
+                self.schedule.add(Address(to, EXCHANGED, token // 8 % self.world.shards, rounds), token)
         if any(index in other.inputs and not other.route for other in scope.places) or (
             len(place) > 1 and index in scope.kept
         ):
@@ -419,7 +419,7 @@ class Doing:
             place, inside = at.place, at.place[: len(path)] == path != at.place
             if at.what == KEPT or not (inside or (at.place in given and at.rounds == outer)):
                 continue
-            if at.what == BROUGHT:
+            if at.what == EXCHANGED:
                 source = (*place[:-1], *nest.scopes[place[:-1]].places[place[-1]].inputs)
                 readers = [
                     i for i, p in enumerate(nest.scopes[place[:-1]].places) if source[-1] in p.inputs and p.route

@@ -298,7 +298,7 @@ class _Assembly:
             inputs = self.summed(node, *inputs)
         moved = summed and isinstance(node, groupings.Accumulate) and not self.scope.streams
         if isinstance(node, physical_joins.RowLookup) and self.scope.workers.count > 1:
-            inputs = self.brought(node, *inputs)
+            inputs = self.lookup_inputs(node, *inputs)
         shards = self.shards(partial(self.operators.operator, node))
         if isinstance(node, physical.Arrangement):
             self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
@@ -352,7 +352,7 @@ class _Assembly:
         permutes = [Permute(range(layout.width), self.scope.nt) for _ in range(self.scope.workers.count)]
         return self.scope.add(permutes, read, width=layout.width, layout=layout, route=lanes)
 
-    def brought(self, node: physical_joins.RowLookup, updates: Handle, arranged: Handle) -> list[Handle]:
+    def lookup_inputs(self, node: physical_joins.RowLookup, updates: Handle, arranged: Handle) -> list[Handle]:
         """Return the handles that a lookup reads, with the updates in the shards of the rows that they look up."""
         if node.is_in_order:
             return [updates, arranged]

@@ -24,8 +24,8 @@ from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.engine.schedule import WITHIN
 from ddcli.engine.scope_tree import (
     APART,
-    BROUGHT,
     CALLED,
+    EXCHANGED,
     GATHERING,
     HERE,
     KEPT,
@@ -86,7 +86,7 @@ def leave(step: SpillStore, place: Path, shard: int, delta: Delta, rounds: Round
     # Equal collections of a body are one place, which leaves by several ports.
     for leaving, port in zip(loop.leaving, ports, strict=True):
         if leaving == index:
-            step.stays((*path[:-1], port), shard, without_rounds(delta.updates, 1), rounds[:-1])
+            step.keep_local((*path[:-1], port), shard, without_rounds(delta.updates, 1), rounds[:-1])
     if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:
         loop.check_settled({index: [delta]})
     results = [variable for variable in loop.variables if variable.result.index == index]
@@ -103,7 +103,7 @@ def leave(step: SpillStore, place: Path, shard: int, delta: Delta, rounds: Round
             step.partition(Address(to, APART, shard, later), updates, layout, range(layout.width))
 
 
-def add_up(step: SpillStore, path: Path, shard: int, interval: Interval) -> None:
+def consolidate_exchange(step: SpillStore, path: Path, shard: int, interval: Interval) -> None:
     """Bring to a shard the variables' updates that were dealt by whole records, consolidated: updates that cancel would circulate for ever."""
     for variable in step.nest.loop(path).variables:
         place = (*path, variable.place.index)
@@ -130,7 +130,7 @@ def end(step: SpillStore, path: Path, stage: Stage, shard: int, interval: Interv
     step.seal((), stage, shard, interval)
 
 
-def go_through(step: SpillStore, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
+def run_loop(step: SpillStore, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
     """Run the remaining rounds of a loop, in these rounds of the loops around it, in memory. `stage` is the loop's.
 
     All updates that wait afterwards are stored: they are for later rounds of the loops around, or have left.
@@ -156,7 +156,7 @@ def go_through(step: SpillStore, leg: Leg, stage: Stage, pending: Iterable[Addre
             for entered, delta in zip(entry.arranged, given.get(origin, ()), strict=False):
                 entered.resume(delta.updates)
     resident.run(resident.schedule.loop(path, outer, leg.stage, begun=begun))
-    _put_off(step, resident.schedule, given, outer)
+    _store_waiting(step, resident.schedule, given, outer)
     if alone:
         nest.close(path, interval)
         for shard in shards:
@@ -187,7 +187,7 @@ def _given(step: SpillStore, path: Path, stage: Stage, interval: Interval) -> di
     return read
 
 
-def _put_off(step: SpillStore, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
+def _store_waiting(step: SpillStore, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
     """Store the updates that wait in memory, but for those that the loop was `given`: all of them are for later rounds."""
     moving, wakes = schedule.left()
     for at, parts in moving.items():
@@ -216,13 +216,13 @@ def _resume(step: SpillStore, schedule: Schedule[Deltas], pending: Iterable[Addr
         else:
             waiting[each.place, each.rounds].add(each.what)
     for (place, rounds), kinds in waiting.items():
-        for what in kinds - {BROUGHT}:
+        for what in kinds - {EXCHANGED}:
             _postpone(step, schedule, Address(place, what, 0, rounds))
         source = (*place[:-1], *step.nest.scopes[place[:-1]].places[place[-1]].inputs[:1])
         # Each reader of a variable has a copy of all of it: one reader's copy is taken if the variable itself has none.
         found_there = HERE in waiting.get((source, rounds), ())
-        if BROUGHT in kinds and step.readers[source][0] == place[-1] and not found_there:
-            _postpone(step, schedule, Address(place, BROUGHT, 0, rounds), source)
+        if EXCHANGED in kinds and step.readers[source][0] == place[-1] and not found_there:
+            _postpone(step, schedule, Address(place, EXCHANGED, 0, rounds), source)
 
 
 def _postpone(step: SpillStore, schedule: Schedule[Deltas], at: Address, source: Path | None = None) -> None:
@@ -311,7 +311,7 @@ class OutOfCoreExecutor(SpillStore):
         for index in stage.places:
             if scope.places[index].route:
                 (source,) = scope.places[index].inputs
-                at = Address((*path, index), BROUGHT, shard, rounds)
+                at = Address((*path, index), EXCHANGED, shard, rounds)
                 updates = self.exchange.take(at, self.layout((*path, source)), pool, last=True)
                 if updates is not None:
                     routed[index, source] = Delta(updates)
@@ -344,14 +344,14 @@ class OutOfCoreExecutor(SpillStore):
         interval = interval.at(leg.rounds)
         stage = self.nest.scopes[leg.path[:-1] if leg.action in WITHIN else leg.path].stages[leg.stage]
         if leg.action in ("whole", "rest"):
-            go_through(self, leg, stage, pending, interval)
+            run_loop(self, leg, stage, pending, interval)
             return
         for shard in shards:
             match leg.action:
                 case "enter":
                     enter(self, leg.path, shard, interval)
                 case "sum":
-                    add_up(self, leg.path, shard, interval)
+                    consolidate_exchange(self, leg.path, shard, interval)
                 case "end":
                     end(self, leg.path, stage, shard, interval)
                 case _:

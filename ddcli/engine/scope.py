@@ -26,7 +26,7 @@ from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import HalfJoin, Join, RowLookup
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.rounds import split_rounds
-from ddcli.engine.shards import Arriving, Routing, brought, dealt_to, drained, exchanged, joined, summed
+from ddcli.engine.shards import Arriving, Routing, dealt_to, drained, exchanged, exchanged_for, joined, summed
 from ddcli.engine.stages import NOTHING, Deltas, ScopeGraph, StageResult
 from ddcli.engine.workers import LARGE
 
@@ -144,7 +144,7 @@ class Scope(ScopeGraph):
             began, place = clock.perf_counter(), self.places[index]
             ends = last.get(i) == index
             deltas = drained(given.pop(i)) if ends else itertools.chain.from_iterable(given[i])
-            routed[index, i] = brought(deltas, index, self._way(index, i), self.workers)
+            routed[index, i] = exchanged_for(deltas, index, self._way(index, i), self.workers)
             if self.counted:
                 place.count(0).seconds += clock.perf_counter() - began
         for i in [i for i in given if i not in read and i not in stage.members]:
@@ -190,9 +190,9 @@ class Scope(ScopeGraph):
             index = stage.places[at]
             place = places[index]
             if place.shards:
-                called, given, brought = index in due, [], routed if place.route else None
+                called, given, arrived = index in due, [], routed if place.route else None
                 for i, none in place.reads:  # no comprehension: that is a call for each of many places
-                    delta = deltas.get(i) if brought is None else brought.pop((index, i), None)
+                    delta = deltas.get(i) if arrived is None else arrived.pop((index, i), None)
                     if delta is None:
                         given.append(none)
                     else:  # a place without updates is in neither

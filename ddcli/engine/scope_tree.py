@@ -45,7 +45,7 @@ Memos: TypeAlias = "dict[tuple[Path, int], Memo]"
 
 HERE = "here"
 """Updates are with the shard that emitted them."""
-BROUGHT = "brought"
+EXCHANGED = "exchanged"
 """Updates are with the shard that owns the key that the place reads them by."""
 LATE = "late"
 """Emitted by the place itself, for a later round."""
@@ -207,7 +207,7 @@ class ScopeTree:
     def readers(self, at: Address) -> list[int]:
         """Return the stages that read the updates at an address outside of all loops, in their order; a loop is a stage there."""
         (index,) = at.place
-        if at.what == BROUGHT:
+        if at.what == EXCHANGED:
             return [number for number, stage in enumerate(self.scope.stages) if index in stage.members]
         return [number for number, stage in enumerate(self.scope.stages) if index in stage.reads]
 

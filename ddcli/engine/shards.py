@@ -71,8 +71,8 @@ class Arriving(NamedTuple):
         return Delta(found, inserts=self.inserts, taken=self.taken is not None)
 
 
-def brought(deltas: Iterable[Delta], reader: int, way: Routing, workers: Workers) -> Sequence[Delta | Arriving]:
-    """Exchange updates for a reader. A load's updates were partitioned as they were read: they are unpacked when a shard is stepped."""
+def exchanged_for(deltas: Iterable[Delta], reader: int, way: Routing, workers: Workers) -> Sequence[Delta | Arriving]:
+    """Return updates exchanged for a reader. A load's updates were partitioned as they were read: they are unpacked when a shard is stepped."""
     found = list(deltas)
     if not any(isinstance(delta, DealtDelta) for delta in found):
         return exchanged(found, way, workers)

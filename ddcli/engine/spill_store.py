@@ -15,7 +15,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.engine.operators.join import Entered
-from ddcli.engine.scope_tree import BROUGHT, CALLED, HERE, KEPT, Address, Memos, Path, ScheduledActivation, ScopeTree
+from ddcli.engine.scope_tree import CALLED, EXCHANGED, HERE, KEPT, Address, Memos, Path, ScheduledActivation, ScopeTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,10 +82,10 @@ class SpillStore:
             return
         path, index, scope = place[:-1], place[-1], self.nest.scopes[place[:-1]]
         for reader in self.readers[place]:
-            at = Address((*path, reader), BROUGHT, shard, rounds)
+            at = Address((*path, reader), EXCHANGED, shard, rounds)
             self.partition(at, updates, self.layout(place), scope.places[reader].route)
         if any(index in other.inputs and not other.route for other in scope.places) or (path and index in scope.kept):
-            self.stays(place, shard, updates, rounds)
+            self.keep_local(place, shard, updates, rounds)
 
     def partition(self, at: Address, updates: np.ndarray, layout: Layout, lanes: Sequence[int]) -> None:
         """Send updates of a shard to an address, each to the shard of some of its lanes."""
@@ -94,7 +94,7 @@ class SpillStore:
             if len(part):
                 self.exchange.add(at._replace(shard=to), part, layout, self.pools[at.shard])
 
-    def stays(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds = ()) -> None:
+    def keep_local(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds = ()) -> None:
         """Store updates for the readers in the same shard."""
         self.exchange.add(Address(place, HERE, shard, rounds), updates, self.layout(place), self.pools[shard])
 

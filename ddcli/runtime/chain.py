@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.engine.scope_tree import BROUGHT
+from ddcli.engine.scope_tree import EXCHANGED
 from ddcli.errors import DdError
 from ddcli.runtime.task import Doing, Result, failure, packed_result, unpacked
 from ddcli.store.scratch.spill import chunks, from_chunks
@@ -62,7 +62,7 @@ Step: TypeAlias = "Callable[[Iterator[Row], str], Iterator[Row]]"
 
 def edge(at: Address) -> int:
     """Return the number of an address's edge, which is the same for all shards."""
-    return 2 * at.place[0] + (at.what == BROUGHT)
+    return 2 * at.place[0] + (at.what == EXCHANGED)
 
 
 def marks(waiting: Sequence[Mapping[Address, Sequence[Sent]]], first: int, shards: int) -> Iterator[Row]:

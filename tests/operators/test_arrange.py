@@ -1,4 +1,4 @@
-"""Arrangements of updates that were brought in the lanes that they keep."""
+"""Arrangements of updates that were exchanged in the lanes that they keep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddcli.engine.kernels import partition, sort
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
 from ddcli.engine.rounds import Interval
-from ddcli.engine.shards import Arriving, Routing, brought, dealt_to
+from ddcli.engine.shards import Arriving, Routing, dealt_to, exchanged_for
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
@@ -39,7 +39,7 @@ def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
             given = [dealt_to({3: way}, Delta(updates), shards) if deals else Delta(updates) for _ in range(2)]
             there = [
                 delta.arrived(BufferPool()) if isinstance(delta, Arriving) else delta
-                for delta in brought(given, 3, way, Workers(shards))
+                for delta in exchanged_for(given, 3, way, Workers(shards))
             ]
         assert all(delta.taken == (wanted is not None) for delta in there)
         arranges = [Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))) for _ in there]

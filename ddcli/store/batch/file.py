@@ -91,7 +91,7 @@ class BatchFile:
             (self._bundles.check_size if entry.bundle else check_size)(path, entry)
         self.path = path
         self.groups_read = self.pages_read = self.rows_scanned = 0
-        self.stays = False
+        self.stays_open = False
         """True: it stays mapped from its next use on."""
         self._entry = entry
         self._width = width
@@ -148,7 +148,7 @@ class BatchFile:
         """Have the system read ranges of bytes, which ascend, all at once: page by page, as it is looked at, takes twice as long."""
         if not len(starts) or not isinstance(data, mmap.mmap) or self._warm:
             return
-        if self.stays and len(data) <= WARM:
+        if self.stays_open and len(data) <= WARM:
             self._warm = True
             data.madvise(mmap.MADV_WILLNEED)
             return
@@ -208,7 +208,7 @@ class BatchFile:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             raise damaged(self.path) from None
-        if self.stays:
+        if self.stays_open:
             self._mapped = data
         yield data
 
@@ -219,7 +219,7 @@ class BatchFile:
 
     def stay_mapped(self) -> None:
         """Keep the file mapped from the next use on."""
-        self.stays = True
+        self.stays_open = True
 
     @property
     def held(self) -> int:

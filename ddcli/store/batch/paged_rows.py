@@ -93,7 +93,7 @@ class PagedRows:
             raise other_columns(file.path)
         self.stored = [name for name in layout.stored if name not in index.constants]
         """The columns that a matrix has, but for those that hold just one number."""
-        kept = index.groups if file.stays else 0
+        kept = index.groups if file.stays_open else 0
         self._leaves: Matrix = np.empty((kept, index.length), np.int64)
         self._known = np.zeros(kept, np.bool_)
         """The marks of the leaves of the index that have been read and checked, of a file that stays open; a mark is set after its leaf, as other threads read it."""

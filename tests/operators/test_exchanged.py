@@ -1,4 +1,4 @@
-"""Updates that are brought to shards: dealt as they were read, or all at once, they are the same rows in the same shards."""
+"""Updates that are exchanged between shards: dealt as they were read, or all at once, they are the same rows in the same shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import buffer_pool, kernels
 from ddcli.engine.operators.base import Delta, TakenLanes
-from ddcli.engine.shards import Arriving, Routing, brought, dealt_to, exchanged
+from ddcli.engine.shards import Arriving, Routing, dealt_to, exchanged, exchanged_for
 from ddcli.engine.workers import Workers
 from tests.kernels.support import matrices
 
@@ -19,7 +19,7 @@ WIDTH = 4
 
 
 def ways() -> st.SearchStrategy[Routing]:
-    """Return ways by which a reader is brought rows of `WIDTH` lanes."""
+    """Return routings of a reader of rows of `WIDTH` lanes."""
     lanes = st.permutations(range(WIDTH)).flatmap(lambda all_: st.integers(1, WIDTH).map(lambda n: tuple(all_[:n])))
     taken = st.none() | lanes.flatmap(lambda some: st.builds(TakenLanes, st.just(some), st.integers(0, len(some))))
     return st.builds(Routing, lanes, taken)
@@ -42,7 +42,7 @@ def test_dealt_as_it_was_read_is_as_exchanged(parts, one, other, count):
     assert [delta.rows for delta in dealt] == [delta.rows for delta in deltas]
     for reader, way in readers.items():
         expected = exchanged([*deltas], way, workers)
-        found = brought([*dealt], reader, way, workers)
+        found = exchanged_for([*dealt], reader, way, workers)
         assert any(deals for _, deals, _ in parts) == all(isinstance(each, Arriving) for each in found)
         for here, delta in zip(found, expected, strict=True):
             assert here.rows == delta.rows
