@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 from collections import Counter
@@ -18,6 +19,7 @@ from ddcli import read_log
 from ddcli.errors import UsageError
 from ddcli.plan.pipeline_file import parse_spec
 from tests.draws import chance, many
+from tests.tables.followers import make_lake
 from tests.tables.histories import properties_of
 
 PIPELINE = """\
@@ -48,6 +50,7 @@ TABLES = {
     "parquet": "parquet: lake/t.parquet",
     "delta": "delta: lake/t",
     "iceberg": "",
+    "ducklake": "ducklake: {catalog: 'sqlite:///lake/lake.sqlite', table: main.t}",
     "sqlite": "to: 'sqlite:///lake/t.db', table: t",
     "duckdb": "to: 'duckdb:///lake/t.db', table: t",
 }
@@ -103,6 +106,26 @@ def fed_rows(folder):
     return counted(frame.drop("_position"))
 
 
+def lake_rows(place):
+    """Return the rows of a table of DuckLake: its files have its columns, and those that were there when they were written, in types that its present ones hold."""
+    found = {"int32": pl.Int32, "int64": pl.Int64, "varchar": pl.String}
+    with contextlib.closing(sqlite3.connect(place / "lake.sqlite")) as catalogue:
+        files = catalogue.execute(
+            "select f.path from ducklake_data_file f join ducklake_table t using (table_id) where f.end_snapshot is null and t.end_snapshot is null"
+        ).fetchall()
+        columns = dict(
+            catalogue.execute("select column_name, column_type from ducklake_column where end_snapshot is null")
+        )
+    frames = [pl.read_parquet(place / "data/main/t" / name) for (name,) in files]
+    for frame in frames:
+        assert {*frame.columns} <= columns.keys()
+        for name, kind in frame.schema.items():
+            held = re.fullmatch(r"decimal\((\d+),(\d+)\)", columns[name].replace(" ", ""))
+            wanted = pl.Decimal(int(held[1]), int(held[2])) if held else found[columns[name]]
+            assert frame[name].cast(wanted).cast(kind).equals(frame[name]), (name, kind, wanted)
+    return [row for frame in frames for row in frame.to_dicts()]
+
+
 def table_rows(folder, kind):
     """Return the rows of the table by its own package."""
     place = folder / "lake"
@@ -114,6 +137,8 @@ def table_rows(folder, kind):
         ).to_dicts()
     if kind == "parquet":
         return pl.read_parquet(place / "t.parquet").to_dicts()
+    if kind == "ducklake":
+        return lake_rows(place)
     with contextlib.closing((sqlite3 if kind == "sqlite" else duckdb).connect(str(place / "t.db"))) as connection:
         found = connection.execute("select * from t")
         names = [each[0] for each in found.description]
@@ -132,6 +157,8 @@ def test_random_histories(shop, kind):
         ending = draw.choice(["parquet", "parquet", "csv", "ndjson"])
         catalog = ", ".join(f"{key}: '{value}'" for key, value in properties_of(shop.folder / "lake").items())
         (shop.folder / "lake").mkdir()
+        if kind == "ducklake":
+            make_lake(shop.folder / "lake")
         shop.write(
             "p.yaml",
             PIPELINE.format(
