@@ -32,6 +32,7 @@ from ddcli.job.verdict import (
     number_of,
     record_text,
     refuse,
+    without_measures,
 )
 from ddcli.plan.memo import remembered
 from ddcli.sinks.side_logs import ErrorLog
@@ -98,6 +99,8 @@ class CheckGate:
             return manifest
         kept: dict[str, Any] = {}
         accepted = list(self.before.cache.get(ACCEPTED, ())) if self.before else []
+        if self.request.decided.forgetting is not None:
+            accepted = without_measures(self.request.spec, accepted)
         at = datetime.now(UTC).isoformat(timespec="seconds")
         for name, (verdict, measures) in self._found.items():
             kept[name] = {"violations": verdict.violations}

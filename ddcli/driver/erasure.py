@@ -28,7 +28,7 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError
 from ddcli.job.corrections import OWN_TIMES
 from ddcli.job.sizes import rows_held
-from ddcli.job.verdict import KEPT
+from ddcli.job.verdict import ACCEPTED, KEPT, without_measures
 from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING
@@ -250,6 +250,8 @@ class _Erasure:
                 "forgot": transaction.number,
             }
             noted |= ({"built": built} if built else {}) | ({KEPT: verdicts} if verdicts else {})
+            if accepted := manifest.cache.get(ACCEPTED):
+                noted[ACCEPTED] = without_measures(rebuild.request.spec, accepted)
             return transaction.commit(
                 replace(
                     manifest,

@@ -23,6 +23,8 @@ KEPT = "checks"
 ACCEPTED = "accepted"
 """The key under which a manifest keeps the acceptances of failing checks, the newest last."""
 MOST_ACCEPTED = 100
+FORGOTTEN = "rows were forgotten since"
+"""The finding of an acceptance whose measures had rows that are forgotten."""
 SHOWN = 5
 """The violations that a report shows."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -131,6 +133,12 @@ def verdicts_of(spec: Spec, manifest: Manifest, now: int) -> dict[str, Verdict]:
             accepted=None if check.kind == "fresh" else entry.get("accepted"),
         )
     return found
+
+
+def without_measures(spec: Spec, accepted: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return acceptances for a state whose rows are forgotten: what a check found is kept where it is a number of violations."""
+    counting = {name for name, check in spec.checks.items() if not check.measures}
+    return [{**each, "found": each["found"] if each["check"] in counting else FORGOTTEN} for each in accepted]
 
 
 def record_text(record: Mapping[str, Any]) -> str:

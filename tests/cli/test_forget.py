@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 
 import polars as pl
@@ -9,6 +10,7 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.plan import generations
+from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import RUNS
 from ddcli.store.tables.compression import packed, unpacked
 from tests.harness import contents, read_log
@@ -316,6 +318,30 @@ def test_refused(marked, arguments, said):
     assert done.code == 2
     assert said in done.err
     assert with_marks(marked) == before
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_what_an_accepted_measure_was_goes(shop, measured):
+    """It came from the rows, also where the file has the check no longer. The name and the reason stay, and so does a number of violations."""
+    text = "name: p\ninputs: {a: {path: in/, format: append, columns: {k: int64, v: int64}}}\noutputs: {a: out/}\nchecks:\n"
+    change, few = "  - {change: {sum(v): [0, 5]}, of: a, name: change}\n", "  - {row: v < 9, of: a, name: few}\n"
+    shop.write("p.yaml", text + change + few)
+    shop.write("in/1.csv", "k,v\n1,1\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("in/2.csv", "k,v\n2,7654321\n3,10\n")
+    assert shop("run", "p.yaml", "--accept", "change", "--accept", "few", "--reason", "told").code == 0
+    if not measured:
+        shop.write("p.yaml", text + few)
+        assert shop("run", "p.yaml", "--apply", "--accept", "few", "--reason", "told").code == 0
+    seen = [path for path in (shop.folder / ".dd").rglob("*.json") if re.search(r"7,?654,?33", path.read_text())]
+    assert seen
+    assert shop("forget", "p.yaml", "--where", "k = 2").code == 0
+    kept = [path.read_text() for path in (shop.folder / ".dd").rglob("*.json")]
+    assert not [each for each in kept if re.search(r"7,?654,?3[23]", each)]
+    cache = read_newest(shop.folder / ".dd/p").cache
+    found = {(each["check"], each["found"]) for each in cache["accepted"]}
+    assert found >= {("change", "rows were forgotten since"), ("few", "2 violations: 2 new")}
+    assert cache["checks"]["few"]["violations"] == 1
 
 
 def test_a_changed_pipeline_is_refused(marked):
