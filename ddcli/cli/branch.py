@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, ONLY_PIPELINE, REPORT, STATE, VAR
+from ddcli.cli.arguments import IF_LOCKED, ONLY_PIPELINE, REPORT, SHOW, STATE, VAR
 from ddcli.screen import json_text, near, say, shell
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def ls(pipeline: Path, state: str | None, output: str) -> None:
 @click.option("-n", "--dry-run", is_flag=True, help="List the changes and the conflicts, and write nothing.")
 @IF_LOCKED
 @REPORT
+@SHOW
 @VAR
 def merge(name: str, pipeline: Path, state: str | None, dry_run: bool, if_locked: IfLocked, output: str) -> None:
     """Take the changes of the branch NAME into PIPELINE with a run, in one commit, and drop the branch.

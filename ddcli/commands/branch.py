@@ -22,6 +22,7 @@ from ddcli.job.inputs import find_inputs
 from ddcli.job.paths import log_of
 from ddcli.job.request import at_branch, newest_of, read_request
 from ddcli.job.sizes import rows_held
+from ddcli.privacy import preview
 from ddcli.screen import near, shell
 from ddcli.sources.readers import in_files, open_logs
 from ddcli.spec.file import branch_file, read_text
@@ -306,8 +307,10 @@ def _of_keys(
     both = main.join(branch, on=keys, how="inner", nulls_equal=True, suffix="\0").sort(keys)
     columns = [column for column in main.columns if column not in keys and column != FILE]
     for row in both.iter_rows(named=True):
-        key = ", ".join(f"{column}={row[column]}" for column in keys)
-        texts = [", ".join(f"{column}={row[column + end]}" for column in columns) for end in ("", "\0")]
+        key = ", ".join(f"{column}={preview(column, row[column])}" for column in keys)
+        texts = [
+            ", ".join(f"{column}={preview(column, row[column + end])}" for column in columns) for end in ("", "\0")
+        ]
         yield Conflict(f"{name}: {key}", f"{row[FILE]}: {texts[0]}", f"{row[FILE + chr(0)]}: {texts[1]}")
 
 

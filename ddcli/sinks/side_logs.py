@@ -362,7 +362,9 @@ def write(
         if updates.is_empty():
             continue
         data = io.BytesIO()
-        updates.write_parquet(data, compression="zstd", metadata=tags_metadata(privacy.quoted(QUOTES)))
+        tags = {name: each for name, each in privacy.quoted(QUOTES).items() if name in updates.columns}
+        metadata = tags_metadata(tags, transaction.state.identity)
+        updates.write_parquet(data, compression="zstd", metadata=metadata)
         file = file or transaction.join_output(path)
         file.add(data.getvalue())
     return None if file is None else (path, file.finish().size)

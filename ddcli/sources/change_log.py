@@ -55,6 +55,8 @@ LATEST = "latest"
 DIFF, TIME = "diff", "time"
 TAGS = "dd:tags"
 """The key of columns' tags in the metadata of the files of a log without progress."""
+STATE = "dd:state"
+"""The key of the state's identity there: that of digests."""
 UNFINISHED = "the last commit isn't fully published, and is left out; the pipeline's next run finishes it"
 NO_UPDATES = "its collection is empty: the pipeline has run, and its output had no record so far"
 MOST_HELD = 10_000_000
@@ -159,7 +161,7 @@ class ChangeLog:
             raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
         names = tuple(time) if time else _time_columns(listing, progress, Tables(columns, dialect=dialect), diff)
         tags = log_tags(whole, [listing.path(file) for file in listing.files[-1:]], owner)
-        hide(tags, owner.state if owner else "")
+        hide(tags)
         log = Updates(names, columns, diff=diff, dialect=dialect, unites=owner is not None)
         reader = LogReader(listing, log, most=MOST_HELD)
         if owner is not None and owner.horizon is not None:
@@ -295,20 +297,27 @@ class ChangeLog:
         return self.reader.scan([file for _, file in found]) if apart else None
 
 
-def tags_metadata(tags: Tags) -> dict[str, str] | None:
-    """Return the metadata for the files of a log without progress, whose rows are put aside."""
-    return {TAGS: json.dumps(tags)} if tags else None
+def tags_metadata(tags: Tags, state: str) -> dict[str, str] | None:
+    """Return the metadata for the files of a log without progress, whose rows are put aside; `state` is its state's identity."""
+    return {TAGS: json.dumps(tags), STATE: state} if tags else None
 
 
 def log_tags(directory: Path, files: Sequence[Path], owner: Owner | None = None) -> Tags:
-    """Return the tags of a log's columns: those in its progress, else in the metadata of its last file, as a log of rows that are put aside has them."""
+    """Return the tags of a log's columns: those in its progress, else in the metadata of its last file, as a log of rows that are put aside has them.
+
+    From now on the identity of the log's state, which is there, too, is the key of digests, unless the command has another one.
+    """
     owner = owner or read_owned(directory)[1]
     if owner is not None:
+        hide({}, owner.state)
         return owner.tags
     last = files[-1] if files and files[-1].name.startswith(UPDATES) else None
     text = read_metadata(last, TAGS) if last is not None else None
+    if not text or last is None:
+        return {}
+    hide({}, read_metadata(last, STATE) or "")
     try:
-        return tags_from(json.loads(text)) if text else {}
+        return tags_from(json.loads(text))
     except (ValueError, RecursionError):
         return {}
 

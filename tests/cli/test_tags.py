@@ -1,7 +1,9 @@
 """Columns with tags: no command that can show a row shows a hidden value, in any format or message; `--show` and data files have them all."""
 
+import re
 import shlex
 
+import polars as pl
 import pytest
 
 from ddcli.cli.main import COMMANDS
@@ -64,6 +66,8 @@ def people(shop):
         SHOP.replace("name: shop", "name: other").replace("out/", "other/").replace("upper(contact)", "contact"),
     )
     assert shop("run", "q.yaml").code == 0
+    shop.write("s.yaml", "a: {with: people+=fix.csv}\nb: {set: {people: {email: \"email || 'x'\", where: id = 1}}}\n")
+    shop.write("fix.csv", f"id,email,city,time\n1,fix@{SECRET}.example,Bern,3\n")
     return shop
 
 
@@ -90,6 +94,11 @@ SHOWS = [
     "diff out/cities other/cities -o jsonl",
     "diff p.yaml q.yaml --key cities=city",
     "diff p.yaml --against .dd/shop --without in/people/2.csv",
+    "run p.yaml --scenarios s.yaml",
+    "run p.yaml --scenarios s.yaml -o json",
+    "branch merge q4 p.yaml",
+    "branch merge q4 p.yaml -o json",
+    "diff p.yaml@main p.yaml@q4",
     "checks p.yaml",
     "checks p.yaml -o json",
     "bisect p.yaml 'select max(last) as x from cities' --bad 'is not null'",
@@ -110,17 +119,62 @@ SHOWS = [
     "forget p.yaml -n --where 'id = 1' --input people",
     "retract p.yaml in/people/2.csv -n",
 ]
-NO_ROWS = {"branch", "completion", "convert", "feed", "functions", "import", "init", "reset", "schema", "wait"}
+NO_ROWS = {"completion", "convert", "feed", "functions", "import", "init", "reset", "schema", "wait"}
 """Commands that show no row; `feed` and `convert` deliver data as it is."""
 
 
 @pytest.mark.parametrize("line", SHOWS)
 def test_no_command_shows_a_hidden_value(people, line):
     words = shlex.split(line)
+    if "q4" in line:
+        conflict(people)
     result = people(*words)
     said = (result.out + result.err).replace(MAIL, "") if MAIL in line else result.out + result.err
     assert result.code in (0, 1), result.err
     assert SECRET not in said.lower(), said
+
+
+def conflict(people):
+    """Begin a branch with a file that has a row of a key of which main has another row that it has not read."""
+    assert people("branch", "new", "q4", "p.yaml").code == 0
+    assert people("run", "p.yaml", "--branch", "q4", "--with", "people+=fix.csv").code == 0
+    people.write("in/people/3.csv", f"id,email,city,time\n1,main@{SECRET}.example,Bern,3\n")
+
+
+def test_a_conflict_shows_which_rows(people):
+    conflict(people)
+    result = people("branch", "merge", "q4", "p.yaml")
+    assert result.code == 1
+    shown = re.findall(r"email=(pii:[0-9a-f]{8}), city=Bern", result.out)
+    assert len({*shown}) == 2
+    shown = people("branch", "merge", "q4", "p.yaml", "--show", "pii").out
+    assert f"email=main@{SECRET}.example" in shown
+    assert f"email=fix@{SECRET}.example" in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "log out/kept --as-of latest -o csv",
+        "log .dd/same/errors/_unparsed/people -o csv",
+        "sql \"select email from 'out/kept/'\"",
+        "sql \"select email from '.dd/same/errors/_unparsed/people/'\"",
+        "sql 'select email from people' --from same.yaml",
+        "query same.yaml people id=1",
+        "why same.yaml kept id=1",
+        "diff out/kept same.parquet",
+    ],
+)
+def test_a_value_has_one_digest_in_all_commands_on_a_state(shop, line):
+    """Also in the logs of rows that are put aside."""
+    pipeline = SHOP.partition("  orders:")[0].replace("name: shop", "name: same")
+    shop.write("same.yaml", pipeline + "errors: quarantine\noutputs: {kept: {from: people, path: out/kept/}}\n")
+    shop.write("in/people/1.csv", f"id,email,city,time\n1,{MAIL},Rome,1\n2,{MAIL},,1\n")
+    assert shop("run", "same.yaml").code == 0
+    pl.DataFrame({"id": [1], "email": ["other"], "city": ["Rome"]}).write_parquet(shop.folder / "same.parquet")
+    found = [{*re.findall("pii:[0-9a-f]{8}", shop(*shlex.split(each)).out)} for each in (line, "log out/kept")]
+    assert len(found[1]) == 1
+    assert found[1] <= found[0], line
 
 
 def test_each_command_is_tried(shop):
