@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, StateError, UsageError, suggestion
-from ddcli.screen import near
+from ddcli.screen import near, shell
 from ddcli.spec.model import SPARK, database_file
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate, relative
@@ -69,6 +69,8 @@ def with_withdrawn_files(
                 found.setdefault(name, set()).add(entry.key)
         if all(entry.withdrawn for _, entry in entries):
             request.say(f"{near(str(path))} was withdrawn before, and nothing of it is in the state")
+    if manifest is not None:
+        _refuse_renamed(request, manifest, unread)
     if unread and (strict or len(unread) == len(files)):
         raise InputError(
             "no run has read this file",
@@ -136,8 +138,6 @@ def with_added_files(request: Request, manifest: Manifest | None, added: Sequenc
 
 def _missing(request: Request, manifest: Manifest) -> list[Path]:
     """Return the paths of the files that a state has taken in, and that are no longer in their inputs although these keep them: not those that only have another name."""
-    from ddcli.job.inputs import renaming
-
     found = []
     for name, given in request.spec.inputs.items():
         entry = manifest.inputs.get(name)
@@ -146,12 +146,36 @@ def _missing(request: Request, manifest: Manifest) -> list[Path]:
         roots = places_of(given.path.value, request.base)
         left = (file for file in entry.files if not (file.withdrawn or file.archived or file.forgotten))
         gone = [file for file in left if not any((root / file.path).exists() for root in roots)]
-        may_rename = renaming(given, entry.files)
-        if gone and may_rename is not None and (seen := glimpse(given.path.value, request.base)) is not None:
-            renamed = {before.path for before, _ in moved(seen.root, seen.files, entry.files, may_rename)}
-            gone = [file for file in gone if file.path not in renamed]
-        found += [roots[0] / file.path for file in gone]
+        renamed = {before.path for before, _ in _moved(request, given, entry)} if gone else set()
+        found += [roots[0] / file.path for file in gone if file.path not in renamed]
     return found
+
+
+def _moved(request: Request, given: InputSpec, entry: InputEntry) -> list[tuple[InputFile, InputFile | None]]:
+    """Return the files of an input that have another name since they were read, as `inventory.moved` does."""
+    from ddcli.job.inputs import renaming
+
+    may_rename = renaming(given, entry.files)
+    seen = glimpse(given.path.value, request.base) if may_rename is not None else None
+    return [] if may_rename is None or seen is None else moved(seen.root, seen.files, entry.files, may_rename)
+
+
+def _refuse_renamed(request: Request, manifest: Manifest, unread: Sequence[Path]) -> None:
+    """Raise InputError for a file whose content was read under a name that it no longer has: its rows are known by that one until a commit."""
+    names = {name for path in unread for name in _names(path)}
+    for name, given in request.spec.inputs.items() if unread else ():
+        entry = manifest.inputs.get(name)
+        if given.arrangement is not None or given.table or entry is None:
+            continue
+        for root in places_of(given.path.value, request.base):
+            for before, now in _moved(request, given, entry):
+                if now is not None and not names.isdisjoint(_names(root / now.path)):
+                    raise InputError(
+                        f"this file was read as '{before.path}', and no run has recorded its new name",
+                        place=str(root / now.path),
+                        hint="remove it, and withdraw its rows under the former name: "
+                        f"`dd retract PIPELINE {shell(near(str(root / before.path)))}`",
+                    )
 
 
 def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, InputFile]]]:

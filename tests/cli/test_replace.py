@@ -698,6 +698,9 @@ def test_a_renamed_file_is_not_missing(shop, keys):
     before = files(shop.folder)
     found = ran(shop, "retract", "--missing", "--dry-run")
     assert "no file that was read is missing" in found.err
+    err = ran(shop, "retract", "in/aa.csv", code=3).err
+    assert "no run has read this file" in err if in_name else "this file was read as 'a.csv'" in err
+    assert in_name or "`dd retract p.yaml in/a.csv`" in err
     assert files(shop.folder) == before
     (shop.folder / "in/c.csv").unlink()
     summary, rows = read(shop, "retract", "--missing")
