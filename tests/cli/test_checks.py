@@ -352,6 +352,43 @@ def test_other_commands_that_commit(checked):
     assert checked("run", "p.yaml", "--full-refresh", "all").code == 7
 
 
+def test_the_times_before_a_violation_can_be_closed(shop):
+    """Under the clock of events a check sees the state after the run, and a correction at the time of the mistake heals it."""
+    shop.write(
+        "p.yaml",
+        "clock: event\ninputs: {a: {path: in/, columns: {k: int64, v: int64}}}\noutputs: {a: out/}\nchecks: [{row: v < 5, of: a}]\n",
+    )
+    kinds = {"k": int, "v": int, "time": int, "diff": int}
+    shop.log("in/1.parquet", [(1, 1, 0, 1), (2, 9, 3, 1), (3, 1, 4, 1)], **kinds)
+    assert shop("run", "p.yaml").code == 7
+    assert not (shop.folder / "out").exists() or not contents(shop.folder / "out")
+    assert shop("run", "p.yaml", "--until", "3").code == 0
+    assert contents(shop.folder / "out") == {(1, 1): 1}
+    before = files(shop.folder / "out", shop.folder / ".dd")
+    assert shop("run", "p.yaml").code == shop("run", "p.yaml", "--until", "4").code == 7
+    assert files(shop.folder / "out", shop.folder / ".dd") == before
+    shop.log("in/2.parquet", [(2, 9, 3, -1), (2, 4, 4, 1)], **kinds)
+    assert shop("run", "p.yaml").code == 0
+    assert contents(shop.folder / "out") == {(1, 1): 1, (2, 4): 1, (3, 1): 1}
+
+
+def test_reopening_and_forgetting_are_not_stopped(shop):
+    shop.write(
+        "p.yaml",
+        "clock: event\ninputs: {a: {path: a/, columns: {k: int64}}, b: {path: b/, columns: {id: int64}}}\noutputs: {a: out/}\n"
+        "checks: [{refers: {k: b.id}, of: a}]\n",
+    )
+    shop.log("a/1.parquet", [(1, 0, 1), (2, 0, 1)], k=int, time=int, diff=int)
+    shop.log("b/1.parquet", [(1, 0, 1), (2, 3, 1)], id=int, time=int, diff=int)
+    assert shop("run", "p.yaml").code == 0
+    assert shop("state", "reopen", "p.yaml", "--from", "2").code == 0
+    assert "1 violation" in shop("checks", "p.yaml").out
+    assert shop("run", "p.yaml").code == 0
+    assert shop("checks", "p.yaml").code == 0
+    assert shop("forget", "p.yaml", "--input", "b", "--where", "id = 1").code == 0
+    assert (shop("checks", "p.yaml").code, contents(shop.folder / ".dd/p/logs/a_refers_k")) == (7, {(1, 1): 1})
+
+
 def test_downstream_pipelines_are_skipped(checked):
     checked.checks(["{row: amount < 20, of: orders}"])
     checked.write("q.yaml", "inputs: {orders: out/orders/}\noutputs: {copy: {path: out/copy/, from: orders}}\n")
