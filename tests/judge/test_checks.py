@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
+import polars as pl
 import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
@@ -150,6 +151,7 @@ TWICE = {
     "steps": [([(4, 2, 5, "open"), (4, 2, 5, "open")], [], [(0, "Rome")]), ([], [(4, 2, 5, "open")], [(0, "Oslo")])],
     "chance": None,
     "deaths": [None] * 4,
+    "arrives": False,
 }
 """A row that is there twice is removed twice, by one update."""
 
@@ -163,18 +165,22 @@ TWICE = {
     chance=st.none() | st.tuples(st.sampled_from([1, 3]), st.integers(0, 9), st.booleans()),
     seed=st.none() | st.integers(0, 9),
     deaths=st.lists(st.none() | st.integers(0, 40), min_size=4, max_size=4),
+    arrives=st.booleans(),
 )
 @example(**TWICE, seed=None)
 @example(**TWICE, seed=1)
-def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths):
+def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths, arrives):
+    """Of logs of changes, or of files that are replaced where rows of theirs are gone (`arrives`)."""
     checks = [{**check, "name": f"check {at}"} for at, check in enumerate(checks)]
+    kept = {"format": "append", "changed": "replace"} if arrives else {}
     said = {
         "inputs": {
             "orders": {
                 "path": "in/orders/",
+                **kept,
                 "columns": {"id": "int64", "person": "int64?", "amount": "int64?", "status": "string?"},
             },
-            "people": {"path": "in/people/", "columns": {"pid": "int64", "city": "string"}},
+            "people": {"path": "in/people/", **kept, "columns": {"pid": "int64", "city": "string"}},
         },
         "collections": {"open": {"from": "orders", "apply": [{"filter": "status = 'open'"}]}},
         "outputs": {"orders": "out/orders/", "open": "out/open/"},
@@ -193,19 +199,31 @@ def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths):
             updates.subtract({row: raw[row] for row in gone if raw[row]})
             raw.update(updates)
             people.update(arrived)
-            rows = [(*row, number, n) for row, n in updates.items() if n]
-            write_log(
-                folder / f"in/orders/{number}.parquet",
-                rows,
-                {"id": int, "person": int, "amount": int, "status": str, "time": int, "diff": int},
-            )
-            found = [(*row, number, n) for row, n in Counter(arrived).items()]
-            write_log(
-                folder / f"in/people/{number}.parquet", found, {"pid": int, "city": str, "time": int, "diff": int}
-            )
+            types = {"id": int, "person": int, "amount": int, "status": str}
+            write(folder / "in/orders", number, updates, types, arrives=arrives)
+            write(folder / "in/people", number, Counter(arrived), {"pid": int, "city": str}, arrives=arrives)
             raw = +raw
             died = any(death is not None for death in deaths[:number])
             before = judge(folder, checks, raw, people, before, deaths[number], (seed, number, died))
+
+
+def write(place, number, updates, types, *, arrives):
+    """Write the updates of a run as a log, or the rows that come as a file, and earlier files without those that go."""
+    if not arrives:
+        rows = [(*row, number, n) for row, n in updates.items() if n]
+        write_log(place / f"{number}.parquet", rows, types | {"time": int, "diff": int})
+        return
+    gone = Counter({row: -n for row, n in updates.items() if n < 0})
+    for path in [*place.glob("*.parquet")]:
+        left = []
+        for row in (before := pl.read_parquet(path).rows()):
+            if gone[row] > 0:
+                gone[row] -= 1
+            else:
+                left.append(row)
+        if len(left) < len(before):
+            write_log(path, left, types)
+    write_log(place / f"{number}.parquet", list((+updates).elements()), types)
 
 
 def judge(folder, checks, raw, people, last, death, chosen):
