@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -26,7 +29,7 @@ from ddcli.store.state.contents import ledger_path
 from ddcli.store.state.verify import damaged, read_checked, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import FileEntry, InputFile
@@ -39,6 +42,8 @@ PART = 4 << 20
 """Bytes of a file in one row."""
 FULL = 64 << 20
 """Bytes of content in one ledger file, before compression."""
+TOGETHER = 2
+"""The ledger files that are compressed side by side."""
 MERGED = 32 << 20
 """Bytes of ledger files that are merged, at most."""
 INDEX = "dd.ledger"
@@ -89,14 +94,13 @@ def _with_rows(
     merged = len(before) if worn else merges([entry.size for entry in before], sum(new.values()) // 4)
     if not new and not worn:
         return tuple(before)
-    writer = _Writer(transaction)
-    for entry in before[len(before) - merged :]:
-        for row in _read(transaction.state.directory, entry).iter_rows():
-            if row[:4] in live and row[:4] not in new:
-                writer.add(row)
-    for row in rows:
-        writer.add(row)
-    return (*before[: len(before) - merged], *writer.finish())
+    kept = (
+        row
+        for entry in before[len(before) - merged :]
+        for row in _read(transaction.state.directory, entry).iter_rows()
+        if row[:4] in live and row[:4] not in new
+    )
+    return (*before[: len(before) - merged], *_written(transaction, chain(kept, rows)))
 
 
 def without_others(
@@ -108,11 +112,8 @@ def without_others(
         if {row[:4] for row in _index(ledger_path(transaction.state.directory, entry), entry)} <= live:
             found.append(entry)
             continue
-        writer = _Writer(transaction)
-        for row in _read(transaction.state.directory, entry).iter_rows():
-            if row[:4] in live:
-                writer.add(row)
-        found += writer.finish()
+        rows = _read(transaction.state.directory, entry).iter_rows()
+        found += _written(transaction, (row for row in rows if row[:4] in live))
     return tuple(found)
 
 
@@ -208,39 +209,46 @@ def _copied(file: InputFile, listing: Listing) -> Iterator[tuple[object, ...]]:
             content, part = following, part + 1
 
 
-class _Writer:
-    """Writes rows to ledger files of a transaction, as many as `FULL` bytes ask for."""
+def _written(transaction: Transaction, rows: Iterable[tuple[Any, ...]]) -> list[FileEntry]:
+    """Write rows to ledger files of a transaction, as many as `FULL` bytes ask for; return their entries. Files are compressed side by side, while further rows are read."""
+    entries: list[FileEntry] = []
+    pending = deque[Future[tuple[memoryview, int]]]()
 
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
-        self._rows: list[tuple[object, ...]] = []
-        self._size = 0
-        self._entries: list[FileEntry] = []
+    def finish(most: int) -> None:
+        while len(pending) > most:
+            data, count = pending.popleft().result()
+            entries.append(transaction.add_ledger(data, count, checksum(footer_in(data))))
 
-    def add(self, row: tuple[object, ...]) -> None:
-        self._rows.append(row)
-        self._size += len(row[-1])  # type: ignore[arg-type]
-        if self._size >= FULL:
-            self._write()
+    with ThreadPoolExecutor(TOGETHER, "dd-ledger") as threads:
+        for part in _parts(rows):
+            finish(TOGETHER - 1)
+            pending.append(threads.submit(_parquet, part))
+        finish(0)
+    return entries
 
-    def finish(self) -> Collection[FileEntry]:
-        """Return the entries of all files."""
-        if self._rows:
-            self._write()
-        return self._entries
 
-    def _write(self) -> None:
-        frame = pl.DataFrame(self._rows, SCHEMA, orient="row")
-        group = max(1, PART * len(self._rows) // max(self._size, 1))
-        buffer = io.BytesIO()
-        frame.write_parquet(
-            buffer,
-            compression="zstd",
-            compression_level=1,
-            row_group_size=group,
-            statistics=False,
-            metadata={INDEX: json.dumps([row[:-1] for row in self._rows])},
-        )
-        data = buffer.getbuffer()
-        self._entries.append(self._transaction.add_ledger(data, frame.height, checksum(footer_in(data))))
-        self._rows, self._size = [], 0
+def _parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield rows in parts of `FULL` bytes."""
+    part, size = list[tuple[Any, ...]](), 0
+    for row in rows:
+        part.append(row)
+        size += len(row[-1])
+        if size >= FULL:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _parquet(rows: list[tuple[Any, ...]]) -> tuple[memoryview, int]:
+    """Return the content of a ledger file with these rows, and their number."""
+    frame, buffer = pl.DataFrame(rows, SCHEMA, orient="row"), io.BytesIO()
+    frame.write_parquet(
+        buffer,
+        compression="zstd",
+        compression_level=1,
+        row_group_size=max(1, PART * len(rows) // max(sum(len(row[-1]) for row in rows), 1)),
+        statistics=False,
+        metadata={INDEX: json.dumps([row[:-1] for row in rows])},
+    )
+    return buffer.getbuffer(), frame.height
