@@ -133,20 +133,28 @@ KINDS: dict[str, tuple[Shape[Any], str]] = {
     "not_null": (COLUMNS, "columns without nulls"),
     "row": (EXPRESSION, "a condition that is true for each row, or null"),
     "in": (
-        Pairs(COLUMN, Many(Literal(), "a list of values"), "a mapping of columns to lists of values"),
+        Pairs(
+            COLUMN,
+            Many(Literal(), "a list of values"),
+            "a mapping of columns to lists of values, such as {status: [open, paid]}",
+        ),
         "the values that a column may have, beside null",
     ),
     "refers": (
-        Pairs(COLUMN, OtherColumn(), "a mapping of columns to columns of another collection"),
+        Pairs(
+            COLUMN,
+            OtherColumn(),
+            "a mapping of columns to columns of another collection, such as {customer_id: customers.id}",
+        ),
         "columns whose values another collection has: {customer_id: customers.id}",
     ),
     "sql": (QueryText(), "a query whose rows are violations"),
     "change": (
-        Pairs(AGGREGATE, Range(), "a mapping of measures to ranges"),
+        Pairs(AGGREGATE, Range(), "a mapping of measures to ranges, such as {rows: 10%}"),
         "the change by one commit of `rows`, of an aggregate, or by `removed` rows: {rows: [-10%, +50%]}",
     ),
     "fresh": (
-        Pairs(AGGREGATE, AGE, "a mapping of a time to its greatest age"),
+        Pairs(AGGREGATE, AGE, "a mapping of a time to its greatest age, such as {max(updated_at): 2h}"),
         "the greatest age of a time, at the time of the run: {max(updated_at): 2h}",
     ),
 }

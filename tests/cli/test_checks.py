@@ -558,6 +558,7 @@ check → message
 {refers: {person: people.city}, of: orders, otherwise: quarantine}          → 8:15: checks[0].refers: `on` pairs 'person', which is int64?, with 'city', which is string
 {change: {rows: -5%}, of: orders}                                           → 8:21: checks[0].change.rows: '-5%' is one direction of a change
 {change: {removed: [1%, 5%]}, of: orders}                                   → 8:15: checks[0].change.removed: removed rows have one bound, the most
+{fresh: 2h, of: orders}                                                     → 8:13: checks[0].fresh: must be a mapping of a time to its greatest age, such as {max(updated_at): 2h}, found '2h'
 {row: id > 1, of: itself, name: itself}                                     → 8:23: collections.itself: depends on itself: itself -> itself
 """)
 def test_refused_checks(checked, check, message):
