@@ -117,6 +117,8 @@ class InputFile:
     withdrawn: bool = False
     archived: str = ""
     forgotten: bool = False
+    digest: str = ""
+    """That of an object's content, where its store gives each writing of it another fingerprint."""
 
     @property
     def key(self) -> str:
@@ -128,6 +130,9 @@ class InputFile:
     def to_row(self) -> list[Any]:
         """Return it as its register has it: a list, as an input may have tens of thousands."""
         row = [self.key, self.size, self.mtime_ns, self.fingerprint, self.done]
+        if self.digest:
+            more = [self.since, self.at, self.withdrawn, self.path, self.archived, self.forgotten, self.digest]
+            return [*row, *more]
         if self.archived or self.forgotten:
             return [*row, self.since, self.at, self.withdrawn, self.path, self.archived, self.forgotten]
         if self.withdrawn:
@@ -142,13 +147,13 @@ class InputFile:
         if len(row) == PLAIN and _is_plain(*row):
             return cls(*row)
         key, size, changed, fingerprint, done, *rest = row
-        defaults = [None, None, False, key, "", False]
-        since, at, withdrawn, path, archived, forgotten = [*rest, *defaults[len(rest) :]]
-        path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint)
+        defaults = [None, None, False, key, "", False, ""]
+        since, at, withdrawn, path, archived, forgotten, digest = [*rest, *defaults[len(rest) :]]
+        path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint), text_of(digest)
         if archived:
             path_of(archived)
         at = None if at is None else integer_of(at)
-        facts = fingerprint, bool(done), times(since), at, bool(withdrawn), archived, bool(forgotten)
+        facts = fingerprint, bool(done), times(since), at, bool(withdrawn), archived, bool(forgotten), digest
         found = cls(path, size, changed, *facts)
         if found.key != key:
             raise ValueError(f"a file of another key: {key!r:.80}")

@@ -12,11 +12,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
 from ddcli.store.files.access import naming
+from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.input_path import tag_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import InputFile
@@ -51,7 +52,7 @@ def taken_again(root: Path, now: InputFile, known: Iterable[InputFile]) -> Input
     """Return the archived or forgotten file that a file is: an archived one must be the very same, which was not moved yet."""
     for before in known:
         same = now.size == before.size and (before.forgotten or now.mtime_ns == before.mtime_ns)
-        if same and mark_in(root, now) == before.fingerprint:
+        if same and has_content(root, now, before):
             return before
     return None
 
@@ -73,7 +74,8 @@ def withdrawn_entry(root: Path, before: InputFile, now: InputFile) -> InputFile 
     if now.size != before.size:
         return None
     if now.fingerprint:  # of an object
-        return before if now.fingerprint == before.fingerprint else None
+        same = now.fingerprint == before.fingerprint or now.size <= HEAD + TAIL
+        return replace(before, fingerprint=now.fingerprint) if same and has_content(root, now, before) else None
     written = now.mtime_ns != before.mtime_ns
     if len(before.fingerprint) == 2 * WHOLE:
         same = not written or content_digest(root / now.path) == before.fingerprint
@@ -95,7 +97,8 @@ def has_changed(root: Path, before: InputFile, now: InputFile) -> bool:
         return True
     if now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
         return False
-    return (not now.fingerprint and now.size > HEAD + TAIL) or mark_in(root, now) != before.fingerprint
+    written = now.fingerprint != before.fingerprint  # as a file of this machine counts without a look
+    return (written and now.size > HEAD + TAIL) or not has_content(root, now, before)
 
 
 def present_entry(root: Path, before: InputFile, now: InputFile) -> tuple[InputFile, int | None]:
@@ -104,8 +107,9 @@ def present_entry(root: Path, before: InputFile, now: InputFile) -> tuple[InputF
         change = f"it had {before.size} bytes and has {now.size}"
     elif now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
         return before, None
-    elif mark_in(root, now) == before.fingerprint:
-        return replace(before, mtime_ns=now.mtime_ns), None
+    elif has_content(root, now, before):
+        fingerprint = now.fingerprint or before.fingerprint
+        return replace(before, mtime_ns=now.mtime_ns, fingerprint=fingerprint), None
     else:
         change = OTHER_CONTENT
     from ddcli.store.log.lineage import rows_of  # only here: of files that have changed
@@ -118,6 +122,31 @@ def present_entry(root: Path, before: InputFile, now: InputFile) -> tuple[InputF
 
 def _changed(path: Path, change: str) -> InputError:
     return InputError(f"a file that was already read has changed: {change}", place=str(path), hint=PUT_BACK)
+
+
+def has_content(root: Path, now: InputFile, before: InputFile) -> bool:
+    """Return whether a file has the content of one of the same size, by their fingerprints; of objects whose store gives each writing another one, by their digests."""
+    return mark_in(root, now) == before.fingerprint or (bool(now.digest) and now.digest == before.digest)
+
+
+def with_digests(root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile]) -> Sequence[InputFile]:
+    """Return objects of Azure's store with the digests of those that were not taken in with their tags: a tag is that of one writing there.
+
+    So a lake that is copied into another container is what it was. A digest is of parts, so only objects get one whose parts are all of it, and
+    Parquet files, whose footers have all offsets. Each takes one or two requests; they go side by side.
+    """
+    if not (isinstance(root, ObjectPath) and root.parts[1] == "az:"):
+        return found
+    known = {(file.path, file.fingerprint): file.digest for file in consumed}
+    new = [file for file in found if (file.path, file.fingerprint) not in known and _is_told_by_parts(file)]
+    sizes: dict[Path, int] = {root / file.path: file.size for file in new}
+    digests: dict[Path, str] = {}
+    one_by_one(lambda path: digests.update({path: fingerprint(path, sizes[path])}), [*sizes])
+    return [replace(file, digest=digests.get(root / file.path, "")) for file in found]
+
+
+def _is_told_by_parts(file: InputFile) -> bool:
+    return file.size <= HEAD + TAIL or file.path.lower().endswith((".parquet", ".parq", ".pq"))
 
 
 def mark_in(root: Path, file: InputFile) -> str:

@@ -20,9 +20,11 @@ from ddcli.store.tables.file_identity import (
     RESTORE,
     TAIL,
     has_changed,
+    has_content,
     mark_in,
     present_entry,
     taken_again,
+    with_digests,
     withdrawn_entry,
 )
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, refuse_lake_tables
@@ -61,7 +63,7 @@ class RefusedFile(NamedTuple):
 def list_input(
     path: str,
     base: Path,
-    consumed: Iterable[InputFile] = (),
+    consumed: Iterable[InputFile] | None = None,
     *,
     forgets: bool = False,
     replaces: bool = False,
@@ -74,7 +76,7 @@ def list_input(
 ) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
-    Files that were `glimpsed` just now are not listed again, unless it is a log that may be summed up meanwhile.
+    Without `consumed` nobody will remember the files. Those that were `glimpsed` just now are not listed again, unless it is a log that may be summed up meanwhile.
 
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
@@ -84,7 +86,8 @@ def list_input(
     With a list `refused` files that changed or vanished are left out of the listing and added to it instead. A new file with the content of one that vanished is
     that file under another name, if its rows are the same there (`may_rename`); if they differ, its rows are replaced.
     """
-    consumed = [*consumed]
+    remembered = consumed is not None
+    consumed = [*(consumed or ())]
     try:
         passed: list[PassedOver] = []
         try:
@@ -97,6 +100,8 @@ def list_input(
             if place is None:
                 raise
             root, found = place, []
+        if remembered:
+            found = [*with_digests(root, found, consumed)]
         other_names = moved(root, found, consumed, may_rename) if may_rename is not None else []
         consumed = [file for file in consumed if file not in {before for before, _ in other_names}]
         consumed += [now for _, now in other_names if now is not None]
@@ -217,7 +222,8 @@ def _sorted_out(
             if again.archived:
                 unmoved.append(again)
             else:
-                again = replace(again, forgotten=False, mtime_ns=file.mtime_ns)
+                mark = file.fingerprint or again.fingerprint
+                again = replace(again, forgotten=False, mtime_ns=file.mtime_ns, fingerprint=mark)
             (done if again.done else waiting).append(again)
             continue
         if before is not None and before.withdrawn:
@@ -282,11 +288,13 @@ def moved(
     other_names: list[tuple[InputFile, InputFile | None]] = []
     for file in found if gone else ():
         for before in gone if file.path not in known else ():
-            whole = file.size <= HEAD + TAIL or file.mtime_ns == before.mtime_ns or file.fingerprint
-            if file.size != before.size or not whole or mark_in(root, file) != before.fingerprint:
+            same = file.mtime_ns == before.mtime_ns or file.fingerprint == before.fingerprint
+            whole = file.size <= HEAD + TAIL or same
+            if file.size != before.size or not whole or not has_content(root, file, before):
                 continue
             if rows := may_rename(before, file):
-                now = replace(before, path=file.path, mtime_ns=file.mtime_ns)
+                fingerprint = file.fingerprint or before.fingerprint
+                now = replace(before, path=file.path, mtime_ns=file.mtime_ns, fingerprint=fingerprint)
                 other_names.append((before, now if rows == "same" else None))
                 gone.remove(before)
                 break
