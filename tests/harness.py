@@ -25,6 +25,7 @@ from ddcli.cli import startup
 from ddcli.cli.main import cli, main
 from ddcli.cli.startup import PLAIN
 from ddcli.engine import pool
+from ddcli.store.files.objects import ObjectPath
 from tests.secret import SECRET
 from tests.store.support import LOCKS
 
@@ -156,6 +157,9 @@ def write_log(path, rows, schema, **options):
 
 def read_log(directory):
     """Return all updates of a log as DuckDB and polars see them: `*.parquet` in the directory, and in its folders of large commits."""
+    if isinstance(directory, ObjectPath):
+        files = (path.read_bytes() for path, _ in directory.below() if path.name.endswith(".parquet"))
+        return pl.concat(pl.read_parquet(io.BytesIO(each)) for each in files)
     return pl.read_parquet([directory / "*.parquet", directory / "updates-*/*.parquet"])
 
 

@@ -43,7 +43,7 @@ def new(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, outpu
     """Begin the branch NAME of PIPELINE at the last commit of its state.
 
     It shares main's batches, which stay as long as the branch exists, and links the files of the outputs' logs; an object store copies these itself.
-    Inputs must be files that stay where they are. A branch writes to no table of another program, and has no consumers.
+    Input files must stay where they are. Tables of other programs are as main has read them; the branch's own runs read on. It writes to no such table, and has no consumers.
 
     JSON: as `dd branch ls -o json`, of the one branch.
 

@@ -29,6 +29,7 @@ from ddcli.spec.file import branch_file, read_text
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
+from ddcli.store.mirrors.mirror import link_mirror, mirror_of
 from ddcli.store.state.branches import base_of, begin_branch, end_branch, find_branch, find_branches
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.names import NAMED
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ddcli.job.summary import RunSummary
     from ddcli.spec.model import Spec
     from ddcli.store.files.lock import IfLocked
+    from ddcli.store.state.directory import State
     from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
 
@@ -77,11 +79,17 @@ def begin(
         _refuse_changed(request, main.manifest)
         places = partial(_places, own, request.base)
         Files().put(file, text.encode())
-        directory, begun = begin_branch(main, name, places, file, if_locked)
+        directory, begun = begin_branch(main, name, places, file, if_locked, partial(_link_tables, request, main))
     for each, made in request.spec.outputs.items():
         if made.target is not None:
             say(f"outputs.{each}: the branch has its log, and does not touch the table {near(made.target.place.value)}")
     return BranchChanges(name, directory, file, begun.number - 1)
+
+
+def _link_tables(request: Request, main: State, directory: Path) -> None:
+    """Give a branch the rows of tables as main has read them; its runs bring them up to the tables as they are then."""
+    for name in request.spec.tables:
+        link_mirror(mirror_of(main.directory, name), mirror_of(directory, name), main.files)
 
 
 def _refuse_changed(request: Request, manifest: Manifest | None) -> None:

@@ -215,9 +215,12 @@ def at_branch(spec: Spec, branch: str) -> Spec:
     """Return the spec of a branch: logs are beside main's, `out@q4/`, and no output is a table of another program. Raises SpecError for an input that a branch can't read as main does."""
     for name, given in spec.inputs.items():
         place = given.origin or given.path
-        if given.table or given.arrangement is not None:
-            kind = "a table" if given.table else "an arrangement of another pipeline"
-            raise SpecError(f"inputs.{name}: a branch can't read {kind}", span=place.span, hint="a branch reads files")
+        if given.arrangement is not None:
+            raise SpecError(
+                f"inputs.{name}: a branch can't read an arrangement of another pipeline, which keeps its past for main alone",
+                span=place.span,
+                hint="compare with `dd diff --against`",
+            )
         if given.consumed != "keep":
             raise SpecError(
                 f"inputs.{name}: its files may be gone once main has read them (`consumed`), so a branch can't read them",

@@ -18,6 +18,7 @@ from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.store.state.upkeep import compact_state, verify
 from tests.draws import chance, many
 from tests.harness import contents, files
+from tests.meanwhile import meanwhile
 from tests.store.support import Dead, Faulty
 
 TEXT = """\
@@ -86,10 +87,14 @@ def merge_or_drop(pipeline):
 class History:
     """A pipeline in a folder, and a branch of it: what each side has read, by file, in its order."""
 
-    def __init__(self, folder, draw):
-        self.folder, self.draw = folder, draw
-        self.pipeline = folder / "shop.yaml"
-        self.pipeline.write_text(TEXT)
+    def __init__(self, folder, draw, place=None):
+        self.folder, self.draw, self.place = folder, draw, place or folder
+        self.pipeline, self.state = folder / "shop.yaml", self.place / ".dd/shop"
+        self.text = TEXT
+        if place is not None:
+            self.text = TEXT.replace(" out/", f" {place}/out/").replace(" large/", f" {place}/large/")
+            self.text = self.text.replace("inputs:", f"state: {self.state}\ninputs:")
+        self.pipeline.write_text(self.text)
         self.rows = {}
         """The rows of each file in the inputs or beside them."""
         self.read = {"main": [], "branch": []}
@@ -126,21 +131,38 @@ class History:
         """Run a side; it reads the files in the inputs that are new to it."""
         pipeline = self.pipeline if side == "main" else branch_file(self.pipeline, "q4")
         added = [path for _, path in options.get("added", ())]
-        self.maybe_dying(lambda: run(pipeline, **options))
+        if side == "branch" and self.draw.random() < 0.4:
+            with meanwhile(self.upkeep, self.draw.randrange(1, 40)):
+                run(pipeline, **options)
+        else:
+            self.maybe_dying(lambda: run(pipeline, **options))
         seen = {path for path in self.rows if path.parent != self.folder / "beside"}
         self.read[side] += sorted(seen - {*self.read[side]}, key=str) + added
         self.gone[side] |= {*options.get("withdraw", ())}
         self.check(side)
 
+    def upkeep(self):
+        """Have main do what changes its files, and not what it holds: the branch may be in the middle of a run."""
+        kind = self.draw.choice(["compact", "refresh", "run"])
+        if kind == "compact":
+            compact_state(self.state)
+        elif kind == "refresh":
+            run(self.pipeline, refresh=frozenset())
+        else:
+            run(self.pipeline)
+        seen = {path for path in self.rows if path.parent != self.folder / "beside"}
+        if kind != "compact":
+            self.read["main"] += sorted(seen - {*self.read["main"]}, key=str)
+
     def check(self, side):
         left = [self.rows[path] for path in self.read[side] if path not in self.gone[side]]
-        found = [contents(self.folder / f"{name}{'@q4' * (side == 'branch')}") for name in ("out", "large")]
+        found = [contents(self.place / f"{name}{'@q4' * (side == 'branch')}") for name in ("out", "large")]
         parts = ([rows for name, rows in left if name == wanted] for wanted in HEADERS)
         assert found == [*meant(self.least[side], *parts)], side
 
     def step(self):
         """Do something to main or to the branch."""
-        kind = self.draw.choice(["file", "main", "branch", "with", "without", "retract", "edit", "compact"])
+        kind = self.draw.choice(["file", "main", "branch", "with", "without", "retract", "edit", "upkeep"])
         known = [path for path in self.read["branch"] if self.rows[path][0] == "sales" and path not in self.beside]
         if kind == "file":
             self.file(MAIN)
@@ -161,14 +183,14 @@ class History:
                 self.runs(side, withdraw=[self.draw.choice(found)], joint=side == "branch")
         elif kind == "edit":
             self.least["branch"] = self.draw.randrange(1, 4)
-            branch_file(self.pipeline, "q4").write_text(TEXT.replace(">= 2", f">= {self.least['branch']}"))
+            branch_file(self.pipeline, "q4").write_text(self.text.replace(">= 2", f">= {self.least['branch']}"))
             self.runs("branch", apply=True)
         else:
-            compact_state(self.folder / ".dd/shop")
+            self.upkeep()
 
     def merge(self):
         """Merge the branch: main is what one run over the files of both would have made of it."""
-        state, before = self.folder / ".dd/shop", read_newest(self.folder / ".dd/shop").number
+        before = read_newest(self.state).number
         self.maybe_dying(lambda: merge_or_drop(self.pipeline), tries=2)
         seen = {path for path in self.rows if path.parent != self.folder / "beside"}
         self.read["main"] += sorted(seen - {*self.read["main"]}, key=str)
@@ -176,20 +198,26 @@ class History:
         self.gone["main"] |= self.gone["branch"]
         self.least["main"] = self.least["branch"]
         self.check("main")
-        assert read_newest(state).number >= before
+        assert read_newest(self.state).number >= before
         assert branches(self.pipeline) == []
-        assert read_holds(state) == ()
-        assert verify(state)[2] == []
+        assert read_holds(self.state) == ()
+        assert verify(self.state)[2] == []
         assert not branch_file(self.pipeline, "q4").exists()
-        assert files(self.folder / "out@q4", self.folder / "large@q4") == {}
+        for name in ("out@q4", "large@q4"):
+            place = self.place / name
+            assert list(place.below() if self.place != self.folder else place.rglob("*")) == []
         self.runs("main")
 
 
 @pytest.mark.parametrize("case", range(many(12)))
 def test_a_merge_equals_a_run_over_the_union(tmp_path, case):
-    history = History(tmp_path, chance("branch", case))
+    merged(History(tmp_path, chance("branch", case)))
+
+
+def merged(history):
+    """Begin a branch, have both sides do things, and merge it."""
     for name in HEADERS:
-        (tmp_path / name).mkdir()
+        (history.folder / name).mkdir()
     for _ in range(3):
         history.file(MAIN)
     history.runs("main")

@@ -114,6 +114,17 @@ def finish_addition(directory: Path, files: Files) -> None:
         files.sync_directory(directory)
 
 
+def link_mirror(source: Path, directory: Path, files: Files) -> None:
+    """Begin a mirror with the log of another one, which this process has locked: its files never change. The mark comes last."""
+    finish_addition(source, files)
+    if read_mark(source) is None:
+        return
+    files.make_directory(directory)
+    for path in (*log_files(source), source / TABLE):
+        files.link(path, directory / path.name)
+    files.sync_directory(directory)
+
+
 def add(directory: Path, files: Files, updates: Additions, mark: MirrorCursor, instead: Sequence[Path] = ()) -> None:
     """Add updates to a settled mirror, in the place of its last files if these are given as `instead`.
 

@@ -59,10 +59,12 @@ def find_branch(state: Path, name: str) -> Path:
     return found[name]
 
 
-def begin_branch(main: State, name: str, places: Places, file: Path, if_locked: IfLocked) -> tuple[Path, Manifest]:
+def begin_branch(
+    main: State, name: str, places: Places, file: Path, if_locked: IfLocked, link_inputs: Callable[[Path], None]
+) -> tuple[Path, Manifest]:
     """Begin a branch at the newest commit of a state that this process has opened; return its directory and its first manifest.
 
-    `places` returns the directories of its outputs, `file` is its pipeline file. Raises UsageError if there is a branch of this name.
+    `places` returns the directories of its outputs, `file` is its pipeline file, `link_inputs` gives its directory what main's has of inputs. Raises UsageError if there is a branch of this name.
     """
     manifest, files = main.manifest, main.files
     assert manifest is not None, "a state without a commit has no branches"
@@ -87,6 +89,7 @@ def begin_branch(main: State, name: str, places: Places, file: Path, if_locked: 
             branch.lock_outputs(outputs.values(), if_locked)
             branch.sweep(outputs.values())
             check_outputs(directory, None, outputs)
+            link_inputs(directory)
             with branch.begin() as transaction:
                 sources = output_paths(main.directory, manifest)
                 made = {
