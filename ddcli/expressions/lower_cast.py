@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 INTEGER = r"^[+-]?[0-9]+$"
 DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
+EXPONENT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)e[+-]?[0-9]{1,9}$"
+FARTHEST = 100
+"""The most places that the point of a decimal is moved by: others have too many digits, or none that count."""
 FLOAT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(inf|infinity|nan)$"
 DAY = r"^[0-9]{4}(?:-[0-9]{1,2}-|/[0-9]{1,2}/)[0-9]{1,2}"
 TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
@@ -124,7 +127,7 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
     target = cast.type
     dtype = target.to_polars()
     if target.kind == "decimal":
-        result, fits = _text_to_decimal(text, target)
+        result, fits = _text_to_decimal(low.bound(_without_exponents(text)), target)
         _fail(low, cast, ~fits, "is no")
         return result
     if target.kind == "bool":
@@ -203,6 +206,33 @@ def _offset_length(offset: pl.Expr, unit: Any) -> pl.Expr:
     hours, minutes, seconds = (digits.str.slice(at, 2).cast(pl.Int64, strict=False).fill_null(0) for at in (1, 3, 5))
     sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
     return pl.duration(seconds=sign * (3600 * hours + 60 * minutes + seconds), time_unit=unit)
+
+
+def _without_exponents(text: pl.Expr) -> pl.Expr:
+    """Return texts with the point of numbers such as `1.5e-05` moved to where their exponent puts it."""
+
+    def of(values: pl.Series) -> pl.Series:
+        if not any(values.str.contains(letter, literal=True).any() for letter in "eE"):
+            return values
+        found = values.str.contains(EXPONENT)
+        pairs = zip(values, found, strict=True)
+        return pl.Series(values.name, [_with_moved_point(each) if moved else each for each, moved in pairs], pl.String)
+
+    return text.map_batches(of, return_dtype=pl.String, is_elementwise=True)
+
+
+def _with_moved_point(text: str) -> str:
+    """Return a number with an exponent without it.
+
+    >>> _with_moved_point("-1.25e1"), _with_moved_point("+125E-4"), _with_moved_point(".5e2")
+    ('-12.5', '+0.0125', '50.')
+    """
+    mantissa, _, exponent = text.lower().partition("e")
+    sign = mantissa[:1].strip("0123456789.")
+    whole, _, fraction = mantissa.removeprefix(sign).partition(".")
+    by = max(-FARTHEST, min(FARTHEST, int(exponent)))
+    digits, at = whole + fraction, len(whole) + by
+    return f"{sign}{digits[: max(at, 0)].ljust(at, '0') or '0'}.{digits[max(at, 0) :].rjust(len(digits) - at, '0')}"
 
 
 def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:

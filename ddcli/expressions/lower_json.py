@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.expressions import lower_cast as of_values
+from ddcli.expressions.checks import Checks
 from ddcli.expressions.json_text import (
     EACH,
     MISSING,
@@ -41,7 +42,7 @@ from ddcli.expressions.types import Type
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.expressions.checks import Checks, Lower
+    from ddcli.expressions.checks import Lower
 
 
 TEXT = Type("string", nullable=True)
@@ -211,7 +212,7 @@ def _as_texts(kind: Type) -> Type:
 def _values(low: Checks, texts: pl.Expr, kind: Type) -> pl.Expr:
     """Return the value of a type whose parts are texts."""
     if kind.inner is not None:
-        return texts.list.eval(_values(low, pl.element(), kind.inner))
+        return texts.list.eval(_values(Checks(), pl.element(), kind.inner))  # no column holds a part of an element
     if kind.fields:
         parts = [_values(low, texts.struct.field(name), inner).alias(name) for name, inner in kind.fields]
         return pl.when(texts.is_not_null()).then(pl.struct(parts))

@@ -61,7 +61,8 @@ def _add_months(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
         plain = replace(kind, zone=None)
         column = replace(call, args=(Column("", plain), count), type=replace(call.type, zone=None))
         local = _add_months(low, column, [clocks(moment, kind), months])
-        return _shown_by(low, call, local, moment)
+        # Of a time that occurs twice it is the second one, as in DuckDB and Postgres, but for no months.
+        return _shown_by(low, call, local, pl.when(months == 0).then(moment))
     limit = 12 * 9999
     # Nanoseconds end within 1677 and 2262.
     first, last = (1678, 2261) if call.type.unit == "ns" else (1, 9999)

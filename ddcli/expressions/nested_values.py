@@ -43,8 +43,7 @@ def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
         (fields,) = reader.take(node, "expressions")
         return struct_of(reader, node, fields)
     if isinstance(node, exp.Tuple):
-        (values,) = reader.take(node, "expressions")
-        return reader.resolve(node, "row", [reader.read(each) for each in values])
+        return reader.resolve(node, "row", [reader.read(each) for each in values_of(reader, node)])
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         whole, named = reader.take(node, "this", "expression")
         return fields_of(reader, node, reader.read(whole), [reader.identifier(named)[0]])
@@ -53,6 +52,14 @@ def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
         if len(indices) == 1:
             return _within(reader, node, value, indices[0])
     return None
+
+
+def values_of(reader: FormReader, node: exp.Expr) -> list[exp.Expr]:
+    """Return the values of a row `(a, b)`, as written."""
+    (values,) = reader.take(node, "expressions")
+    if not values:
+        reader.fail(node, "a row has at least one value")
+    return list(values)
 
 
 def struct_of(reader: FormReader, node: exp.Expr, fields: Sequence[exp.Expr]) -> Expression:

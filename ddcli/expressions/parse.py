@@ -284,6 +284,8 @@ class ExpressionReader(FormReader):
             self.fail(node, "a window function is not allowed here", "use the operator `window`")
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
+        if isinstance(node, exp.In) and node.args.get("query") is None:
+            self.fail(node, "`in` has no values")
         if isinstance(node, exp.In):
             self.fail(node, "subqueries are not supported", "use `semijoin`, or `antijoin` for `not in`")
         if isinstance(node, exp.WithinGroup):

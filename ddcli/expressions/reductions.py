@@ -26,7 +26,7 @@ from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.operators import decisive, keys_of
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.statement import read
-from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import ORDERLESS
 
 if TYPE_CHECKING:
@@ -230,7 +230,9 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
         return [_number(aggregate, each) for each in args]
     kind = arg.type
     if aggregate.accepts in ("number", "summable"):
-        if aggregate.accepts == "number" or not (kind.is_numeric or kind.kind == "duration"):
+        if aggregate.name == "sum" and kind.kind == "bool":
+            arg = Cast(arg, INT64.or_null(kind.nullable))
+        elif aggregate.accepts == "number" or not (kind.is_numeric or kind.kind == "duration"):
             arg = _number(aggregate, arg)
         elif kind.is_integer:
             wide = f"{aggregate.name}(cast({arg.written} as decimal(38, 0)))"
@@ -248,7 +250,9 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
         raise Mismatch(f"{aggregate.name} does not take {kind.required()}", arg, hint)
     for each in rest:
         if not isinstance(each, Literal):
-            raise Mismatch(f"{aggregate.name}: the second argument must be a constant", each)
+            parts = f"[{aggregate.name}({arg.written}, 0.25), {aggregate.name}({arg.written}, 0.5)]"
+            hint = f"write a list of them: {parts}" if each.type.kind == "list" else None
+            raise Mismatch(f"{aggregate.name}: the second argument must be a constant", each, hint)
         if aggregate.name.startswith("quantile"):
             each = convert(each, FLOAT64) if each.type.is_numeric else each
             if not isinstance(each, Literal) or not isinstance(each.value, float) or not 0 <= each.value <= 1:

@@ -126,6 +126,16 @@ def _is_exact(node: Any) -> bool:
     )
 
 
+def _is_second_of_two(call: Any) -> bool:
+    """Return whether a call moves a timestamp by months of its zone, to the second of two times that clocks show alike."""
+    return _is_by_calendar(call) and call.function != "add_days"
+
+
+def _is_with_exponents(node: Any) -> bool:
+    """Return whether a cast reads decimals with exponents, which were null."""
+    return isinstance(node, Cast) and node.try_ and node.argument.type.kind == "string" and node.type.kind == "decimal"
+
+
 OF_PAIRS = {"covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_sxy"}
 
 
@@ -141,5 +151,7 @@ REVISIONS = {
     "rounded as in binary": _is_to_places,
     "casts and means as in DuckDB": _is_exact,
     "pairs of every size": _is_of_pairs,
+    "the second of two times": _is_second_of_two,
+    "decimals with exponents": _is_with_exponents,
 }
 """The revisions, each with the calls whose values it changed."""

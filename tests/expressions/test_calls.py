@@ -9,7 +9,7 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -283,7 +283,7 @@ NUMBERS += ["decimal(3, 3)", "decimal(4, 1)", "decimal(18, 3)", "decimal(38, 37)
 TIMES = ["date", "time", "timestamp", "timestamp_ms", "timestamp_ns"]
 UNREAD = {
     "integer": r".*[.e_xb].*",
-    "decimal": r".*[e_].*",
+    "decimal": r".*_.*",
     "float": r".*(_|e[+]?\d{2,}|\d{37}).*",
     "time": r"24:.*|\d{3}:.*|.*[+z/-].*",
     "date": r"\d{1,3}[/-].*|\d{5}.*|0000.*|.*[ t]24:.*|.*[ t]\d{3}:.*|.*  .*|.*[+].*",
@@ -330,6 +330,16 @@ def _odd_time(rng: random.Random) -> str:
     )
 
 
+def _decimal(text: str, kind: str) -> Decimal | None:
+    """Return a text as a decimal of a type, such as `decimal(4, 1)`; None if it is none."""
+    digits, scale = map(int, re.findall(r"[0-9]+", kind))
+    try:
+        found = Decimal(text.strip()).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, Context(prec=digits))
+    except InvalidOperation:
+        return None
+    return found
+
+
 def test_every_odd_text_is_cast_as_in_duckdb() -> None:
     rng, different, read = chance("texts"), [], 0
     for kind in [*NUMBERS, *TIMES]:
@@ -344,6 +354,8 @@ def test_every_odd_text_is_cast_as_in_duckdb() -> None:
             read += value is not None
             unread = re.fullmatch(UNREAD[_kind_of_text(kind)], text.strip().lower())
             finer = isinstance(value, dt.time) and isinstance(other, dt.time) and str(value)[:15] == str(other)[:15]
+            if kind.startswith("decimal") and "e" in text.lower():
+                other = _decimal(text, kind)  # DuckDB cuts digits of some, and does not read others
             if not same(value, other) and not (value is None and unread) and not finer:
                 different.append(f"{text!r} as {kind}: {value!r} here, {other!r} in DuckDB")
     assert different == []

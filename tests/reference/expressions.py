@@ -1240,7 +1240,7 @@ def from_text(text: str, target: Type) -> Any:
     if target.is_integer:
         return whole_number(int(matched(r"[+-]?[0-9]+", text)), target)
     if target.kind == "decimal":
-        return to_decimal(Fraction(matched(number, text)), target)
+        return to_decimal(Fraction(matched(f"(?i){number}(e[+-]?[0-9]+)?", text)), target)
     if target.is_float:
         found = float(matched(f"(?i){number}(e[+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", text))
         if math.isinf(found) and any(character.isdigit() for character in text):

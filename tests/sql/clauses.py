@@ -121,7 +121,7 @@ select t.a from t anti join (select c from u where c > 1) q on q.c = t.a where {
 """
 GROUPED = "(select max(c) from u) ; (select max(c) from u where u.a = t.a) ; (select sum(t.b)) ; (select count(t.b) + count(*) from v)"
 NESTED = """
-(select (select {value} from t where t.a = x.a limit 1) from u where u.a = x.a order by u.c limit 1)
+(select (select {value} from t where t.a = x.a order by t.b, t.s limit 1) from u where u.a = x.a order by u.c limit 1)
 (select max((select count(*) from v where v.k = u.a and v.x = x.b)) from u)
 (select (select sum(x.a) + sum(u.c) from v limit 1) from u limit 1)
 """

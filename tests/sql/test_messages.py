@@ -20,6 +20,12 @@ select a from t⏎where b = (select a, c from u) → 2:19 → a subquery used as
 select a from t limit 10% → → `percent` and `with ties` are not supported
 select a from t limit 10 percent → → `percent` and `with ties` are not supported
 select a ** 2 as x from t → 1:13 → unexpected `2`
+select () as x from t → → a row has at least one value
+select a from t where () = (a, b) → → a row has at least one value
+select a from t where (a, b) in (()) → → a row has at least one value
+select a from t where a in () → 1:23 → `in` has no values
+select a from t where (a, b) in () → → `in` has no values
+select quantile_cont(a, [0.1, 0.5]) as x from t → 1:26 → the second argument must be a constant
 select a from t limit b → 1:23 → `limit` and `offset` take a constant whole number
 select a from t where row_number() over (order by a) = 1 → 1:23 → a window function is not allowed here
 select lag(a) over () from t → 1:8 → lag needs an order

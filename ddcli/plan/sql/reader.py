@@ -10,6 +10,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.coerce import BOOL, Mismatch
 from ddcli.expressions.forms import BINARY
+from ddcli.expressions.nested_values import values_of
 from ddcli.expressions.parse import ExpressionReader, check_depth, expanded
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.tree import Call, Column, ColumnScope, Expression, Literal, deep_calls
@@ -84,9 +85,11 @@ class RowExpressions(ExpressionReader):
             value, query, listed = self.take(node, "this", "query", "expressions")
             if listed and len(listed) == 1 and isinstance(listed[0], exp.Values):
                 (query,) = listed
-            parts = self.take(value, "expressions")[0] if isinstance(value, exp.Tuple) else [value]
+            parts = values_of(self, value) if isinstance(value, exp.Tuple) else [value]
             if query is not None:
                 return self.block.among([self.read(part) for part in parts], query)
+            if not listed:
+                self.fail(node, "`in` has no values")
             if isinstance(value, exp.Tuple) and all(isinstance(each, exp.Tuple) for each in listed):
                 return any_of([self.same_row(node, parts, each) for each in listed])
         if type(node) in BINARY and (word := quantifier(node.args.get("expression"))):
@@ -97,7 +100,7 @@ class RowExpressions(ExpressionReader):
             and isinstance(node.expression, exp.Tuple)
         ):
             row, other = self.take(node, "this", "expression")
-            found = self.same_row(node, self.take(row, "expressions")[0], other)
+            found = self.same_row(node, values_of(self, row), other)
             return self.negated(node, found, isinstance(node, exp.NEQ))
         return super().read(node)
 
@@ -155,7 +158,7 @@ class RowExpressions(ExpressionReader):
 
     def same_row(self, node: exp.Expr, parts: Sequence[exp.Expr], other: exp.Expr) -> Expression:
         """Return the condition that the values of two rows are equal, one by one, null with null."""
-        others = self.take(other, "expressions")[0] if isinstance(other, exp.Tuple) else [other]
+        others = values_of(self, other) if isinstance(other, exp.Tuple) else [other]
         if len(others) != len(parts):
             self.fail(other, f"a row of {len(others)} values is compared with one of {len(parts)}")
         pairs = zip(parts, others, strict=True)

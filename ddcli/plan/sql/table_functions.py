@@ -53,11 +53,17 @@ def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node,
             take(node, "this", "alias", "joins")
         name, written = take(function, "this", "expressions")
         name = str(name).lower()
-    args = [block.reader.expression(each) for each in written or ()]
+    series = name
+    ends: Sequence[exp.Expr] = written or ()
+    if name == "unnest" and len(ends) == 1 and isinstance(ends[0], exp.Anonymous) and ends[0].name.lower() in SERIES:
+        series, inner = ends[0].name.lower(), ends[0].expressions
+        if len(inner) == 3 and isinstance(inner[2], exp.Interval):
+            (ends,) = take(ends[0], "expressions", "this")[:1]
+    args = [block.reader.expression(each) for each in ends]
     (column,) = renamed([name], {*taken, *block.schema}).values()
-    if name in SERIES and len(args) == 3 and args[2].type.kind in ("duration", "months"):
+    if series in SERIES and len(args) == 3 and args[2].type.kind in ("duration", "months"):
         try:
-            return _moments(block, name, args, column), column, name
+            return _moments(block, series, args, column), column, name
         except Mismatch as mismatch:
             raise SpecError(mismatch.problem, span=place(node), hint=mismatch.hint) from None
     table = _called(name, args, node, statement)
@@ -74,9 +80,9 @@ def _called(name: str, args: list[Expression], node: exp.Expr, statement: QueryL
     if name in SERIES and 1 <= len(args) <= 3 and all(arg.type.is_integer for arg in args):
         ends = [Literal(0 if name == "range" else 1, INT64), *args] if len(args) == 1 else args
         first, last, *step = [convert(each, INT64) for each in ends]
-        if name == "range":
-            if step:
-                raise SpecError("range takes one or two numbers", span=place(node), hint="use generate_series")
+        if name == "range" and step:
+            last = expanded("b - sign(n)", {"b": last, "n": step[0]}, place(node))
+        elif name == "range":
             last = call("-", last, nodes.ONE)
         return TableCall("generate_series", (first, last, *(step or [nodes.ONE])), INT64)
     hint = "unnest(list), generate_series(first, last), generate_series(day, day, interval 1 day), range(end)"

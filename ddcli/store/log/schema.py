@@ -16,7 +16,6 @@ from ddcli.errors import InputError, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
-from ddcli.store.tables.files import renamed_hint
 from ddcli.store.tables.input_path import named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens, wider
 
@@ -162,6 +161,8 @@ def _refuse_renamed(log: Format, schema: LogSchema, path: Path, found: Footer) -
     missing = next((name for name in kinds if name not in found), None)
     if missing is None or not others or log.nested:
         return
+    from ddcli.store.tables.files import renamed_hint  # with polars, which nothing else here needs
+
     raise InputError(
         f"the file has no column '{missing}'",
         place=str(path),
