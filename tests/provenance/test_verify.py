@@ -29,6 +29,7 @@ from ddcli.provenance.verification import Verification, verify
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.log.progress import PROGRESS, progress_bytes
+from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import OutputEntry
 from ddcli.store.state.fingerprint import Fingerprint
 from ddcli.store.state.manifest import read_newest
@@ -474,7 +475,7 @@ class Faults:
             for matrix, pool in plain(batch):
                 nulls = decode(matrix, batch.layout.record, pool).null_count()
                 if len(matrix) and not any(nulls[name][0] for name in batch.layout.key.names):
-                    changed.add(batch.path.parent.parent.name)
+                    changed.add((batch.path, batch.entry.at))
                     matrix = matrix.copy()
                     matrix[self.draw.randrange(len(matrix)), -1] += 1
                 yield matrix, pool
@@ -482,7 +483,14 @@ class Faults:
         request = read_request(self.path)
         with patch.object(StoredBatch, "parts", parts):
             found = verify(self.path, (0, 1))
-        titles = by_title(dict.fromkeys(changed, False), request, read_newest(request.state))
+        manifest = read_newest(request.state)
+        owners = {
+            (batch_path(request.state, identity, shard, file), file.at): identity
+            for identity, entry in manifest.arrangements.items()
+            for shard, entries in enumerate(entry.shards)
+            for file in entries
+        }
+        titles = by_title({owners[place]: False for place in changed}, request, manifest)
         assert all(found.arrangements[title] is False for title in titles), found
         self.counts["slice"] += len(titles)
 
