@@ -64,7 +64,7 @@ class CircuitContext:
     joined: frozenset[str] = frozenset()
 
 
-class Lazily(Sequence[T]):
+class LazyShards(Sequence[T]):
     """The results of `make` for each of `count` shards, made once each. Threads may ask for different shards."""
 
     def __init__(self, make: Callable[[int], T], count: int) -> None:
@@ -92,4 +92,4 @@ class Lazily(Sequence[T]):
 
 def shards_of(make: Callable[[int], T], count: int, *, lazily: bool) -> Sequence[T]:
     """Return the shards of an operator, made now or when each is first asked for."""
-    return Lazily(make, count) if lazily else [make(shard) for shard in range(count)]
+    return LazyShards(make, count) if lazily else [make(shard) for shard in range(count)]

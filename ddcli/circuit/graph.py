@@ -204,7 +204,7 @@ def assemble(
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
     context = CircuitContext(traces, pools, show, time, facts or {}, failed, graph.only_joined)
-    assembly = _Assembly(scope, None, _Whole(context, left, indexed or {}, lazily))
+    assembly = _Assembly(scope, None, _SharedFacts(context, left, indexed or {}, lazily))
     result = Assembled(scope)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)
@@ -236,7 +236,7 @@ def route(node: Node) -> Sequence[int]:
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _SharedFacts:
     """The facts that all scopes share: `left` has, by loop, which of its bodies are read outside."""
 
     surroundings: CircuitContext
@@ -251,7 +251,7 @@ class _Assembly:
 
     scope: Scope
     outside: _Assembly | None
-    whole: _Whole
+    whole: _SharedFacts
     handles: dict[str, Handle] = field(default_factory=dict)
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
     entering: list[tuple[Node, LoopEntry]] = field(default_factory=list)

@@ -20,7 +20,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     FloatMean,
     FloatSum,
     Gather,
-    Gathered,
+    GatheredGroups,
     LaneRun,
     Number,
     TopRows,
@@ -190,7 +190,7 @@ def _(node: groupings.TopK, pool: Pool) -> list[Aggregate]:
         keys = tuple(values.take(ranked))
         return [TopRows(node.k, keys, take, hashed=lanes, ranks=lambda rows: ranks(rows, hashed, pool))]
 
-    def first_rows(given: Gathered) -> Lanes:
+    def first_rows(given: GatheredGroups) -> Lanes:
         """Sort by values, where lanes have no order, and take rows until there are k."""
         import polars as pl
 
@@ -220,7 +220,7 @@ def _(node: groupings.TopK, pool: Pool) -> list[Aggregate]:
 
 def gathered_function(
     call: AggregateCall, position: int, kind: Type, values: Layout, pool: Pool
-) -> Callable[[Gathered], Lanes]:
+) -> Callable[[GatheredGroups], Lanes]:
     """Return the function that computes a call's lanes for gathered groups: each row repeated, sorted, handed to polars.
 
     It raises SumOverflow, naming the aggregate by its `position`. Each float is taken once, and floats are summed exactly.
@@ -234,7 +234,7 @@ def gathered_function(
     def column(rows: Lanes, name: str) -> pl.Series:
         return decode(rows, values, pool, [name], at=1).to_series()
 
-    def evaluate(given: Gathered) -> Lanes:
+    def evaluate(given: GatheredGroups) -> Lanes:
         import polars as pl
 
         instances = given.rows[:, 0][np.flatnonzero(np.diff(given.rows[:, 0], prepend=-1))]
@@ -288,7 +288,7 @@ def _(node: groupings.PythonGroup, pool: Pool) -> list[Aggregate]:
     out = value_layout(node.schema, node.by)
     function = load_function(node.function)
 
-    def reduce(given: Gathered) -> Lanes:
+    def reduce(given: GatheredGroups) -> Lanes:
         rows = given.rows
         if not len(rows):
             return np.empty((0, out.width + 2), np.int64)

@@ -18,7 +18,7 @@ from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, J
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Once, Permute
 from ddcli.engine.operators.reduce import CHUNK, Reduce
 from ddcli.engine.operators.reduce_aggregates import Gather
-from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
+from ddcli.engine.operators.shift import Delay, DelayedRows, EnterAt, Shift
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.pool import PUBLIC
 from ddcli.engine.trace.trace_import import Filtered
@@ -363,11 +363,11 @@ class Operators:
         by = range(nt, nt + data.width)
         return self.surroundings.traces.trace(node.fingerprint + physical.WAITING, times, data, nt, shard, by)
 
-    def waiting(self, node: Node, by: Sequence[str], shard: int) -> Waiting | None:
+    def waiting(self, node: Node, by: Sequence[str], shard: int) -> DelayedRows | None:
         """Return the trace of work that a reduction must do later; in totally ordered time there is none."""
         if self.times == 1:
             return None
-        return Waiting(
+        return DelayedRows(
             self.waiting_trace(node, Layout({name: node.schema[name] for name in by}), shard), self.scope.depth
         )
 

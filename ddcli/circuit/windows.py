@@ -15,7 +15,7 @@ from ddcli.circuit.groups import MOST_COPIES, column_of, gathered_function, kern
 from ddcli.engine.columns import NULL, SIGN, float_lanes, float_values
 from ddcli.engine.lanes import Layout, decode, ranks
 from ddcli.engine.operators import frames
-from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Gathered, null_test
+from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, GatheredGroups, null_test
 from ddcli.engine.operators.reduce_evaluate import Sums
 from ddcli.engine.operators.reduce_instances import Instances
 from ddcli.engine.operators.reduce_replay import Replay
@@ -77,7 +77,7 @@ class WindowCalls:
         self.take = self.values.take(carried)
         self.put = self.result.take(carried)
 
-    def __call__(self, given: Gathered) -> Lanes:
+    def __call__(self, given: GatheredGroups) -> Lanes:
         """Return rows [instance | lanes | count] of the result."""
         rows, placed = self.placed(given)
         keys = given.keys[rows[placed.first[:-1], 0]]
@@ -88,7 +88,7 @@ class WindowCalls:
             out[:, [1 + lane for lane in self.cells[at]]] = found
         return out
 
-    def placed(self, given: Gathered) -> tuple[Lanes, Partitions]:
+    def placed(self, given: GatheredGroups) -> tuple[Lanes, Partitions]:
         """Return rows [instance | value | 1], each as often as it occurs, in the window's order, and where their partitions and peers are."""
         rows = given.rows[given.rows[:, -1] > 0]
         if rows[:, -1].sum(dtype=np.float64) > MOST_COPIES:
@@ -342,7 +342,7 @@ class ContinuedCalls(WindowCalls):
         """Return the number of lanes that a mark has behind its place."""
         return self.counts + len(self.own)
 
-    def over(self, given: Gathered, before: Carry) -> Continued:
+    def over(self, given: GatheredGroups, before: Carry) -> Continued:
         """Return the result's rows, and the calls' states at the last row of each place."""
         rows, placed = self.placed(given)
         groups = rows[placed.first[:-1], 0]

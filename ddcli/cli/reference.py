@@ -181,7 +181,7 @@ WINDOW = "Window functions"
 
 
 @dataclass(frozen=True)
-class Described:
+class FunctionHelp:
     """A function, an aggregate or a window function, for people; only the first have examples."""
 
     group: str
@@ -232,24 +232,24 @@ class Described:
         return any(word.lower() in text.lower() for text in texts)
 
 
-def catalogue() -> Iterator[Described]:
+def catalogue() -> Iterator[FunctionHelp]:
     """Yield every function, aggregate and window function, group by group."""
     for title, group in GROUPS.items():
         for each in group:
             others = tuple(sorted(name for name, meant in functions.SYNONYMS.items() if meant == each.name))
-            yield Described(title, each.name, each.signature, each.doc, each.example, each.result, others)
+            yield FunctionHelp(title, each.name, each.signature, each.doc, each.example, each.result, others)
     for one in AGGREGATES.values():
         others = tuple(sorted(name for name, meant in AGGREGATE_SYNONYMS.items() if meant == one.name))
-        yield Described(AGGREGATE, one.name, one.signature, one.doc, other_names=others)
+        yield FunctionHelp(AGGREGATE, one.name, one.signature, one.doc, other_names=others)
     for called in WINDOW_FUNCTIONS.values():
-        yield Described(WINDOW, called.name, called.signature, called.doc)
+        yield FunctionHelp(WINDOW, called.name, called.signature, called.doc)
 
 
-def search(word: str) -> list[Described]:
+def search(word: str) -> list[FunctionHelp]:
     """Return the functions that match a word: with this name first, then with a name that contains it, then others whose entry does."""
     lowered = word.lower()
 
-    def rank(each: Described) -> int:
+    def rank(each: FunctionHelp) -> int:
         names = [name.lower() for name in (each.name, *each.other_names)]
         return 0 if lowered in names else 1 if any(lowered in name for name in names) else 2
 

@@ -101,7 +101,7 @@ for parts of numpy, the names in their `__all__`, which numpy reads."""
 _taking = Lock()
 
 
-class Offered:
+class PartStandIn:
     """The stand-in of a part's function or class: its call, or access to an attribute, imports the part. An exception class can't have one."""
 
     def __init__(self, part: Deferred, name: str) -> None:
@@ -169,7 +169,7 @@ class Deferred(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)  # an inspection finds nothing
         if name in self._offered and self.__name__ in self._left:
-            return Offered(self, name)
+            return PartStandIn(self, name)
         return getattr(self._load(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:

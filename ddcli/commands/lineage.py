@@ -36,7 +36,7 @@ def find_lineage(paths: Iterable[Path], wanted: Sequence[str] = ()) -> LineageRe
         if pipeline.spec is None:
             load_spec(pipeline.path)  # raises its errors
     labelled = {_label(each, pipelines): each for each in pipelines}
-    followed = _Followed(labelled, {label: bound_pipeline(each.path) for label, each in labelled.items()})
+    followed = _FollowedPipelines(labelled, {label: bound_pipeline(each.path) for label, each in labelled.items()})
     outputs = [name for each in followed.bound for name in followed.columns_of_outputs(each)]
     if not wanted:
         return LineageReport([followed.lineage(name) for name in outputs], len(pipelines) == 1, downward=False)
@@ -63,11 +63,11 @@ def find_lineage(paths: Iterable[Path], wanted: Sequence[str] = ()) -> LineageRe
 def lineage_of(bound: BoundPipeline) -> list[ColumnLineage]:
     """Return the lineage of all columns of a pipeline's outputs, to columns of its inputs."""
     name = bound.spec.name.value
-    followed = _Followed({}, {name: bound})
+    followed = _FollowedPipelines({}, {name: bound})
     return [followed.lineage(column) for column in followed.columns_of_outputs(name)]
 
 
-class _Followed:
+class _FollowedPipelines:
     """Pipelines, each after those that it reads from, with the lineage of columns that were asked for so far."""
 
     def __init__(self, pipelines: dict[str, Pipeline], bound: dict[str, BoundPipeline]) -> None:

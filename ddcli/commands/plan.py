@@ -56,7 +56,7 @@ class ArrangementWork:
 
 
 @frozen
-class Counted:
+class UpdateCounts:
     """The number of updates, and the sums of their positive and of their negative diffs."""
 
     rows: int
@@ -72,7 +72,7 @@ class OutputWork:
     why: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     """The edited collections behind it."""
-    updates: Counted | None = None
+    updates: UpdateCounts | None = None
     """The updates that the change would add to it, if they were counted."""
 
 
@@ -157,7 +157,7 @@ def _estimate(rows: int | None) -> str:
     return "" if rows is None else f", about {rows:,} {plural(rows, 'row')}"
 
 
-def _counted(updates: Counted | None) -> str:
+def _counted(updates: UpdateCounts | None) -> str:
     if updates is None:
         return ""
     return f": {updates.rows:,} {plural(updates.rows, 'update')} (+{updates.inserted:,} -{updates.retracted:,})"
@@ -184,7 +184,7 @@ def _with_counts(found: Preview, path: Path, state: Path | None, until: str | No
     outputs = dict(found.outputs)
     for name, made in summary.rebuilt.items():
         if name in outputs:
-            updates = Counted(made.rows, made.inserted, made.retracted)
+            updates = UpdateCounts(made.rows, made.inserted, made.retracted)
             outputs[name] = replace(outputs[name], updates=updates)
     return replace(found, outputs=outputs)
 

@@ -159,7 +159,7 @@ def _has_tables_by_files(request: Request, name: str) -> bool:
 
 
 @frozen
-class _Computed:
+class _ComputedUpdates:
     """The updates of all outputs, and of all arrangements, of some rows."""
 
     outputs: dict[str, Matrix]
@@ -181,9 +181,9 @@ class _Erasure:
         """The pool of all values, of the state's lanes."""
         return Pool(self.rebuild.secret)
 
-    def computed(self) -> tuple[_Computed, _Computed, dict[str, Layout]]:
+    def computed(self) -> tuple[_ComputedUpdates, _ComputedUpdates, dict[str, Layout]]:
         """Return what the graphs compute of their partitions with the rows, and without them, and the layouts of outputs."""
-        found, layouts = (_Computed({}, {}), _Computed({}, {})), dict[str, Layout]()
+        found, layouts = (_ComputedUpdates({}, {}), _ComputedUpdates({}, {})), dict[str, Layout]()
         for graph, partitions in self.graphs:
             part = _Part(self.rebuild, graph, partitions, self.readers, self.pool)
             *both, outputs = part.computed()
@@ -200,7 +200,7 @@ class _Erasure:
         others = {name: node for name, node in self.graph.outputs.items() if name not in computed}
         return frozenset(node.fingerprint for node in physical_graph(others).nodes)
 
-    def commit(self, old: _Computed, new: _Computed, layouts: dict[str, Layout]) -> Manifest:
+    def commit(self, old: _ComputedUpdates, new: _ComputedUpdates, layouts: dict[str, Layout]) -> Manifest:
         """Commit what is left without the rows; return the manifest. Raises Unproved."""
         rebuild, manifest = self.rebuild, self.rebuild.manifest
         with (
@@ -267,13 +267,20 @@ class _Erasure:
     def _forgetting(self) -> ErasureRequest:
         return _forgetting_of(self.rebuild)
 
-    def _arrangements(self, old: _Computed, new: _Computed, transaction: Transaction) -> dict[str, ArrangementEntry]:
+    def _arrangements(
+        self, old: _ComputedUpdates, new: _ComputedUpdates, transaction: Transaction
+    ) -> dict[str, ArrangementEntry]:
         """Return the entries of all arrangements without what came from the rows alone."""
         entries = self.rebuild.manifest.arrangements.items()
         return {identity: self._arrangement(identity, entry, old, new, transaction) for identity, entry in entries}
 
     def _arrangement(
-        self, identity: str, entry: ArrangementEntry, old: _Computed, new: _Computed, transaction: Transaction
+        self,
+        identity: str,
+        entry: ArrangementEntry,
+        old: _ComputedUpdates,
+        new: _ComputedUpdates,
+        transaction: Transaction,
     ) -> ArrangementEntry:
         """Return the entry of an arrangement without what came from the rows alone."""
         if identity not in old.arrangements:
@@ -363,7 +370,7 @@ class _Part:
         """The conditions on inputs that the graph reads."""
         return {name: each for name, each in self._forgetting.conditions.items() if name in self.graph.scans()}
 
-    def computed(self) -> tuple[_Computed, _Computed, dict[str, Layout]]:
+    def computed(self) -> tuple[_ComputedUpdates, _ComputedUpdates, dict[str, Layout]]:
         """Return what the graph computes of the partitions with the rows, and without them, and the layouts of outputs."""
         fed: tuple[dict[str, Matrix], dict[str, Matrix]] = ({}, {})
         values = self._values()
@@ -395,7 +402,7 @@ class _Part:
                 else np.empty((0, kept.key.width + kept.value.width + 2), np.int64)
                 for kept in trial.kept
             }
-            found.append(_Computed(outputs, contents))
+            found.append(_ComputedUpdates(outputs, contents))
             layouts = dict(trial.outputs)
         return found[0], found[1], layouts
 

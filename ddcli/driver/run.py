@@ -32,7 +32,7 @@ from ddcli.driver.tables import (
     with_session,
 )
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
-from ddcli.engine.workers import Allowed
+from ddcli.engine.workers import ThreadLimit
 from ddcli.errors import DdError, EngineError
 from ddcli.job.clock import refuse_clock
 from ddcli.job.consumed_files import archive, not_taken_in
@@ -190,7 +190,7 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
     check_outputs(request.spec, options.rewrite | (options.refresh or frozenset()))
     engine = "spark" if options.spark is not None and options.engine == "auto" else options.engine
     resources = request.resources.limited(options.memory, options.workers, engine, place)
-    Allowed.threads = resources.workers
+    ThreadLimit.threads = resources.workers
     refuse_code(request.spec, no_code=options.no_code)
     if options.standby is not None:
         resources = replace(resources, memory=options.standby.left(resources.memory))

@@ -26,7 +26,7 @@ from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import HalfJoin, Join, RowLookup
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.rounds import split_rounds
-from ddcli.engine.shards import Arriving, Routing, dealt_to, drained, exchanged, exchanged_for, joined, summed
+from ddcli.engine.shards import PackedArrival, Routing, dealt_to, drained, exchanged, exchanged_for, joined, summed
 from ddcli.engine.stages import NOTHING, Deltas, ScopeGraph, StageResult
 from ddcli.engine.workers import LARGE
 
@@ -108,18 +108,18 @@ class Scope(ScopeGraph):
         return passes
 
     @staticmethod
-    def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta | Arriving]], due: set[int]) -> bool:
+    def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta | PackedArrival]], due: set[int]) -> bool:
         """Return whether a shard has work in a stage: for a small change most have none."""
         return any(delta.rows for group in groups for delta in group.values()) or not due.isdisjoint(stage.members)
 
     def _arrived(
-        self, shard: int, waiting: dict[tuple[int, int], Delta | Arriving], buffers: BufferPool
+        self, shard: int, waiting: dict[tuple[int, int], Delta | PackedArrival], buffers: BufferPool
     ) -> dict[tuple[int, int], Delta]:
         """Return the exchanged updates of a shard, and remove them."""
         found = {}
         while waiting:
             at, delta = waiting.popitem()
-            if isinstance(delta, Arriving):
+            if isinstance(delta, PackedArrival):
                 began = clock.perf_counter()
                 delta = delta.arrived(buffers)
                 if self.counted:
@@ -130,14 +130,14 @@ class Scope(ScopeGraph):
 
     def _routed(
         self, stage: Stage, given: dict[int, list[Deltas]]
-    ) -> dict[tuple[int, int], Sequence[Delta | Arriving]]:
+    ) -> dict[tuple[int, int], Sequence[Delta | PackedArrival]]:
         """Return the exchanged inputs of the places of a stage that need their groups whole, by place and input; updates without another reader are removed from `given`."""
         read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
         gathering = [
             (index, i) for index in stage.places if self.places[index].route for i in self.places[index].inputs
         ]
         last = {i: index for index, i in gathering if self.streams and i in stage.seals - stage.members - read}
-        routed: dict[tuple[int, int], Sequence[Delta | Arriving]] = {}
+        routed: dict[tuple[int, int], Sequence[Delta | PackedArrival]] = {}
         for index, i in gathering:
             if i not in given:
                 continue

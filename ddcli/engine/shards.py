@@ -53,7 +53,7 @@ def _dealt_packed(updates: np.ndarray, way: Routing, count: int) -> list[PackedR
     return kernels.dealt_packed(updates, way.route, count, way.taken and way.taken.lanes)
 
 
-class Arriving(NamedTuple):
+class PackedArrival(NamedTuple):
     """The exchanged updates of a shard, which wait packed until the shard is stepped: then they are sorted for their reader."""
 
     parts: list[PackedRows]
@@ -71,7 +71,9 @@ class Arriving(NamedTuple):
         return Delta(found, inserts=self.inserts, taken=self.taken is not None)
 
 
-def exchanged_for(deltas: Iterable[Delta], reader: int, way: Routing, workers: Workers) -> Sequence[Delta | Arriving]:
+def exchanged_for(
+    deltas: Iterable[Delta], reader: int, way: Routing, workers: Workers
+) -> Sequence[Delta | PackedArrival]:
     """Return updates exchanged for a reader. A load's updates were partitioned as they were read: they are unpacked when a shard is stepped."""
     found = list(deltas)
     if not any(isinstance(delta, DealtDelta) for delta in found):
@@ -88,7 +90,7 @@ def exchanged_for(deltas: Iterable[Delta], reader: int, way: Routing, workers: W
             continue
         for parts, part in zip(waiting, dealt, strict=True):
             parts.append(part)
-    return [Arriving(parts, way.taken, inserts) for parts in waiting]
+    return [PackedArrival(parts, way.taken, inserts) for parts in waiting]
 
 
 def exchanged(deltas: list[Delta], way: Routing, workers: Workers) -> Deltas:

@@ -23,7 +23,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Allowed:
+class ThreadLimit:
     """The number of threads that the latest run of this process may use."""
 
     threads = processors()

@@ -99,7 +99,7 @@ class Module:
 
 
 @frozen
-class Reached:
+class ReachedImports:
     """The imports of a module and of all modules that it imports: the first names of those `mentioned`, and of those that functions import when called.
 
     `places` are the directories of the modules beside the pipeline.
@@ -135,7 +135,7 @@ def find(name: str, folder: str) -> Module:
     return Module(name, file, spec.submodule_search_locations is not None, here is not None)
 
 
-def reached(module: Module, folder: str) -> Reached:
+def reached(module: Module, folder: str) -> ReachedImports:
     """Return the imports of a module beside the pipeline, and the imports of the modules beside it that it imports.
 
     Raises SpecError if a module beside it has the name of one of the environment.
@@ -166,7 +166,7 @@ def reached(module: Module, folder: str) -> Reached:
             if found.beside:
                 pending.append(found)
                 late |= {name} if called else set()
-    return Reached(mentioned, late, places)
+    return ReachedImports(mentioned, late, places)
 
 
 def imported(name: str, folder: str, text: str) -> ModuleType:

@@ -76,12 +76,12 @@ _OWN = {"list", "dict"}
 """The mutable kinds: two equal objects remain two, since each may change."""
 
 
-class Unlisted(ValueError):
+class UnlistedClass(ValueError):
     """An object of a class that is not allowed."""
 
 
 @dataclass(frozen=True)
-class Listed:
+class ClassList:
     """The classes that may be in a table: the dataclasses of some packages, but for those whose names have one of the words `without`."""
 
     packages: tuple[str, ...]
@@ -92,21 +92,21 @@ class Listed:
         """Return the name of a class in tables. Raises Unlisted."""
         inside = any(f"{kind.__module__}.".startswith(f"{package}.") for package in self.packages)
         if not inside or any(word in kind.__name__ for word in self.without) or not is_dataclass(kind):
-            raise Unlisted(f"{kind.__module__}.{kind.__qualname__}")
+            raise UnlistedClass(f"{kind.__module__}.{kind.__qualname__}")
         return f"{kind.__module__}:{kind.__name__}"
 
     def find(self, name: str) -> type:
         """Return the class of a name. Raises as `read` does; imports nothing that is not in the packages."""
         module, _, word = name.partition(":")
         if not any(f"{module}.".startswith(f"{package}.") for package in self.packages):
-            raise Unlisted(name)
+            raise UnlistedClass(name)
         kind = vars(import_module(module))[word]
         if not isinstance(kind, type) or self.name(kind) != name:
-            raise Unlisted(name)
+            raise UnlistedClass(name)
         return kind
 
 
-def write(root: Any, listed: Listed) -> Table:
+def write(root: Any, listed: ClassList) -> Table:
     """Return the table of an object, its own entry the last.
 
     Raises Unlisted for an object of another class.
@@ -150,7 +150,7 @@ def write(root: Any, listed: Listed) -> Table:
     return table
 
 
-def read(table: Table, listed: Listed) -> Any:
+def read(table: Table, listed: ClassList) -> Any:
     """Return the object of a table. Raises ValueError, TypeError, KeyError or IndexError for a table that `write` hasn't made."""
     made: list[Any] = []
     classes: dict[str, tuple[type, tuple[str, ...]]] = {}
@@ -176,7 +176,7 @@ def _value(part: Any, made: list[Any]) -> Any:
     return made[at]
 
 
-def _taken_apart(value: Any, listed: Listed) -> tuple[str, tuple[Any, ...]]:
+def _taken_apart(value: Any, listed: ClassList) -> tuple[str, tuple[Any, ...]]:
     """Return a value's kind and its parts."""
     kind: Any = type(value)
     if kind in _KINDS:
@@ -210,7 +210,7 @@ LIBRARIES = ("sqlglot", "yaml")
 
 CODE = ("Python", "Function", "Spark")
 """Words in the names of classes that call foreign code: none of these is kept, or ever read from a kept file."""
-LISTED = Listed(("ddcli.errors", "ddcli.expressions", "ddcli.spec", "ddcli.plan"), CODE)
+LISTED = ClassList(("ddcli.errors", "ddcli.expressions", "ddcli.spec", "ddcli.plan"), CODE)
 """The classes that a spec and a plan may be made of."""
 
 
@@ -246,7 +246,7 @@ class KeptPlan:
             # A run has no use for tests, which may be long.
             document = write(replace(spec, tests=()), LISTED)
             plan = write(graph, LISTED)
-        except Unlisted:
+        except UnlistedClass:
             return
         with suppress(OSError):
             parts = (_origin(self.path, self.text), document, [conditions, plan])

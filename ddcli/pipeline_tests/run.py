@@ -206,9 +206,9 @@ def _outcome(subject: Subject, test: Test, standing: list[Expectation], manifest
     counts: dict[str, Any] = {}
     try:
         found = (
-            _Stepping(subject, test, standing).run(counts)
+            _StepTest(subject, test, standing).run(counts)
             if test.steps
-            else _Standing(subject, test, manifest).run(counts)
+            else _StandingTest(subject, test, manifest).run(counts)
         )
     except (SpecError, SpecErrors):  # the test itself is wrong
         raise
@@ -218,7 +218,7 @@ def _outcome(subject: Subject, test: Test, standing: list[Expectation], manifest
 
 
 @dataclass(frozen=True)
-class _Stepping:
+class _StepTest:
     """A test with steps; the standing expectations of its collections are checked after each, too."""
 
     subject: Subject
@@ -302,7 +302,7 @@ def _no_updates(trial: Trial, name: str) -> Matrix:
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _StandingTest:
     """A test of standing expectations, compared with the outputs of the last run. Tests with steps check them as well."""
 
     subject: Subject

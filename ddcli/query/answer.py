@@ -84,7 +84,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Ways:
+class HeldArrangements:
     """The arrangements of a plan that a state has, by their identities `held`; each is searched by its key, or may be read `whole`."""
 
     graph: PhysicalGraph
@@ -263,7 +263,7 @@ ANSWER = "answer"
 class Finder:
     """The search for records as of the time `at`; `known` is that time again, or None if all updates in the state are before it."""
 
-    ways: Ways
+    ways: HeldArrangements
     kept: StoredArrangements
     kinds: Sequence[Type]
     at: Time

@@ -35,7 +35,7 @@ from ddcli.plan import logical, loops
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from ddcli.plan.optimizer.pushdown import required_columns
-from ddcli.query.answer import DIFF, Finder, StoredArrangements, Ways, with_key
+from ddcli.query.answer import DIFF, Finder, HeldArrangements, StoredArrangements, with_key
 from ddcli.screen import shell
 from ddcli.store.time_text import format_frontier, parse_time
 
@@ -69,7 +69,7 @@ class Lookup:
     _nodes: list[Node] = field(init=False)
     _node: Node = field(init=False)
     _meant: Node = field(init=False)
-    _ways: Ways = field(init=False)
+    _ways: HeldArrangements = field(init=False)
     _kept: StoredArrangements = field(init=False)
 
     @classmethod
@@ -160,7 +160,7 @@ class Lookup:
             kept = StoredArrangements(self.request.state, newest, self._kinds, self._pool)
             kept.succeed(self._kept)
             self._kept = kept
-            self._ways = Ways(self._plan.graph, newest.arrangements.keys())
+            self._ways = HeldArrangements(self._plan.graph, newest.arrangements.keys())
         return True
 
     @staticmethod
@@ -186,7 +186,7 @@ class Lookup:
         if not self._nodes:
             problem = f"no output reads '{self.name}', so the state has nothing of it"
             raise UsageError(problem, place=str(spec.path), hint="ask for another collection, or make it an output")
-        self._ways = Ways(self._plan.graph, manifest.arrangements.keys())
+        self._ways = HeldArrangements(self._plan.graph, manifest.arrangements.keys())
         self._pool = Pool(manifest.secret_bytes)
         self._kept = StoredArrangements(request.state, manifest, self._kinds, self._pool)
         self._node = self._nodes[0]
@@ -357,7 +357,7 @@ class FoundContents:
         return None
 
     @cached_property
-    def _state(self) -> tuple[Ways, StoredArrangements, list[dict[str, Node]]]:
+    def _state(self) -> tuple[HeldArrangements, StoredArrangements, list[dict[str, Node]]]:
         """The arrangements of the state by collection, their files, and the physical nodes of the pipeline's collections."""
         manifest = self.manifest
         assert manifest is not None
@@ -365,7 +365,7 @@ class FoundContents:
         parts = zip(plan.generations, plan.parts, strict=True)
         lowered = [generation.nodes(part) for generation, part in parts]
         stored = StoredArrangements(self.request.state, manifest, self.bound.kinds, self.pool)
-        return Ways(plan.graph, manifest.arrangements.keys(), whole=True), stored, lowered
+        return HeldArrangements(plan.graph, manifest.arrangements.keys(), whole=True), stored, lowered
 
     # --- of the inputs ----------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ import numpy as np
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.scope_tree import EXCHANGED
 from ddcli.errors import DdError
-from ddcli.runtime.task import Doing, Result, failure, packed_result, unpacked
+from ddcli.runtime.task import Result, TaskAttempt, failure, packed_result, unpacked
 from ddcli.store.scratch.spill import chunks, from_chunks
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class _Partition:
         self.attempt = attempt
         self.shard = 0
         """The shard in work, in the end the last."""
-        self.doing: Doing | None = None
+        self.doing: TaskAttempt | None = None
         self.exchange: ShuffleExchange
 
     def through(self, rows: Iterator[Row]) -> Iterator[Row]:
@@ -200,7 +200,7 @@ class _Partition:
                 yield first
             return
         job = unpacked(self.stage.common)
-        self.doing = doing = Doing(job, self.attempt)
+        self.doing = doing = TaskAttempt(job, self.attempt)
         files = doing.files({})
         self.exchange = ShuffleExchange(files, self.stage.number, self.stage.end)
         with doing.stepping(self.exchange) as step:
@@ -209,7 +209,7 @@ class _Partition:
         files.flush()
         doing.result.sent = files.sent
 
-    def _shards(self, rows: Iterator[Row], step: OutOfCoreExecutor, doing: Doing) -> Iterator[Row]:
+    def _shards(self, rows: Iterator[Row], step: OutOfCoreExecutor, doing: TaskAttempt) -> Iterator[Row]:
         number, exchange = self.stage.number, self.exchange
         stage, lost = step.nest.scope.stages[number], False
         for self.shard, group in groupby(rows, attrgetter("shard")):

@@ -27,7 +27,7 @@ from ddcli.engine.out_of_core import OutOfCoreExecutor
 from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import reopened
 from ddcli.engine.scope import Scope
-from ddcli.engine.workers import Allowed, Workers, processors
+from ddcli.engine.workers import ThreadLimit, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.privacy import hide
 from ddcli.sinks.pieces import PieceWriter
@@ -186,7 +186,7 @@ def perform(common: bytes, task: bytes, attempt: str) -> bytes:
     An error of the data, the pipeline or the system is part of the result, since Spark would repeat a task that raises.
     """
     try:
-        return packed_result(Doing(unpacked(common), attempt).do(pickle.loads(task)))  # noqa: S301
+        return packed_result(TaskAttempt(unpacked(common), attempt).do(pickle.loads(task)))  # noqa: S301
     except (DdError, OSError) as error:
         return packed_result(failure(error))
 
@@ -246,7 +246,7 @@ def unpacked(common: bytes) -> Job:
     return found
 
 
-class Doing:
+class TaskAttempt:
     """One attempt at a task."""
 
     def __init__(self, job: Job, attempt: str) -> None:
@@ -360,8 +360,8 @@ class Doing:
     def stepping(self, exchange: Exchange, threads: int = 1, memos: Memos | None = None) -> Iterator[OutOfCoreExecutor]:
         """Give the step, to take slices or shards through stages; in the end take over its counts and calls."""
         self._check_shared()
-        Allowed.threads = min(threads, processors())
-        self.dataflow = assembled = self.assembled(Allowed.threads)
+        ThreadLimit.threads = min(threads, processors())
+        self.dataflow = assembled = self.assembled(ThreadLimit.threads)
         names = defaultdict(list)
         for name, handle in assembled.leaving.items():  # equal collections are one
             names[handle.index].append(name)

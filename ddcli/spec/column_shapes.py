@@ -12,7 +12,7 @@ from ddcli.spec.operator_model import Inline, Operator, Source
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, OperatorForm, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import ColumnName, ColumnType, ExpressionText, Flag, PathWords, Referring, Words
+from ddcli.spec.values import ColumnName, ColumnType, ExpressionText, Flag, PathWords, ReferenceName, Words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as Table
@@ -24,7 +24,7 @@ LETTERS = "letters, digits, `_` and `-`"
 NAME = PathWords("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
 ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of letters, digits and `_`")
 COLUMN = ColumnName("a column's name")
-REFERENCE = Referring(Words("the name of an input or collection"))
+REFERENCE = ReferenceName(Words("the name of an input or collection"))
 EXPRESSION = ExpressionText()
 COLUMNS = Many(COLUMN, "a list of columns", distinct=True, alone=True)
 ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")

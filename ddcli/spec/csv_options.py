@@ -30,7 +30,7 @@ MOST_SKIPPED = 1_000_000
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Literally(Shape[str]):
+class LiteralText(Shape[str]):
     """A text of a file as it is written, with a limited number of characters. `none` are those that it can't have."""
 
     wants: str
@@ -83,19 +83,19 @@ class MomentFormat(Shape[str]):
 ONE = 'one character of ASCII that is no letter and no digit; a tab is "\\t", in double quotes'
 _ALPHANUMERIC = "".join(map(chr, range(128)))
 _ALPHANUMERIC = "".join(each for each in _ALPHANUMERIC if each.isalnum() or each in "\n\r\0")
-_NULL = Literally(
+_NULL = LiteralText(
     "a text that is null",
     hint="an empty field is null without it, two quotes by `''`; quote what YAML takes for null: `'null'`",
     least=0,
 )
 KEYS = {
     "delimiter": Key(
-        Literally("a delimiter", 1, _ALPHANUMERIC, ONE), about="between fields; default: a comma, in .tsv a tab"
+        LiteralText("a delimiter", 1, _ALPHANUMERIC, ONE), about="between fields; default: a comma, in .tsv a tab"
     ),
     "quote": Key(
         ByKind(
             "a character",
-            scalar=Literally("a quote", 1, _ALPHANUMERIC, ONE),
+            scalar=LiteralText("a quote", 1, _ALPHANUMERIC, ONE),
             nothing=Nothing(lambda _: None),
             hint="`quote: null` where no field is in quotes",
         ),
@@ -122,7 +122,7 @@ KEYS = {
         Flag(),
         about="false: the columns are as in `columns`, in order; default: true, but inferred columns ask where it looks otherwise",
     ),
-    "comment": Key(Literally("the beginning of a comment"), about="lines that begin with it are skipped"),
+    "comment": Key(LiteralText("the beginning of a comment"), about="lines that begin with it are skipped"),
     "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header to skip"),
 }
 

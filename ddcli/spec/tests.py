@@ -41,7 +41,7 @@ class _Tolerance(Shape[float]):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class _Listed(Shape[WrittenRows]):
+class _MappingRows(Shape[WrittenRows]):
     """Rows as mappings."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
@@ -56,7 +56,7 @@ class _Listed(Shape[WrittenRows]):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class _Tabled(Shape[WrittenRows]):
+class _ListRows(Shape[WrittenRows]):
     """Rows as lists of values, under the names of their columns."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
@@ -92,8 +92,8 @@ TABLE: Record[tuple[tuple[Text, ...], tuple[tuple[Node, ...], ...]]] = Record(
 GIVEN: Shape[WrittenRows] = ByKind(
     "rows or a file",
     scalar=As(PathWords("a path"), lambda place, path: WrittenRows(place.word.span, file=path)),
-    sequence=_Listed(),
-    mapping=_Tabled(),
+    sequence=_MappingRows(),
+    mapping=_ListRows(),
     hint="for example `[{id: 1, name: Ann}]`",
 )
 
@@ -126,7 +126,7 @@ QUALIFIED = {"at": ("contents",), "tolerance": ("contents", "changes")}
 """The keys that only qualify others, and those that they qualify."""
 
 
-class _Expected(Shape[WrittenExpectation]):
+class _ExpectationShape(Shape[WrittenExpectation]):
     """The shape of an expectation. A collection's name is refused, alone or as a key, and so is an option of an expectation without one."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenExpectation:
@@ -150,7 +150,7 @@ class _Expected(Shape[WrittenExpectation]):
         return ONE_EXPECTATION.schema() | {"anyOf": [{"required": [name]} for name in RULES.split(", ")]}
 
 
-EXPECTED = _Expected()
+EXPECTED = _ExpectationShape()
 EXPECT: Shape[tuple[WrittenExpectation, ...]] = ByKind(
     "what is expected, or a list of that",
     mapping=As(EXPECTED, lambda _, one: (one,)),

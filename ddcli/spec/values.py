@@ -226,7 +226,7 @@ class ColumnType(Shape[Type]):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Referring(Shape[Text]):
+class ReferenceName(Shape[Text]):
     """The name of an input or collection, whose existence is checked when all names are known."""
 
     words: Words

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ddcli.circuit.context import Lazily
+from ddcli.circuit.context import LazyShards
 from ddcli.circuit.graph import assemble
 from ddcli.engine.out_of_core import OutOfCoreExecutor
 from ddcli.engine.pool import Pool
@@ -242,7 +242,7 @@ def _giving(made: Assembled) -> tuple[dict[str, Deltas], Callable[[int, int, Del
 def _renew(scope: Scope) -> None:
     """Have operators be made anew."""
     for place in scope.places:
-        if isinstance(place.shards, Lazily):
+        if isinstance(place.shards, LazyShards):
             place.shards._made.clear()
         if place.inner is not None:
             _renew(place.inner.scope)

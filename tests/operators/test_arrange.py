@@ -13,7 +13,7 @@ from ddcli.engine.kernels import partition, sort
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
 from ddcli.engine.rounds import Interval
-from ddcli.engine.shards import Arriving, Routing, dealt_to, exchanged_for
+from ddcli.engine.shards import PackedArrival, Routing, dealt_to, exchanged_for
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
@@ -38,7 +38,7 @@ def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
             way = Routing((lanes[0],), wanted)
             given = [dealt_to({3: way}, Delta(updates), shards) if deals else Delta(updates) for _ in range(2)]
             there = [
-                delta.arrived(BufferPool()) if isinstance(delta, Arriving) else delta
+                delta.arrived(BufferPool()) if isinstance(delta, PackedArrival) else delta
                 for delta in exchanged_for(given, 3, way, Workers(shards))
             ]
         assert all(delta.taken == (wanted is not None) for delta in there)

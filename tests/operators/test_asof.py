@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import kernels
 from ddcli.engine.operators.asof import AsofJoin
-from ddcli.engine.operators.reduce_aggregates import Gathered
+from ddcli.engine.operators.reduce_aggregates import GatheredGroups
 from tests.draws import many
 
 NK, NV = 1, 4
@@ -49,7 +49,7 @@ def at_time(join, rows, time):
     there[:, -2] = 0
     there = kernels.consolidate(there)
     given = np.column_stack([there[:, 0], there[:, 1:-2], there[:, -1]])
-    return total(join.gathered(Gathered(np.arange(2)[:, None], None, given)).tolist())
+    return total(join.gathered(GatheredGroups(np.arange(2)[:, None], None, given)).tolist())
 
 
 def total(rows):

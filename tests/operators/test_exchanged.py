@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import buffer_pool, kernels
 from ddcli.engine.operators.base import Delta, TakenLanes
-from ddcli.engine.shards import Arriving, Routing, dealt_to, exchanged, exchanged_for
+from ddcli.engine.shards import PackedArrival, Routing, dealt_to, exchanged, exchanged_for
 from ddcli.engine.workers import Workers
 from tests.kernels.support import matrices
 
@@ -43,10 +43,10 @@ def test_dealt_as_it_was_read_is_as_exchanged(parts, one, other, count):
     for reader, way in readers.items():
         expected = exchanged([*deltas], way, workers)
         found = exchanged_for([*dealt], reader, way, workers)
-        assert any(deals for _, deals, _ in parts) == all(isinstance(each, Arriving) for each in found)
+        assert any(deals for _, deals, _ in parts) == all(isinstance(each, PackedArrival) for each in found)
         for here, delta in zip(found, expected, strict=True):
             assert here.rows == delta.rows
-            arrived = here.arrived(buffer_pool.BufferPool()) if isinstance(here, Arriving) else here
+            arrived = here.arrived(buffer_pool.BufferPool()) if isinstance(here, PackedArrival) else here
             lanes = range(arrived.updates.shape[1])
             assert kernels.sort_by(arrived.updates, lanes).tolist() == kernels.sort_by(delta.updates, lanes).tolist()
             assert (arrived.inserts, arrived.taken) == (delta.inserts, delta.taken)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import kernels
 from ddcli.engine.operators import running_windows
-from ddcli.engine.operators.reduce_aggregates import Gathered
+from ddcli.engine.operators.reduce_aggregates import GatheredGroups
 from ddcli.engine.operators.running_windows import Carry, Continued, Running
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
@@ -31,7 +31,7 @@ class Sums:
     def __init__(self) -> None:
         self.seen = 0
 
-    def over(self, given: Gathered, before: Carry) -> Continued:
+    def over(self, given: GatheredGroups, before: Carry) -> Continued:
         rows, places = [], []
         self.seen += int(np.maximum(given.rows[:, -1], 0).sum())
         for instance in range(len(given.times)):
@@ -92,7 +92,7 @@ def at_time(rows, time):
         mine = there[there[:, 0] == key]
         seen = np.column_stack([np.zeros(len(mine), np.int64), mine[:, 1:-2], mine[:, -1]])
         calls = Sums()
-        given = Gathered(np.array([[key]]), np.zeros((1, 1), np.int64), seen)
+        given = GatheredGroups(np.array([[key]]), np.zeros((1, 1), np.int64), seen)
         nothing = Carry(np.zeros((1, 4), np.int64), np.zeros(1, np.int64))
         found.update((key, *row[1:-1]) for row in calls.over(given, nothing).rows.tolist())
     return found

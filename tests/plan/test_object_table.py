@@ -13,7 +13,7 @@ from ddcli.expressions.types import Type
 from ddcli.job import kept_plan
 from ddcli.job.kept_plan import WRONG
 
-LISTED = kept_plan.Listed((__name__, "ddcli.expressions.types"), ("Other",))
+LISTED = kept_plan.ClassList((__name__, "ddcli.expressions.types"), ("Other",))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Text(str):
 
 @pytest.mark.parametrize("value", [Other(), Text("os:system"), print, object(), 1j, b"bytes", Pair, ValueError()])
 def test_what_is_not_listed_is_not_written(value):
-    with pytest.raises(kept_plan.Unlisted):
+    with pytest.raises(kept_plan.UnlistedClass):
         kept_plan.write(Pair(1, [value]), LISTED)
 
 

@@ -18,7 +18,7 @@ from ddcli.runtime.chain import FAILED, MARK, RESULT
 from ddcli.runtime.scheduler import TaskScheduler
 from ddcli.runtime.spark import classic
 from ddcli.runtime.spark.session import share
-from ddcli.runtime.task import Doing
+from ddcli.runtime.task import TaskAttempt
 from ddcli.store.scratch import spill
 from tests.judge.sizes import cut
 from tests.spark.support import Seen, started
@@ -130,7 +130,7 @@ def test_what_enters_a_loop_or_leaves_one_goes_through_files(path):
 def test_after_an_error_later_stages_do_nothing(path, monkeypatch, stage):
     """But pass on results, so that what was written is removed; the error that is told is the first."""
     steps = itertools.count()
-    finished = Doing.stepping
+    finished = TaskAttempt.stepping
 
     def stepping(self, exchange, *given):
         if exchange.number == stage and next(steps) == min(stage, 1):  # the first stage has one task
@@ -138,7 +138,7 @@ def test_after_an_error_later_stages_do_nothing(path, monkeypatch, stage):
         assert exchange.number <= stage, "a later stage was stepped"
         return finished(self, exchange, *given)
 
-    monkeypatch.setattr(Doing, "stepping", stepping)
+    monkeypatch.setattr(TaskAttempt, "stepping", stepping)
     monkeypatch.setattr(Seen, "calm", True)
     with cut(6, 1), started(Seen(3, 5)) as cluster, pytest.raises(InputError, match="unlucky"):
         run(path, engine="spark")

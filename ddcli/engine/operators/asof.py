@@ -14,7 +14,7 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.kernels.neighbours import NEAR, met, nearest, rows_around
 from ddcli.engine.kernels.reduce_times import NO_ROOM
-from ddcli.engine.operators.reduce_aggregates import Gathered
+from ddcli.engine.operators.reduce_aggregates import GatheredGroups
 from ddcli.engine.operators.reduce_replay import checked
 from ddcli.engine.trace.trace_import import nearby
 
@@ -56,7 +56,7 @@ class Neighbours:
         seen = seen[seen[:, -1] > 0]
         seen = np.ascontiguousarray(seen[np.argsort(seen[:, 0], kind="stable")])
         of = changes[np.repeat(around[opens, 0], 2)]
-        found = self.window.function(Gathered(of[:, :nk], of[:, -1:], seen))
+        found = self.window.function(GatheredGroups(of[:, :nk], of[:, -1:], seen))
         out = np.empty((len(found), nk + width + 2), np.int64)
         change = of[found[:, 0]]
         out[:, :nk], out[:, nk:-2], out[:, -2] = change[:, :nk], found[:, 1:-1], change[:, -1]
@@ -137,7 +137,7 @@ class AsofJoin:
 
     # --- values: functions of the rows ---------------------------------------------------------------------------
 
-    def gathered(self, given: Gathered) -> Lanes:
+    def gathered(self, given: GatheredGroups) -> Lanes:
         """Return the rows [instance | lanes | count] of the result over whole groups."""
         rows, lanes = given.rows, self.lanes
         is_right = rows[:, 1] == 1

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.asof import AsofJoin, Neighbours
     from ddcli.engine.operators.reduce import Reader
-    from ddcli.engine.operators.shift import Waiting
+    from ddcli.engine.operators.shift import DelayedRows
     from ddcli.engine.rounds import Interval, Rounds
 
 
@@ -181,7 +181,7 @@ class Group(StatefulOperator):
         reduce: Reduce | Threshold,
         arranged: Indexed | None,
         trace: Trace,
-        waiting: Waiting | None = None,
+        waiting: DelayedRows | None = None,
         depth: int = 0,
     ):
         super().__init__(trace)
@@ -242,7 +242,7 @@ class Group(StatefulOperator):
 class Accumulate(Group):
     """Counts and sums of groups. Its trace holds them, `[key | number of records | sums | time | diff]`, and no input."""
 
-    def __init__(self, reduce: Reduce, trace: Trace, waiting: Waiting | None = None, depth: int = 0):
+    def __init__(self, reduce: Reduce, trace: Trace, waiting: DelayedRows | None = None, depth: int = 0):
         super().__init__(reduce, None, trace, waiting, depth)
 
     def takes(self, width: int) -> TakenLanes | None:

@@ -178,7 +178,7 @@ class TopRows:
         return len(self.take)
 
 
-class Gathered(NamedTuple):
+class GatheredGroups(NamedTuple):
     """Groups at instances: instance i is key keys[i] at time times[i], with the rows [i | value | count] of `rows`.
 
     `rows` is in the order of instances, then of values; counts are not zero. Instances without rows may occur.
@@ -198,7 +198,7 @@ class Gather:
     """
 
     width: int
-    function: Callable[[Gathered], Lanes]
+    function: Callable[[GatheredGroups], Lanes]
     single: bool = True
 
     @property

@@ -21,7 +21,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     FloatMean,
     FloatSum,
     Gather,
-    Gathered,
+    GatheredGroups,
     LaneRun,
     NullTest,
     null_test,
@@ -191,7 +191,7 @@ def float_means(numbers: Lanes, sums: Callable[[int], Lanes]) -> Lanes:
     return out
 
 
-def distinct_floats(given: Gathered, column: LaneRun, *, mean: bool) -> Lanes:
+def distinct_floats(given: GatheredGroups, column: LaneRun, *, mean: bool) -> Lanes:
     """Return rows [instance | float | 1]: the exact sum, rounded once, of a column's values, each once; null for none.
 
     With `mean` that over their number.
@@ -235,7 +235,7 @@ def gathered(aggregate: Gather, rows: Replay) -> Lanes:
     return given
 
 
-def spread(rows: Replay) -> Gathered:
+def spread(rows: Replay) -> GatheredGroups:
     """Return the groups' accumulated rows at each instance."""
     instances = rows.instances
     if len(rows.first) == len(instances) + 1:
@@ -250,4 +250,4 @@ def spread(rows: Replay) -> Gathered:
         order = np.empty(room, np.int64)
         reduce_rows.by_lane(found, 0, np.empty(len(instances) + 1, np.int64), order)
         seen = found[order]
-    return Gathered(instances.keys[instances.groups()], instances.times, seen)
+    return GatheredGroups(instances.keys[instances.groups()], instances.times, seen)

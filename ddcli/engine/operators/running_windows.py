@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.groups import Indexed
     from ddcli.engine.operators.reduce import Reader
-    from ddcli.engine.operators.reduce_aggregates import Gathered
+    from ddcli.engine.operators.reduce_aggregates import GatheredGroups
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
 
@@ -76,7 +76,7 @@ class RunningCalls(Protocol):
     @property
     def carried(self) -> int: ...
 
-    def over(self, given: Gathered, before: Carry) -> Continued:
+    def over(self, given: GatheredGroups, before: Carry) -> Continued:
         """Return the window's result over rows of instances, each continued from its state before."""
 
 

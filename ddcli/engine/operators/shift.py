@@ -90,7 +90,7 @@ class PythonShift(Stateless):
         return Delta(weigh(out, weights, "a diff that `join_function` returned"))
 
 
-class Waiting(StatefulOperator):
+class DelayedRows(StatefulOperator):
     """Rows [data | times | diff] that wait until their time is in the interval. The trace holds them with the time as the key.
 
     Its matrices are [times | data | times | diff]: those in front stay as they are when the others are compacted, and
@@ -153,7 +153,7 @@ class Waiting(StatefulOperator):
         super().close(interval)
 
 
-class Delay(Waiting):
+class Delay(DelayedRows):
     """Hold updates back until their time is in the interval."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:

@@ -73,7 +73,7 @@ class MemoryBatch:
 
 
 @dataclass(slots=True, eq=False)
-class _Merging:
+class _MergeInProgress:
     """A merge under way: its two batches stay readable until it is done."""
 
     older: MemoryBatch
@@ -110,7 +110,7 @@ class Trace:
         self._holds: list[TraceHold] = []
         self.upper = batches[-1].upper if batches else since
         self.batches: list[Batch] = list(batches)
-        self._merges: list[_Merging] = []
+        self._merges: list[_MergeInProgress] = []
         self._runs: list[np.ndarray] = []
         self._fresh: list[np.ndarray] | None = None
         self._resident = sum(isinstance(batch, MemoryBatch) for batch in self.batches)
@@ -357,7 +357,7 @@ class Trace:
             older, younger = self.batches[self._settled + at : self._settled + at + 2]
             assert isinstance(older, MemoryBatch)
             assert isinstance(younger, MemoryBatch)
-            self._merges.append(_Merging(older, younger, kernels.Merge(older.matrix(), younger.matrix())))
+            self._merges.append(_MergeInProgress(older, younger, kernels.Merge(older.matrix(), younger.matrix())))
             self._settle()
         self._uneven = False
 

@@ -19,7 +19,7 @@ from ddcli.engine.kernels.hashes import NULL
 from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, NUMBERED, OTHER, PLAIN, TEXT, WIDTH
 from ddcli.engine.kernels.pages import find_rows, pick_texts, pick_values, split_texts
 from ddcli.engine.lanes import Layout, encode
-from ddcli.engine.workers import LARGE, Allowed, Workers
+from ddcli.engine.workers import LARGE, ThreadLimit, Workers
 from ddcli.store.batch.layout import COUNT
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
 from ddcli.store.batch.row_group_file import read_pages, unpacked
@@ -134,7 +134,7 @@ class PagedRows:
         with self.file.mapped() as mapped:
             for at in range(0, len(groups), together):
                 leaves = self.leaves(mapped, np.array(groups[at : at + together], np.int64))
-                reading = _PageReading(self, mapped, leaves)
+                reading = _MappedRowGroups(self, mapped, leaves)
                 part = reading.all(pool, room if room is None else room[row:])
                 row += len(part)
                 yield part
@@ -155,18 +155,18 @@ class PagedRows:
             return
         with self.file.mapped() as mapped:
             leaves = self.leaves(mapped, np.array(groups, np.int64))
-            reading = _PageReading(self, mapped, leaves, self._spared(spared))
+            reading = _MappedRowGroups(self, mapped, leaves, self._spared(spared))
             pages = leaves.pages_of(keys)
             count = len(pages)
             self.file.pages_read += count
             self.file.rows_scanned += int(pages[:, 2].sum())
             # The pool's values, and the numbers of spared rows, continue from part to part.
-            workers = _workers(Allowed.threads)
+            workers = _workers(ThreadLimit.threads)
             alone = bool(spared) or self.layout.hashed or count < 2 * APART or workers.count == 1
             step = LOOKED_INTO if alone else min(LOOKED_INTO, max(APART, -(-count // workers.count)))
 
             def look(at: int) -> Matrix:
-                part = reading if alone else _PageReading(self, mapped, leaves)
+                part = reading if alone else _MappedRowGroups(self, mapped, leaves)
                 found = part.with_keys(leading, pages[at : at + step], wanted)
                 if not len(found.rows):
                     return np.empty((0, self.layout.width), np.int64)
@@ -194,7 +194,7 @@ class PagedRows:
         return self.native(name, kind) is None
 
 
-class _PageReading:
+class _MappedRowGroups:
     """Row groups of a file that is mapped."""
 
     def __init__(self, rows: PagedRows, mapped: Mapped, leaves: Leaves, spared: Collection[str] = ()) -> None:

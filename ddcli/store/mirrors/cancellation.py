@@ -51,7 +51,7 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
                     yield from side.release()
         paired = {id(piece) for pair in pairs for piece in pair[:2]}
         gone, new = ([piece for piece in side if id(piece) not in paired] for side in (gone, new))
-        waiting = [_Waiting(placed, threads) for placed in in_order(gone, new)]
+        waiting = [_FileQueue(placed, threads) for placed in in_order(gone, new)]
         _read_ahead(waiting)
         compared = 0
         at = _behind(waiting, sides)
@@ -120,7 +120,7 @@ def _ahead(do: Callable[[T], R], given: Iterable[T], threads: ThreadPoolExecutor
         yield waiting.popleft().result()
 
 
-class _Waiting:
+class _FileQueue:
     """The files of one side that are still to be compared; the first ones are being read."""
 
     def __init__(self, placed: Sequence[tuple[Place, FileRows]], threads: ThreadPoolExecutor) -> None:
@@ -154,7 +154,7 @@ class _Waiting:
                 self._reading.append(self._threads.submit(_rows_of, file))
 
 
-def _read_ahead(sides: Sequence[_Waiting]) -> None:
+def _read_ahead(sides: Sequence[_FileQueue]) -> None:
     """Have the next files of each side read."""
     for side, other in (sides, sides[::-1]):
         side.read_ahead(other.rows)
@@ -285,7 +285,7 @@ class _UntypedArray:
         return schema, memory
 
 
-def _behind(waiting: Sequence[_Waiting], sides: Sequence[_ComparedRows]) -> int | None:
+def _behind(waiting: Sequence[_FileQueue], sides: Sequence[_ComparedRows]) -> int | None:
     """Return the side whose next file comes first in the order: so the sides advance together, even if one has fewer rows."""
     places = [(place, sides[side].rows, side) for side, each in enumerate(waiting) if (place := each.place) is not None]
     return min(places)[2] if places else None

@@ -274,7 +274,7 @@ def _hashed(manifest: Manifest) -> dict[str, ArrangementEntry]:
     }
 
 
-class _Noting(Files):
+class _RecordingFiles(Files):
     """The store's file operations, with a list of the removed files and their sizes."""
 
     def __init__(self) -> None:
@@ -291,7 +291,7 @@ def collect_garbage(
     directory: Path, *, written: Iterable[Path] | None = None, if_locked: IfLocked = "fail"
 ) -> list[tuple[Path, int]]:
     """Finish or remove the leavings of a run that died; return the removed files with their sizes."""
-    outputs, files = written_to(directory, manifest_of(directory), written), _Noting()
+    outputs, files = written_to(directory, manifest_of(directory), written), _RecordingFiles()
     State.open(directory, outputs, written=written, if_locked=if_locked, files=files).close()
     return files.removed
 

@@ -50,10 +50,10 @@ def unpacked(path: Path) -> BinaryIO:
     """Open a file, and unpack it as it is read. A read of a damaged one raises NotWholeError."""
     packing = packing_of(path.name)
     if not packing:
-        plain = path.open("rb") if isinstance(path, ObjectPath) else io.BufferedReader(_Named(path), BUFFER)
+        plain = path.open("rb") if isinstance(path, ObjectPath) else io.BufferedReader(_NamedFile(path), BUFFER)
         return cast("BinaryIO", plain)
     file: Any = path.open("rb") if isinstance(path, ObjectPath) else path
-    return cast("BinaryIO", io.BufferedReader(_Unpacking(_opened(file, packing), NAMES[packing])))
+    return cast("BinaryIO", io.BufferedReader(_UnpackedContent(_opened(file, packing), NAMES[packing])))
 
 
 def is_padded(path: Path) -> bool:
@@ -120,7 +120,7 @@ def _opened(file: Any, packing: str) -> Any:
     return pa.CompressedInputStream(raw, "zstd")
 
 
-class _Named(io.FileIO):
+class _NamedFile(io.FileIO):
     """A file whose errors name it, also errors of a read."""
 
     def readinto(self, buffer: Any) -> int | None:
@@ -132,7 +132,7 @@ class _Named(io.FileIO):
             return super().readall()
 
 
-class _Unpacking(io.RawIOBase):
+class _UnpackedContent(io.RawIOBase):
     """The content of a packed file, with one error for all kinds of damage."""
 
     def __init__(self, file: Any, packing: str) -> None:
