@@ -275,6 +275,8 @@ MANY = 64
 TRIES = 5
 """The looks of a task for the files that have replaced those it has to read, at most."""
 HASHED = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "date", "string", "decimal"}
+FEW = 4
+"""Columns whose statistics are looked at, the first ones: a log of terabytes has half a million row groups."""
 RANGED = HASHED - {"bool"} | {"datetime"}
 """Kinds whose values are compared in the same way by Python, by polars and in the statistics of Parquet."""
 HASHED |= {"datetime", "duration", "time", "binary"}
@@ -390,7 +392,8 @@ def _ranges(log: ChangeLog, parts: int) -> list[pl.Expr]:
     """Return the conditions of ranges of a column, one for each part, if a task then reads little more than its rows; else none."""
     if not log.reader.seeks:
         return []
-    columns = {name: kind for name, kind in log.columns.items() if kind.kind in RANGED and kind.unit != "ns"}
+    ranged = [(name, kind) for name, kind in log.columns.items() if kind.kind in RANGED and kind.unit != "ns"]
+    columns = dict(ranged[:FEW])
     required = [*log.time, *([log.diff] if log.reader.schema.diff else [])]
     found: dict[Path, list[GroupBounds]] = {}
     paths = [log.reader.listing.path(file) for file in log.reader.listing.to_read]
