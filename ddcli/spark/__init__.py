@@ -1,6 +1,6 @@
 """Logs of changes in Spark: `spark.read.format("dd")`, `spark.readStream`, `df.write` and `writeStream`.
 
-Spark finds the format by itself where `ddcli` is installed (the module `pyspark_dd`). `register` also lets it push filters down.
+Spark finds the format by itself where `ddcli` is installed (the module `pyspark_dd`). `register` also lets newer versions push filters down.
 
 * commits: the commits of a log that Spark writes: one file each, once for each batch
 * options: the options with which a log is read, checked
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """The setting without which Spark refuses a source in Python that takes filters. It is off by default."""
+SCOPED = "spark.sql.python.limitPushdown.enabled"
+"""A setting that only versions of Spark have that forget the filters of a query: 4.3.0 applies them to the next query over the same frame, too."""
 
 
 PUBLIC = {"run": "ddcli.spark.pipelines", "write_difference": "ddcli.spark.pipelines"}
@@ -35,8 +37,11 @@ def __getattr__(name: str) -> object:
 
 
 def register(spark: SparkSession | Any) -> None:
-    """Let a session, classic or Connect, read and write logs by `format("dd")`, and push filters down to them."""
-    from ddcli.spark.source import FilteringLogSource
+    """Let a session, classic or Connect, read and write logs by `format("dd")`, and push filters down to them, if its version of Spark does so rightly."""
+    from ddcli.spark.source import FilteringLogSource, LogSource
 
+    if not spark.conf.isModifiable(SCOPED):
+        spark.dataSource.register(LogSource)
+        return
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(FilteringLogSource)

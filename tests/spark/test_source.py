@@ -173,6 +173,15 @@ def test_filters_that_are_pushed_down_keep_what_spark_keeps(session, mixed):
             assert rows(frame.filter(condition)) == Counter(map(canonical, kept.rows())), condition
 
 
+def test_a_query_keeps_no_filter_of_another_over_its_frame(session, mixed):
+    """Spark 4.3.0 has one reader for all queries over a frame, and asks it for filters only where a query has some."""
+    register(session)
+    frame, whole = read(session, mixed), ddcli.read_log(mixed, as_of="latest")
+    assert frame.filter("i = 7").count() == whole.filter(pl.col("i") == 7).height
+    assert frame.count() == whole.height
+    assert frame.filter("size(l) = 2").count() == whole.filter(pl.col("l").list.len() == 2).height
+
+
 def test_errors_name_place_and_way_out(session, tmp_path):
     with pytest.raises(Exception, match=r"(?s)error: there is no file or directory.*hint: name a directory"):
         read(session, tmp_path / "gone")
