@@ -178,9 +178,18 @@ def test_a_run_writes_junit(checked):
     assert text.splitlines()[0].endswith(": checks[0]: 1 violation: 1 new")
     assert text.splitlines()[1:] == ["{id: 2, person: 5, amount: 30, at: null}  (orders/2.csv:2)"]
     checked.order("2", (2, 5, 3, ""), (2, 6, 3, ""))
-    warned = {"small": [], "once": [("system-out", "1 violation: 1 new")]}
+    warned = {"small": [], "once": [("system-out", "warn   once: 1 violation: 1 new")]}
     assert run("--dry-run") == run() == (0, "0", warned)
-    assert run() == (0, "0", {"small": [], "once": [("system-out", "1 violation")]})
+    assert run() == (0, "0", {"small": [], "once": [("system-out", "warn   once: 1 violation")]})
+    checked.order("3", (3, 5, 30, ""))
+    code, failures, cases = run("--accept", "small", "--reason", "a gift")
+    assert (code, failures) == (0, "0")
+    ((kind, text),) = cases["small"]
+    assert (kind, text.startswith("accept small: 1 violation: 1 new (accepted by "), "a gift" in text) == (
+        "system-out",
+        True,
+        True,
+    )
 
 
 def test_several_pipelines_write_one_junit_file(checked):
