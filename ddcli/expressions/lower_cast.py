@@ -127,7 +127,8 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
     target = cast.type
     dtype = target.to_polars()
     if target.kind == "decimal":
-        result, fits = _text_to_decimal(low.bound(_without_exponents(text)), target)
+        # Not bound to a column: readers of text files compute the value alone.
+        result, fits = _text_to_decimal(_without_exponents(text), target)
         _fail(low, cast, ~fits, "is no")
         return result
     if target.kind == "bool":

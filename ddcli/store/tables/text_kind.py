@@ -126,7 +126,9 @@ def exact_cast(text: str, kind: Type, *, rounds: bool) -> pl.Expr:
 
 
 def _plain_cast(text: str, kind: Type) -> pl.Expr:
-    return Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
+    value = Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
+    # A cast takes exponents; how many digits such a text has is not seen from it, so files have none.
+    return value if kind.kind != "decimal" else pl.when(~pl.col(text).str.contains("[eE]")).then(value)
 
 
 def _cast(texts: pl.Series, kind: Type, *, rounds: bool) -> pl.Series:
