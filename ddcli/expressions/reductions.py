@@ -241,7 +241,8 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
             arg = convert(arg, FLOAT64)
     elif aggregate.accepts in ("bool", "string", "integer"):
         if aggregate.accepts != ("integer" if kind.is_integer else kind.kind):
-            raise Mismatch(f"{aggregate.name} expects {aggregate.accepts}, got {kind.required()}", arg)
+            hint = f"cast it: cast({arg.written} as string)" if aggregate.accepts == "string" else None
+            raise Mismatch(f"{aggregate.name} expects {aggregate.accepts}, got {kind.required()}", arg, hint)
         arg = convert(arg, INT64) if kind.is_integer else arg
     elif (
         aggregate.accepts == "ordered" and kind.kind in ORDERLESS and not (aggregate.ordered and kind.kind in COMPOSITE)

@@ -201,6 +201,8 @@ def test_a_hint_says_what_to_write():
         "select encipher(s) from t": None,
         "select decode(a, 1, 2) from t": "write case x when",
         "select lenth(s) from t": "did you mean `length`?",
+        "select string_agg(a, ',' order by a) from t": "cast it: cast(a as string)",
+        "select quantile_cont(a, [0.25, 0.5]) from t": "write a list of them: [quantile_cont(a, 0.25), quantile_cont(a, 0.5)]",
         "select to_char(c, 'YYYY') from u": "write strftime(",
         "select to_date(s, 'YYYY') from t": "write cast(strptime(",
         "select approx_quantile(a, 0.5) from t": "results here are exact",
