@@ -214,7 +214,7 @@ def test_a_merge_equals_a_run_over_the_union(tmp_path, case):
     merged(History(tmp_path, chance("branch", case)))
 
 
-def merged(history):
+def merged(history, steps=8):
     """Begin a branch, have both sides do things, and merge it."""
     for name in HEADERS:
         (history.folder / name).mkdir()
@@ -223,7 +223,7 @@ def merged(history):
     history.runs("main")
     history.maybe_dying(lambda: branches(history.pipeline) or begin("q4", history.pipeline))
     history.read["branch"] = [*history.read["main"]]
-    for _ in range(8):
+    for _ in range(steps):
         history.step()
     history.runs("branch")
     history.check("main")

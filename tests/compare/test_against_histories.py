@@ -125,10 +125,12 @@ def shown(tree):
     return found
 
 
-def history(shop, draw, place=""):
-    main = Pipeline(shop.folder / "prod", draw, place) if (shop.folder / "prod").mkdir() is None else None
-    (shop.folder / "co").mkdir()
-    for _ in range(4):
+def history(shop, draw, place="", rounds=4):
+    """Compare edits with a state, while main does something before each comparison and during it."""
+    for name in ("prod", "co"):
+        (shop.folder / name).mkdir()
+    main = Pipeline(shop.folder / "prod", draw, place)
+    for _ in range(rounds):
         main.act()
         settings = main.drawn()
         (shop.folder / "co/shop.yaml").write_text(main.text(settings))
