@@ -158,8 +158,8 @@ def bisect_command(
 
     Exits with 1 if the condition does not fail.
 
-    JSON: {"condition", "at", "before": [ROW], "now": [ROW], "without": [ROW]|null, "run": {"number", "began"}|null, "rebuilt": [COLLECTION],
-    "updates": [{"input", "record", "diff", "at": [{"file", "row"}]}], "holds_again": T|null, "notes"}
+    JSON: {"condition", "at", "before": [ROW], "now": [ROW], "without": [ROW]|null, "run": {"number", "began"}|null, "rebuilt": [COLLECTION], "replaced": [FILE],
+    "updates": [{"input", "record", "diff", "went", "at": [{"file", "row"}]}], "holds_again": T|null, "notes"}
 
     \b
     Examples:

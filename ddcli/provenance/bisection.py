@@ -22,6 +22,7 @@ import polars as pl
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.prepare import before
+from ddcli.driver.replacement import CopyDirectory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT
@@ -39,6 +40,7 @@ from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql.context import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
+from ddcli.provenance.file_history import FileHistory
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions, Where
 from ddcli.provenance.question import Question
 from ddcli.provenance.worlds import raw_sources
@@ -73,12 +75,14 @@ class AlwaysHolds(DdError):
 
 @frozen
 class Culprit:
-    """Update of an input: its record, its diff, and its places in files."""
+    """Update of an input: its record, its diff, and its places in files. One that `went` was in a file until that was replaced or withdrawn."""
 
     input: str
     record: dict[str, Any]
     diff: int
     at: tuple[Where, ...]
+    time: int
+    went: bool
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,13 @@ class Bisection:
     @property
     def corrected(self) -> list[str]:
         """Return the files that the run replaced or withdrew."""
-        parts = [self.run.summary.get(part) or {} for part in ("replaced", "withdrawn")] if self.run is not None else []
-        return [file for part in parts for files in part.values() for file in files]
+        return [] if self.run is None else corrected_by(self.run)
+
+
+def corrected_by(run: RunRecord) -> list[str]:
+    """Return the files that a run replaced or withdrew."""
+    parts = [run.summary.get(part) or {} for part in ("replaced", "withdrawn")]
+    return [file for part in parts for files in part.values() for file in files]
 
 
 def bisect(
@@ -145,8 +154,9 @@ def bisect(
         )
 
     def look() -> Bisection:
-        with tables_as_now(request, wanted=False) as now:
-            return _bisect(Inputs.of(now, taken=True), query, good, bad, between, progress)
+        with tables_as_now(request, wanted=False) as now, CopyDirectory() as copies:
+            history = FileHistory(now, copies, taken=True)
+            return _bisect(Inputs.of(now, taken=True), history, query, good, bad, between, progress)
 
     try:
         return read_settled(request, look)
@@ -167,7 +177,13 @@ def _check_named(request: Request, name: str) -> str | None:
 
 
 def _bisect(
-    inputs: Inputs, query: str, good: str | None, bad: str | None, between: tuple[str, str] | None, progress: Progress
+    inputs: Inputs,
+    history: FileHistory,
+    query: str,
+    good: str | None,
+    bad: str | None,
+    between: tuple[str, str] | None,
+    progress: Progress,
 ) -> Bisection:
     if len(inputs.kinds) > 1:
         raise UsageError("times with several coordinates have no first one", place=str(inputs.request.spec.path))
@@ -175,13 +191,15 @@ def _bisect(
     search = _Search(inputs, query, good or bad or "", good=good is not None, between=between)
     at, again = search.failure()
     progress.begin("looking for the rows without which the condition would hold")
+    search.inputs = history.inputs(inputs, at)
+    search.former = history.inputs(inputs, at - 1) if at in history.changes(history.replaced) else None
     culprits, without, notes = search.culprits(at)
     return Bisection(
         condition=f"{'good' if good is not None else 'bad'}: {search.condition}",
         at=format_time((at,), inputs.kinds),
         before=search.rows(at - 1),
         now=search.rows(at),
-        run=_run_of(read_runs(inputs.request.state), at, inputs, by_rows=bool(culprits)),
+        run=_run_of(read_runs(inputs.request.state), at, inputs, culprits),
         culprits=culprits,
         without=without,
         holds_again=None if again is None else format_time((again,), inputs.kinds),
@@ -189,16 +207,23 @@ def _bisect(
     )
 
 
-def _run_of(runs: Sequence[RunRecord], at: int, inputs: Inputs, *, by_rows: bool) -> RunRecord | None:
+def _run_of(runs: Sequence[RunRecord], at: int, inputs: Inputs, culprits: Sequence[Culprit]) -> RunRecord | None:
     """Return the first run that closed a time; None if its record is gone, or may be.
 
-    Where no rows of that time are the cause, a run that corrected outputs there comes first: at the frontier, which it did not close.
+    Where no rows of that time are the cause, a run that corrected outputs there comes first: at the frontier, which it did not close. Of several such runs it is the last that replaced or withdrew a culprit's file.
     """
+    by_rows = any(each.time == at and not each.went for each in culprits)
+    correcting = []
     for run in () if by_rows else runs:
         upper = run.summary.get("upper")
         corrected = any(run.summary.get(part) for part in ("rebuilt", "replaced", "withdrawn"))
         if corrected and upper is not None and parse_time(str(upper), inputs.time, "upper", "log's")[0] == at:
-            return run
+            correcting.append(run)
+    if correcting:
+        named = {part for each in culprits for place in each.at for part in (place.file, place.file.rpartition(":")[0])}
+        ends = {Path(*Path(one).parts[first:]) for one in named for first in range(len(Path(one).parts))}
+        concerned = [run for run in correcting if any(Path(file) in ends for file in corrected_by(run))]
+        return concerned[-1] if concerned else correcting[0]
     for run in runs:
         upper, lower_bound = run.summary.get("upper"), run.summary.get("lower")
         if upper is None:
@@ -237,6 +262,8 @@ class _Search:
         self, inputs: Inputs, query: str, condition: str, *, good: bool, between: tuple[str, str] | None
     ) -> None:
         self.inputs, self.good = inputs, good
+        self.former: Inputs | None = None
+        """The inputs with the files that they had before some were replaced or withdrawn at the failing time."""
         request = inputs.request
         check_tables(query_text(query), request.outputs, "the outputs are")
         names = {table.value for table in tables_of(read_statement(query_text(query)))}
@@ -384,7 +411,7 @@ class _Search:
                 (),
                 None,
                 [
-                    "no rows of the inputs as they are make the difference: files that were replaced or withdrawn do, the pipeline file, or time alone"
+                    "no rows of the inputs make the difference: replaced or withdrawn files without a copy in the state do, the pipeline file, or time alone"
                 ],
             )
         least = tries.least(rows, lambda some: self._holds_with(without(some)))
@@ -428,10 +455,16 @@ class _Search:
         for name in dict.fromkeys(name for name, _ in rows):
             source = next(effect.question.sources[name] for effect in effects if name in effect.question.sources)
             width = Layout(source.schema).width + 2
-            wanted = np.stack([np.frombuffer(data, np.int64) for of, data in rows if of == name]).reshape(-1, width)
-            places = self.inputs.places(name, source, wanted)
-            for row, (record, _, diff) in zip(wanted, self.inputs.show(source, wanted), strict=True):
-                found.append(Culprit(name, record, diff, tuple(places[row.tobytes()])))
+            gone = frozenset[Row]().union(*(effect.went for effect in effects))
+            for inputs, went in ((self.inputs, False), (self.former, True)):
+                mine = [row for row in rows if row[0] == name and (row in gone) == went]
+                if inputs is None or not mine:
+                    continue
+                wanted = np.stack([np.frombuffer(data, np.int64) for _, data in mine]).reshape(-1, width)
+                wanted = _negated(wanted) if went else wanted
+                places = inputs.places(name, source, wanted)
+                for row, (record, (time,), diff) in zip(wanted, inputs.show(source, wanted), strict=True):
+                    found.append(Culprit(name, record, diff, tuple(places[row.tobytes()]), time, went))
         return tuple(found)
 
 
@@ -464,18 +497,22 @@ class _Effect:
             elif str(node.schema[name].required()) in EXACT and not different.null_count():
                 values[name] = KeySet(different)
         self.question = question = Question(search.inputs, node, values, (at,), 1)
-        self.rows = [
-            (name, row.tobytes()) for name, matrix in question.fed.items() for row in matrix[matrix[:, -2] == at]
-        ]
+        former = question.fed if search.former is None else Question(search.former, node, values, (at,), 1).fed
+        came = {name: _came(matrix, former[name]) | (matrix[:, -2] == at) for name, matrix in question.fed.items()}
+        self.went = {
+            (name, _negated(row[np.newaxis]).tobytes())
+            for name, matrix in former.items()
+            for row in matrix[_came(matrix, question.fed[name])]
+        }
+        """The updates that the replaced files had, negated: to leave one out is to have it again."""
+        self.rows = [(name, row.tobytes()) for name, matrix in question.fed.items() for row in matrix[came[name]]]
+        self.rows += sorted(self.went)
         raw = raw_sources(question.graph.nodes())
-        earlier = {
-            name: matrix[:0] if name in raw else matrix[matrix[:, -2] != at] for name, matrix in question.fed.items()
-        }
+        earlier = {name: matrix[:0] if name in raw else matrix[~came[name]] for name, matrix in question.fed.items()}
         self.earlier = question.narrowed(earlier)
-        """The updates of other times, summed up once: only updates at the failing time are tried."""
-        self.tried = {
-            name: matrix if name in raw else matrix[matrix[:, -2] == at] for name, matrix in question.fed.items()
-        }
+        """The other updates, summed up once: only updates at the failing time, and rows of replaced files, are tried."""
+        self.tried = {name: matrix if name in raw else matrix[came[name]] for name, matrix in question.fed.items()}
+        self._leaves = {name: came[name] if name in raw else came[name][came[name]] for name in self.tried}
         self.now = self._records(set())
 
     def without(self, rows: set[Row]) -> Matrix:
@@ -483,13 +520,13 @@ class _Effect:
         return kernels.consolidate(np.concatenate([self._records(rows), _negated(self.now)]))
 
     def _records(self, without: set[Row]) -> Matrix:
-        question, at = self.question, self.question.time[0]
-        fed = {}
+        question, fed = self.question, {}
         for name, matrix in self.tried.items():
             kept = np.ones(len(matrix), np.bool_)
-            for number in np.flatnonzero(matrix[:, -2] == at).tolist() if without else ():
+            for number in np.flatnonzero(self._leaves[name]).tolist() if without else ():
                 kept[number] = (name, matrix[number].tobytes()) not in without
-            fed[name] = matrix[kept]
+            again = [np.frombuffer(row, np.int64) for of, row in without & self.went if of == name]
+            fed[name] = np.concatenate([matrix[kept], *(_negated(row[np.newaxis]) for row in again)])
         given = {name: np.concatenate([self.earlier[name], some]) for name, some in question.narrowed(fed).items()}
         contents = question.contents_of(given, question.facts)
         frame = contents.frame().with_columns(pl.Series(COUNT, contents.matrix[:, -1]))
@@ -543,6 +580,16 @@ def _restricts(node: Node, column: str) -> bool:
     """Return whether a value of a column restricts the input rows that can matter to a record."""
     found = Restrictions(node, {column: column})
     return any(values for alternatives in found.sources.values() for values in alternatives)
+
+
+def _came(now: Matrix, before: Matrix) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which rows are not among others, or not as often."""
+    if now is before:
+        return np.zeros(len(now), np.bool_)
+    different = kernels.consolidate(np.concatenate([now, _negated(before)]))
+    row = np.dtype((np.void, 8 * (now.shape[1] - 1)))
+    known, changed = (np.ascontiguousarray(each[:, :-1]).view(row).ravel() for each in (now, different))
+    return np.isin(known, changed)
 
 
 def _negated(matrix: Matrix) -> Matrix:

@@ -51,10 +51,10 @@ SHOWN = 3
 
 
 class FileHistory:
-    """The replaced and withdrawn files of a request's inputs, whose copies are put into a directory."""
+    """The replaced and withdrawn files of a request's inputs, whose copies are put into a directory; with `taken` without files that no run has read."""
 
-    def __init__(self, request: Request, copies: CopyDirectory) -> None:
-        self.request = request
+    def __init__(self, request: Request, copies: CopyDirectory, *, taken: bool = False) -> None:
+        self.request, self.taken = request, taken
         self.manifest = newest_of(request)
         entries = self.manifest.inputs if self.manifest is not None else {}
         self.replaced: Mapping[str, tuple[ReplacedFile, ...]] = {
@@ -103,8 +103,8 @@ class FileHistory:
             found[name] = replace(
                 found[name], listing=_with(found[name].listing, {*former} - {*unknown}, [file for file in kept if file])
             )
-        ready = prepare(self.request, self.manifest, TOGETHER, found=found, whole=True)
-        inputs = Inputs(self.request, ready, now.pool)
+        ready = prepare(self.request, self.manifest, TOGETHER, found=found, whole=True, taken=self.taken)
+        inputs = Inputs(self.request, ready, now.pool, now.answers)
         inputs.lifetimes, inputs.copied, inputs.files_at = self.lifetimes, self.copied, time
         _ = inputs.relations
         load_functions(self.request.spec)

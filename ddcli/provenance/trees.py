@@ -338,19 +338,20 @@ def _rows_text(rows: pl.DataFrame) -> str:
 
 def _spans(culprits: Iterable[Culprit]) -> Iterator[tuple[str, str]]:
     """Yield each input with places of its updates: lines or rows that follow each other together, and a single update with its record."""
-    places: dict[tuple[str, str, str], list[int]] = {}
+    places: dict[tuple[str, str, str, bool], list[int]] = {}
     for each in culprits:
         for place in each.at:
             file, _, line = place.file.rpartition(":")
             if place.row is not None:
-                places.setdefault((each.input, place.file, "row"), []).append(place.row)
+                places.setdefault((each.input, place.file, "row", each.went), []).append(place.row)
             elif line.isdigit():
-                places.setdefault((each.input, file, "line"), []).append(int(line))
+                places.setdefault((each.input, file, "line", each.went), []).append(int(line))
             else:
-                places.setdefault((each.input, place.file, ""), [])
-    for (name, file, unit), numbers in places.items():
+                places.setdefault((each.input, place.file, "", each.went), [])
+    for (name, file, unit, went), numbers in places.items():
+        former = " of the file before it was replaced or withdrawn" if went else ""
         if not unit:
-            yield name, file
+            yield name, f"{file}{former and ', rows'}{former}"
             continue
         runs: list[list[int]] = []
         for number in sorted(set(numbers)):
@@ -361,7 +362,7 @@ def _spans(culprits: Iterable[Culprit]) -> Iterator[tuple[str, str]]:
         texts = [
             f"{plural(len(run), unit)} {run[0]} to {run[-1]}" if len(run) > 1 else f"{unit} {run[0]}" for run in runs
         ]
-        yield name, f"{file}, {', '.join(texts)}"
+        yield name, f"{file}, {', '.join(texts)}{former}"
 
 
 def bisection_json(found: Bisection) -> dict[str, Any]:
@@ -378,11 +379,13 @@ def bisection_json(found: Bisection) -> dict[str, Any]:
         "without": None if found.without is None else rows(found.without),
         "run": None if found.run is None else {"number": found.run.number, "began": found.run.began},
         "rebuilt": list(found.rebuilt),
+        "replaced": found.corrected,
         "updates": [
             {
                 "input": each.input,
                 "record": _plain(each.record),
                 "diff": each.diff,
+                "went": each.went,
                 "at": [{"file": place.file, "row": place.row} for place in each.at],
             }
             for each in found.culprits

@@ -188,6 +188,81 @@ outputs: {g: out/g/}
     assert result.code == 0, result.err
     assert "it replaced or withdrew files: 1.csv" in result.out
     assert "edited" not in result.out
+    assert "w: in/1.csv, line 2" in result.out
+
+
+CORRECTED = """\
+dd: 1
+name: p
+clock: CLOCK
+inputs: {w: {path: in/, FORMAT, columns: {id: int64, g: int64, v: int64}, changed: replace}}
+collections: {g: {from: w, apply: [{reduce: {by: [g], total: sum(v)}}]}}
+outputs: {g: out/g/}
+"""
+FORMATS = ("format: append", "format: upsert, key: [id]")
+
+
+@pytest.mark.parametrize("clock", ["arrival", "event"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_one_bad_row_is_named_where_files_are_replaced_or_withdrawn_too(shop, clock, form):
+    """Of a history of added, replaced and withdrawn files exactly the row that was made wrong is named: it came with a new or a corrected file, or it went with one."""
+    for number in range(many(12)):
+        chance = random.Random(f"{clock} {form} {number}")
+        place, kept, files, wrong = f"{number}/", 0, {}, chance.randrange(2, 7)
+        shop.write(place + "p.yaml", CORRECTED.replace("CLOCK", clock).replace("FORMAT", form))
+
+        def write(name, rows, place=place):
+            time = int(name)
+            header, tail = ("id,g,v,time", f",{time}") if clock == "event" else ("id,g,v", "")
+            shop.write(f"{place}in/{name}.csv", "\n".join([header, *(f"{i},{g},{v}{tail}" for i, g, v in rows)]) + "\n")
+
+        for step in range(8):
+            kind = chance.choice(["add", "replace", "withdraw"]) if step > 1 and len(files) > 1 else "add"
+            if kind == "add":
+                name, rows = (
+                    f"{step + 1}",
+                    [(kept + at, chance.randrange(3), chance.randrange(1, 50)) for at in range(chance.randrange(2, 6))],
+                )
+                kept += len(rows)
+            else:
+                name = chance.choice([*files])
+                rows = [(i, g, chance.randrange(1, 50)) for i, g, _ in files[name]]
+            bad, culprit = chance.randrange(len(rows)), None
+            if step == wrong and kind != "withdraw":
+                rows[bad] = (*rows[bad][:2], -10_000)
+                culprit = (f"{place}in/{name}.csv:{bad + 2}", False)
+            elif step == wrong:
+                # One that only a large row's absence makes wrong: it is added first, in a file of its own.
+                name = f"{step + 1}"
+                files[name] = [(9_000, 0, 100_000)]
+                write(name, files[name])
+                assert shop("run", place + "p.yaml", "-q").code == 0
+                culprit = (f"{place}in/{name}.csv:2", True)
+            if kind == "withdraw":
+                (shop.folder / f"{place}in/{name}.csv").unlink()
+                del files[name]
+            else:
+                files[name] = rows
+                write(name, rows)
+            result = (
+                shop("run", place + "p.yaml", "-q")
+                if kind != "withdraw"
+                else shop("retract", place + "p.yaml", f"{place}in/{name}.csv", "-q")
+            )
+            assert result.code == 0, (kind, result)
+            if culprit is not None:
+                break
+        limit = ("> 90000",) if culprit[1] else ("> -1000",)
+        result = shop(
+            "bisect", place + "p.yaml", "select coalesce(sum(total), 0) as t from g", "--good", *limit, "-o", "json"
+        )
+        assert result.code == 0, (kind, result)
+        found = json.loads(result.out)
+        assert [(at["file"], each["went"]) for each in found["updates"] for at in each["at"]] == [culprit], (
+            kind,
+            found,
+        )
+        assert found["replaced"] == ([] if kind == "add" else [f"{name}.csv"])
 
 
 @pytest.mark.parametrize(
