@@ -145,6 +145,8 @@ class _Judged:
         manifest = read_newest(request.state)
         for name, entry in manifest.outputs.items() if manifest else ():
             known = number_in(manifest.secret_bytes, entry.contents)
+            if known is None and entry.contents:  # made under another secret: the next commit hashes the log anew
+                continue
             assert known == log_number(manifest.secret_bytes, request.outputs[name], entry), (
                 f"the fingerprint of {name}"
             )

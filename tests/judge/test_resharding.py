@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.store.batch.layout import KEY
-from ddcli.store.state import upkeep
+from ddcli.store.batch.stored_batch import stored_batches
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import compact_state, rekey, reshard_state, verify
@@ -29,7 +29,7 @@ def contents(directory, manifest):
     for name, entry in manifest.arrangements.items():
         found[name] = Counter()
         for shard in range(len(entry.shards)):
-            layout, stored = upkeep._stored(directory, manifest, name, shard, manifest.secret_bytes)
+            layout, stored = stored_batches(directory, name, entry, shard, manifest.secret_bytes)
             for batch in stored:
                 frame = layout.to_frame(batch.matrix(), batch.pool).drop(
                     KEY, strict=False

@@ -232,6 +232,36 @@ def test_a_fingerprint_changes_with_each_bit_of_a_diff():
         assert len(numbers) == 65
 
 
+def test_arrangements_in_loops_are_compared(shop):
+    """Their rows have a time more: the round."""
+    shop.write(
+        "p.yaml",
+        """
+inputs: {edges: {path: in/, columns: {a: int64, b: int64}}}
+collections:
+  reach:
+    iterate:
+      variables: {near: edges}
+      body:
+        near:
+          from: near
+          apply:
+            - join: {with: edges, as: next, "on": {b: a}}
+            - map: {a: a, b: next.b}
+            - concat: edges
+            - distinct
+      result: near
+outputs: {reach: out/}
+""",
+    )
+    types = {"a": pl.Int64, "b": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+    shop.log("in/1.parquet", [(at, at + 1, 0, 1) for at in range(5)], **types)
+    assert shop("run", "p.yaml").code == 0
+    found = verify(shop.folder / "p.yaml", None)
+    assert found.same, found
+    assert any("distinct" in title for title in found.arrangements), found.arrangements
+
+
 def test_a_table_that_can_not_be_compared_differs(orders):
     """A null where its type refuses them, half of a file, and no file."""
     orders.write("orders.yaml", TEXT.replace("all: out/all/", "all: {path: out/all/, as: table, parquet: all.parquet}"))

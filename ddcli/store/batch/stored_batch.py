@@ -418,3 +418,16 @@ class ShardBatch:
 
     def release(self) -> None:
         self.batch.release()
+
+
+def stored_batches(
+    directory: Path, identity: str, entry: ArrangementEntry, shard: int, secret: bytes
+) -> tuple[BatchLayout | None, list[StoredBatch]]:
+    """Return the batches of an arrangement's shard, and their layout: a file tells how many times a row has, more in a loop. None where there is no file."""
+    files = entry.shards[shard]
+    if not files:
+        return None, []
+    paths = [batch_path(directory, identity, shard, each) for each in files]
+    first = BatchFile(paths[0], files[0], BatchLayout.of(entry, 1).record.width)
+    layout = BatchLayout.of(entry, sum(column.rstrip("0123456789") == "_time" for column in first.columns))
+    return layout, [StoredBatch(path, each, layout, Pool(secret)) for path, each in zip(paths, files, strict=True)]

@@ -18,10 +18,8 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS, parse_schema
-from ddcli.store.batch.layout import BatchLayout
-from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.batch.stored_batch import stored_batches
 from ddcli.store.log.log_files import DIFF, scan_entries
-from ddcli.store.state.contents import batch_path
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -100,15 +98,16 @@ def rows_number(matrix: np.ndarray, nt: int, secret: bytes) -> int:
 
 def stored_numbers(directory: Path, manifest: Manifest, chosen: Container[str]) -> Iterator[tuple[str, int]]:
     """Yield the fingerprint of each chosen arrangement of a state, a batch in memory at a time."""
-    secret, nt = manifest.secret_bytes, len(manifest.cache["time"])
+    secret = manifest.secret_bytes
     for identity, entry in manifest.arrangements.items():
         if identity not in chosen:
             continue
-        layout, total = BatchLayout.of(entry, nt), 0
-        for shard, files in enumerate(entry.shards):
-            for file in files:
-                batch = StoredBatch(batch_path(directory, identity, shard, file), file, layout, Pool(secret))
-                total += rows_number(batch.matrix(), nt, secret)
+        total = 0
+        for shard in range(len(entry.shards)):
+            _, batches = stored_batches(directory, identity, entry, shard, secret)
+            while batches:
+                batch = batches.pop()
+                total += rows_number(batch.matrix(), len(batch.layout.times), secret)
         yield identity, total % (1 << 64)
 
 

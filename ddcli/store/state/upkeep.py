@@ -6,7 +6,6 @@ state that its pipeline writes to; if no pipeline is named, the logs of outputs 
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +17,6 @@ from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
 from ddcli.store.state.consumers import is_passed, passed_by, read_consumers
-from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import Size
 from ddcli.store.state.manifest import Manifest, read_newest
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Type
-    from ddcli.store.batch.layout import BatchLayout
-    from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.entries import ArrangementEntry, FileEntry, Times
     from ddcli.store.state.shared_arrangements import Hold
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 WAITING = "-waiting"
 """The ending of arrangements whose rows wait for a time, which is their key: they are partitioned by their data."""
-HIDDEN_TIME = re.compile(r"_time\d*")
 
 
 def manifest_of(directory: Path) -> Manifest:
@@ -178,6 +173,7 @@ def compact_state(
     not taken yet are left as they are. All batches have files of their own then, which any reader opens.
     """
     from ddcli.store.batch.compaction import compact_wholly
+    from ddcli.store.batch.stored_batch import stored_batches
 
     with _opened(directory, written, if_locked) as (state, manifest):
         claims = read_claims(directory)
@@ -186,7 +182,7 @@ def compact_state(
             for name, entry in manifest.arrangements.items():
                 shards = []
                 for shard, files in enumerate(entry.shards):
-                    layout, stored = _stored(directory, manifest, name, shard, manifest.secret_bytes)
+                    layout, stored = stored_batches(directory, name, entry, shard, manifest.secret_bytes)
                     since = claims.since(name, Frontier(entry.since or ()))
                     work = layout and compact_wholly(layout, stored, since=since, through=claims.through(name))
                     if work and work.changes:
@@ -214,6 +210,7 @@ def reshard_state(
     a million rows and one file. Readers in other pipelines continue where they were: the files that one is reading stay.
     """
     from ddcli.store.batch.compaction import gathered, repartition
+    from ddcli.store.batch.stored_batch import stored_batches
 
     with _opened(directory, written, if_locked) as (state, manifest):
         arrangements = {}
@@ -225,7 +222,7 @@ def reshard_state(
                 say(f"resharding {name}: {count} -> {shards}")
                 dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
                 for shard in range(count):
-                    layout, stored = _stored(directory, manifest, name, shard, manifest.secret_bytes)
+                    layout, stored = stored_batches(directory, name, entry, shard, manifest.secret_bytes)
                     lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
                     for batch in stored:
                         for at, made in repartition(batch, lanes, shard, count, shards):
@@ -244,6 +241,7 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
     for one file's rows. Readers in other pipelines continue where they were, as with `reshard_state`.
     """
     from ddcli.store.batch.compaction import gathered, rehashed
+    from ddcli.store.batch.stored_batch import stored_batches
 
     manifest = state.manifest
     assert manifest is not None, "a state has a secret from its first commit on"
@@ -254,7 +252,7 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
             count = len(entry.shards)
             dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(count)]
             for shard in range(count):
-                layout, stored = _stored(state.directory, manifest, name, shard, secret)
+                layout, stored = stored_batches(state.directory, name, entry, shard, secret)
                 lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
                 for run, batch in enumerate(stored):
                     for at, made in rehashed(batch, lanes, count, run):
@@ -307,25 +305,6 @@ def written_to(directory: Path, manifest: Manifest, written: Iterable[Path] | No
         for name, path in output_paths(directory, manifest).items()
         if (is_owned(path, manifest) if allowed is None else real(path) in allowed)
     }
-
-
-def _stored(
-    directory: Path, manifest: Manifest, name: str, shard: int, secret: bytes
-) -> tuple[BatchLayout | None, list[StoredBatch]]:
-    """Return a shard's batches, and their layout: the number of their times is known from a file. None where there is no file."""
-    from ddcli.engine.pool import Pool
-    from ddcli.store.batch.file import BatchFile
-    from ddcli.store.batch.layout import BatchLayout
-    from ddcli.store.batch.stored_batch import StoredBatch
-
-    entry = manifest.arrangements[name]
-    files = entry.shards[shard]
-    if not files:
-        return None, []
-    paths = [batch_path(directory, name, shard, file) for file in files]
-    first = BatchFile(paths[0], files[0], BatchLayout.of(entry, 1).record.width)
-    layout = BatchLayout.of(entry, sum(HIDDEN_TIME.fullmatch(column) is not None for column in first.columns))
-    return layout, [StoredBatch(path, file, layout, Pool(secret)) for path, file in zip(paths, files, strict=True)]
 
 
 def _facts(manifest: Manifest, name: str, entry: ArrangementEntry, of: str | None) -> dict[str, Any]:
