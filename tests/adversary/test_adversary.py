@@ -185,7 +185,9 @@ def test_rows_of_a_file_elsewhere_would_be_seen(shop, monkeypatch, path):
     placed = SimpleNamespace(around=around, folder=around / "shop")
     hidden = tables.hide(placed)
     monkeypatch.chdir(placed.folder)
-    table_files = dict(tables.delta_files()[0])
+    # A table with column mapping reads nothing by the names of the hidden file's columns.
+    plain = (each for each in tables.delta_files() if not any(b"columnMapping" in text for text in each.values()))
+    table_files = dict(next(plain))
     tables.leading_to(table_files, path.replace("HIDDEN", str(hidden)), hidden.stat().st_size)
     tables.write_table(placed, table_files)
 

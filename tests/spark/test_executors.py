@@ -78,7 +78,11 @@ def hidden(tmp_path_factory):
 def master(tmp_path_factory, hidden):
     """Return the address of a cluster of two machines: this one, and one with a name and an empty folder of its own."""
     pytest.importorskip("pyspark")
-    script = f'hostname {FAR} && mount -t tmpfs none "$0" && exec "$@"'
+    # Java asks for the address of its machine's name, in some environments only.
+    script = (
+        f'hostname {FAR} && mount -t tmpfs none "$0" && (cat /etc/hosts && echo 127.0.0.1 {FAR}) > "$0.hosts"'
+        ' && mount --bind "$0.hosts" /etc/hosts && exec "$@"'
+    )
     with standalone(tmp_path_factory.mktemp("cluster"), within={1: (*APART, script, str(hidden))}) as found:
         yield found.master
 
