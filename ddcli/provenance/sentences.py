@@ -51,7 +51,8 @@ def readable(text: str, node: Node) -> str:
         waiting += below.inputs
         for name, words in _computed(below):
             if HIDDEN.fullmatch(name) and words.strip('"') != name:
-                made.setdefault(name, words)
+                own = quoted(name)  # a sum of a column of its own name has no other name
+                made.setdefault(name, own if own in words else words)
     for _ in range(DEEPEST):
         text = HIDDEN.sub(lambda found: made.get(found[0].strip('"'), found[0]), text)
     return HIDDEN.sub(r"\1", text)

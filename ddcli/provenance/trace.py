@@ -29,6 +29,8 @@ from ddcli.expressions.steps import MapStep
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.memo import MemoizedCalls
+from ddcli.plan.words import OWN
+from ddcli.privacy import preview
 from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
 from ddcli.provenance.worlds import Contents, EvaluatedPlan, Place, Record, Round, SourceRows, entered
 from ddcli.store.batch.layout import batch_layout
@@ -277,11 +279,7 @@ class Tracer:
             return reason.made_of(min(made, key=lambda reasons: sum(len(each.leaves) for each in reasons)))
         for at, (side, found) in enumerate(((node.left, lefts), (node.right, rights))):
             if found is not None and len(found):
-                values = given[at] or {}
-                missing = [f"{on[1 - at]} = {show(values[on[at]])}" for on in node.on if on[at] in values]
-                lacks = f"has {' and '.join(missing)}" if missing else "matches"
-                lacks = "is near it" if isinstance(node, asof.AsofJoin) else lacks
-                reason.notes.append(f"no record on the {('right', 'left')[at]} {lacks}")
+                reason.notes.append(f"no record on the {('right', 'left')[at]} {_lacking(node, at, side, found)}")
                 return reason.made_of((yield from self._some(place, side, found, exact=exact)))
         return reason
 
@@ -525,3 +523,14 @@ def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node:
     schema = {name: node.schema[name] for name in values}
     same = Contents(np.empty((0, 0), np.int64), schema, world.values).same(frame, values)
     return same if rows is None else np.unique(rows[same])
+
+
+def _lacking(node: joins.BinaryNode, at: int, side: Node, found: Contents) -> str:
+    """Return what no record on the other side has: all keys of the first record found on this one, which has no partner."""
+    if isinstance(node, asof.AsofJoin):
+        return "is near it"
+    record = dict(zip(side.schema, found.records()[0], strict=True))
+    keys = [(on[1 - at], show(preview(on[at], record[on[at]]))) for on in node.on]
+    if not keys or any(OWN.fullmatch(name) for name, _ in keys):  # the file has no name for such a key
+        return "matches"
+    return "has " + " and ".join(f"{name} = {value}" for name, value in keys)

@@ -408,6 +408,29 @@ def test_what_the_other_side_of_a_join_lacks(many):
     assert "no record on the right has g = 'a'" in many("why", "p.yaml", "named", "id=1").out
 
 
+def test_sentences_have_all_keys_of_a_join_and_no_sum_of_sums(shop):
+    """A key that is computed counts, too; a step that has one name all the way up is not written inside itself."""
+    shop.write("in/a.csv", "g,d\na,1\nb,2\n")
+    shop.write("in/b.csv", "g,d,x\na,5,1\nb,3,9\n")
+    shop.write(
+        "p.yaml",
+        """
+clock: arrival
+inputs:
+  a: {path: in/a.csv, columns: {g: string, d: int64}}
+  b: {path: in/b.csv, columns: {g: string, d: int64, x: int64}}
+collections:
+  joined: {sql: "select a.g, a.d, b.x from a left join b on a.g = b.g and b.d = a.d + 1"}
+  rest: {sql: "select g, sum(d) as s from a group by g except select g, sum(x) as s from b group by g"}
+outputs: {joined: out/joined, rest: out/rest}
+""",
+    )
+    assert shop("run", "p.yaml").code == 0
+    assert "no record on the right has g = 'a' and d = 2" in shop("why", "p.yaml", "joined", "g=a").out
+    assert "filter (left > 0) and (right <= 0)" in shop("why", "p.yaml", "rest", "g=b").out
+    assert "(left > 0) and (right <= 0) is not true of: {g: 'a', s: 1}" in shop("why", "p.yaml", "rest", "g=a").out
+
+
 HOPS = """\
 name: hops
 inputs:
