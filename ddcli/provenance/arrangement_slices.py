@@ -20,8 +20,7 @@ from ddcli.plan.physical_graph import physical_graph
 from ddcli.provenance.inputs import KeySet
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.batch.layout import BatchLayout
-from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.contents import batch_path
+from ddcli.store.batch.stored_batch import stored_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -123,13 +122,11 @@ def _compared(
 
 def _stored(slices: Slices, manifest: Manifest, identity: str) -> Iterator[tuple[Matrix, Pool]]:
     """Yield the updates of an arrangement in parts, with the pool of each."""
-    entry, directory = manifest.arrangements[identity], slices.inputs.request.state
-    layout = BatchLayout.of(entry, 1)
-    for shard, files in enumerate(entry.shards):
-        for file in files:
-            yield from StoredBatch(
-                batch_path(directory, identity, shard, file), file, layout, slices.inputs.pool
-            ).parts()
+    entry, inputs = manifest.arrangements[identity], slices.inputs
+    for shard in range(len(entry.shards)):
+        _, batches = stored_batches(inputs.request.state, identity, entry, shard, inputs.pool.secret)
+        for batch in batches:
+            yield from batch.parts()
 
 
 def _slice(parts: Iterable[tuple[Matrix, Pool]], layout: BatchLayout, column: str, part: SliceNumber) -> Matrix:
