@@ -6,7 +6,9 @@ the type (white space around it is ignored), and a value that doesn't fit fails 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 INTEGER = r"^[+-]?[0-9]+$"
 DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 EXPONENT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)e[+-]?[0-9]{1,9}$"
-FARTHEST = 100
-"""The most places that the point of a decimal is moved by: others have too many digits, or none that count."""
 FLOAT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(inf|infinity|nan)$"
 DAY = r"^[0-9]{4}(?:-[0-9]{1,2}-|/[0-9]{1,2}/)[0-9]{1,2}"
 TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
@@ -127,8 +127,7 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
     target = cast.type
     dtype = target.to_polars()
     if target.kind == "decimal":
-        # Not bound to a column: readers of text files compute the value alone.
-        result, fits = _text_to_decimal(_without_exponents(text), target)
+        result, fits = _text_to_decimal(text, target)
         _fail(low, cast, ~fits, "is no")
         return result
     if target.kind == "bool":
@@ -209,31 +208,26 @@ def _offset_length(offset: pl.Expr, unit: Any) -> pl.Expr:
     return pl.duration(seconds=sign * (3600 * hours + 60 * minutes + seconds), time_unit=unit)
 
 
-def _without_exponents(text: pl.Expr) -> pl.Expr:
-    """Return texts with the point of numbers such as `1.5e-05` moved to where their exponent puts it."""
+def _with_exponents(text: pl.Expr, target: Type) -> pl.Expr:
+    """Return the decimals of numbers such as `1.5e-05`, null for other texts.
+
+    polars computes a function of Python for each mention anew: it stands behind what is computed of other texts, not before it.
+    """
+    dtype = target.to_polars()
+    digits, unit = Context(prec=target.precision), Decimal(1).scaleb(-target.scale)
 
     def of(values: pl.Series) -> pl.Series:
-        if not any(values.str.contains(letter, literal=True).any() for letter in "eE"):
-            return values
-        found = values.str.contains(EXPONENT)
-        pairs = zip(values, found, strict=True)
-        return pl.Series(values.name, [_with_moved_point(each) if moved else each for each, moved in pairs], pl.String)
+        at = values.str.contains("[eE]").arg_true()
+        if at.is_empty():
+            return pl.repeat(None, len(values), dtype=dtype, eager=True)
+        found: list[Decimal | None] = [None] * len(values)
+        for place, number in zip(at, values.gather(at).str.extract(EXPONENT, 0), strict=True):
+            if number is not None:
+                with suppress(InvalidOperation):  # too many digits
+                    found[place] = Decimal(number).quantize(unit, ROUND_HALF_UP, digits)
+        return pl.Series(values.name, found, dtype)
 
-    return text.map_batches(of, return_dtype=pl.String, is_elementwise=True)
-
-
-def _with_moved_point(text: str) -> str:
-    """Return a number with an exponent without it.
-
-    >>> _with_moved_point("-1.25e1"), _with_moved_point("+125E-4"), _with_moved_point(".5e2")
-    ('-12.5', '+0.0125', '50.')
-    """
-    mantissa, _, exponent = text.lower().partition("e")
-    sign = mantissa[:1].strip("0123456789.")
-    whole, _, fraction = mantissa.removeprefix(sign).partition(".")
-    by = max(-FARTHEST, min(FARTHEST, int(exponent)))
-    digits, at = whole + fraction, len(whole) + by
-    return f"{sign}{digits[: max(at, 0)].ljust(at, '0') or '0'}.{digits[max(at, 0) :].rjust(len(digits) - at, '0')}"
+    return text.map_batches(of, return_dtype=dtype, is_elementwise=True)
 
 
 def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
@@ -245,9 +239,11 @@ def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
     up = fraction.str.slice(target.scale, 1).fill_null("").is_in(pl.Series(["5", "6", "7", "8", "9"]).implode())
     number = ("0" + whole + kept).cast(pl.Int128, strict=False) + up.cast(pl.Int128)
     fits = text.str.contains(DECIMAL) & (whole.str.len_chars() <= MAX_PRECISION) & ~too_long(number, target.precision)
-    fits = fits.fill_null(value=False) | text.is_null()
+    fits = fits.fill_null(value=False)
     signed = pl.when(text.str.starts_with("-")).then(minus(number)).otherwise(number)
-    return scaled(pl.when(fits).then(signed), target), fits
+    moved = _with_exponents(text, target)
+    plain = scaled(pl.when(fits).then(signed), target)
+    return pl.when(fits).then(plain).otherwise(moved), fits | text.is_null() | moved.is_not_null()
 
 
 def to_text(source: Type, value: pl.Expr) -> pl.Expr:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -19,7 +20,7 @@ from ddcli.expressions.tree import ColumnScope
 from tests.expressions.support import frame_of, schema, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
@@ -285,3 +286,24 @@ def test_equal_constants_that_fail_do_so_each_at_its_place() -> None:
             run((mapped(x=written),), a=[1], b=[1], s=["x"], xs=[[1]])
         places.append(str(found.value.span))
     assert places[0] != places[1]
+
+
+def test_a_cast_to_a_decimal_calls_python_for_its_value_and_for_its_check_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A function of Python is called once by polars for each place of an expression that names its result."""
+    calls: list[int] = []
+    map_batches = pl.Expr.map_batches
+
+    def counted(self: pl.Expr, function: Callable[[pl.Series], pl.Series], **options: Any) -> pl.Expr:
+        def called(values: pl.Series) -> pl.Series:
+            calls.append(len(values))
+            return function(values)
+
+        return map_batches(self, called, **options)
+
+    monkeypatch.setattr(pl.Expr, "map_batches", counted)
+    stage = FusedSteps(SCHEMA, (mapped(x="cast(s as decimal(6, 2))"),))
+    found = stage.run(frame_of(SCHEMA, [{"a": 1, "b": 1, "s": each, "xs": None} for each in ["1.255", "-12e-1"]])).frame
+    assert found["x"].to_list() == [Decimal("1.26"), Decimal("-1.20")]
+    assert sum(calls) <= 2 * 2
