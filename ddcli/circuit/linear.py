@@ -343,21 +343,23 @@ def order_lanes(node: physical.OrderLanes) -> list[Lane]:
 WAITS = {REASON: Type("string")}
 
 
-class CallBudget:
-    """The calls that are left to a run. All shards of an operator share it, so threads may take from it at once."""
+class CallTurns:
+    """The turns of an operator's shards to call its function, and the `calls` that are left to a run (None: any number).
 
-    def __init__(self, calls: int) -> None:
+    The shard that has the `turn` calls, so the function is called by one thread at a time. Others meanwhile encode results and write them.
+    """
+
+    def __init__(self, calls: int | None) -> None:
         self.calls = self.left = calls
-        self._lock = threading.Lock()
+        self.turn = threading.Lock()
 
     def take(self, count: int) -> None:
-        """Count calls. Raises MisshapenError if fewer are left."""
-        with self._lock:
-            if count > self.left:
-                raise MisshapenError(
-                    f"may be called for {self.calls} records in a run, by its `calls`, and more are new"
-                )
-            self.left -= count
+        """Count calls of the shard that has the turn. Raises MisshapenError if fewer are left."""
+        if self.left is None:
+            return
+        if count > self.left:
+            raise MisshapenError(f"may be called for {self.calls} records in a run, by its `calls`, and more are new")
+        self.left -= count
 
 
 def memoized_calls(
@@ -367,11 +369,11 @@ def memoized_calls(
     traces: Traces,
     pool: Pool,
     tell: Failed | None,
-    budget: CallBudget | None,
+    turns: CallTurns,
 ) -> MemoizedCalls:
     """Return a shard of the operator of a function that remembers, at times of `nt` coordinates; `tell` receives records whose call failed."""
     arguments, results, reasons = Layout(node.inputs[0].schema), Layout(node.results), Layout(WAITS)
-    calls = _Calls(node, pool, budget, lenient=tell is not None)
+    calls = _Calls(node, pool, turns, lenient=tell is not None)
     lanes = []
     for name, kind in node.schema.items():
         lanes += lanes_as([*results.lanes(f"${name}")], node.results[f"${name}"], kind)
@@ -394,8 +396,8 @@ def memoized_calls(
 class _Calls:
     """The calls of a function for records of one pool."""
 
-    def __init__(self, node: memo.MemoizedCalls, pool: Pool, budget: CallBudget | None, *, lenient: bool) -> None:
-        self.pool, self.lenient = pool, lenient
+    def __init__(self, node: memo.MemoizedCalls, pool: Pool, turns: CallTurns, *, lenient: bool) -> None:
+        self.pool, self.turns, self.lenient = pool, turns, lenient
         self.arguments, self.results = Layout(node.inputs[0].schema), Layout(node.results)
         self._foreign = Foreign(
             PythonStep(node.function, node.batch, tuple(node.schema.items())), node.inputs[0].schema
@@ -404,11 +406,10 @@ class _Calls:
         written, batch = self._foreign.function, node.batch
 
         def counted(given: Any) -> Any:
-            if budget is not None:
-                budget.take(given.height if batch else 1)
+            turns.take(given.height if batch else 1)
             return written(given)
 
-        function = written if budget is None else counted
+        function = written if turns.calls is None else counted
         self._foreign.function = function if batch or not lenient else self._once(function)
 
     def _once(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -427,17 +428,10 @@ class _Calls:
 
     def answers(self, records: np.ndarray) -> Answers:
         """Call the function for records, and return their results. Raises InputError, if it isn't lenient."""
-        frame, errors = decode(records, self.arguments, self.pool), dict[int, InputError]()
-        sound = np.arange(frame.height)
-        try:
-            found, rows = self._run(frame)
-        except InputError:
-            if not self.lenient:
-                raise
-            errors = dict(sorted(failing(self._run, frame)))
-            sound = np.delete(sound, [*errors])
-            found, rows = self._run(frame[sound])
-        self._made.clear()
+        frame = decode(records, self.arguments, self.pool)
+        with self.turns.turn:
+            found, rows, errors = self._called(frame)
+        sound = np.delete(np.arange(frame.height), [*errors])
         without = np.flatnonzero(np.bincount(rows, minlength=len(sound)) == 0)
         empty = pl.DataFrame({name: [None] for name in found.columns}, schema=found.schema)
         whole = pl.concat([found, *[empty] * bool(len(without))]).rename(lambda name: f"${name}")
@@ -451,6 +445,19 @@ class _Calls:
             np.array([*errors], np.int64),
             encode(why, Layout(WAITS), self.pool),
         )
+
+    def _called(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray, dict[int, InputError]]:
+        """Return what the function returns for the records on which it doesn't fail, the number of each one's record among these, and the errors of the others."""
+        errors: dict[int, InputError] = {}
+        try:
+            found, rows = self._run(frame)
+        except InputError:
+            if not self.lenient:
+                raise
+            errors = dict(sorted(failing(self._run, frame)))
+            found, rows = self._run(frame[np.delete(np.arange(frame.height), [*errors])])
+        self._made.clear()
+        return found, rows, errors
 
     def _run(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         found, rows, _ = self._foreign.run((frame, None, None))

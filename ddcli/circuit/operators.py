@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.circuit.context import CircuitContext
-    from ddcli.circuit.linear import CallBudget
+    from ddcli.circuit.linear import CallTurns
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import Joinable
     from ddcli.engine.operators.reduce_aggregates import Aggregate
@@ -65,7 +65,7 @@ class Operators:
     surroundings: CircuitContext
     arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
     _linear: dict[tuple[str, int], Operator] = field(default_factory=dict)
-    _budgets: dict[str, CallBudget] = field(default_factory=dict)
+    _turns: dict[str, CallTurns] = field(default_factory=dict)
     _rooms: dict[str, PairRoom] = field(default_factory=dict)
 
     def pool(self, shard: int) -> Pool:
@@ -93,11 +93,11 @@ class Operators:
 
     @operator.register(memo.MemoizedCalls)
     def _(self, node: memo.MemoizedCalls, shard: int) -> Operator:
-        from ddcli.circuit.linear import CallBudget, memoized_calls
+        from ddcli.circuit.linear import CallTurns, memoized_calls
 
         around = self.surroundings
-        budget = self._budgets.setdefault(node.answers, CallBudget(node.calls)) if node.calls is not None else None
-        return memoized_calls(node, shard, self.scope.nt, around.traces, self.pool(shard), around.failed, budget)
+        turns = self._turns.setdefault(node.answers, CallTurns(node.calls))
+        return memoized_calls(node, shard, self.scope.nt, around.traces, self.pool(shard), around.failed, turns)
 
     @operator.register(logical.SignedSum)
     def _(self, node: logical.SignedSum, shard: int) -> Operator:

@@ -15,6 +15,7 @@ from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
 from ddcli.job.sizes import GROWTH, LANE, WORKING, Sizes, sizes
 from ddcli.plan.loops import is_looped
+from ddcli.plan.memo import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -137,6 +138,7 @@ class Placement:
                 request.resources.memory,
                 wanted,
                 looped=looped,
+                calls=bool(remembered(graph.nodes)),
                 joined=self.joined,
             )
             if cut.room is None or not looped:

@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 import ddcli.store.state.directory
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
+from ddcli.engine import workers
+from ddcli.engine.operators import memo
+from ddcli.job import sizes as job_sizes
 from ddcli.store.state.manifest import read_newest
 from tests.cases import cases
 from tests.draws import many, some
@@ -314,6 +317,29 @@ def test_a_call_that_fails_ends_a_run_without_a_quarantine(remembering):
     result = shop("run", "p.yaml")
     assert result.code == 3
     assert "raised ValueError: busy for the row {'k': 3, 'w': 'a'}" in result.err
+
+
+def test_one_thread_calls_at_a_time(shop, monkeypatch):
+    """Threads share a large run, so that one calls while another encodes and writes results; none calls while another does, and each record has one result."""
+    (shop.folder / "m.py").write_text(
+        "import threading, time\nwithin, threads = [], set()\n"
+        "def each(record):\n"
+        "    within.append(record)\n    threads.add(threading.get_ident())\n    time.sleep(0.002)\n"
+        "    alone = len(within) == 1\n    within.clear()\n"
+        "    return {'k': record['k'], 'answer': f'{alone} {len(threads)}'}\n"
+    )
+    text = PIPELINE.replace("FUNCTION", "each").replace("BATCH", "false").replace("LEAST", "-1")
+    shop.write("p.yaml", text.replace("ERRORS", "fail"))
+    add(shop, [(k, "x") for k in range(40)])
+    for name in ("STREAMED", "MUCH"):
+        monkeypatch.setattr(job_sizes, name, 10)
+    monkeypatch.setattr(workers, "FEW", 0)
+    monkeypatch.setattr(memo, "TOGETHER", 4)
+    assert shop("run", "p.yaml", "--workers", "2").code == 0
+    found = pl.read_parquet(shop.folder / "answers/*.parquet")
+    assert sorted(found["k"]) == [*range(40)]
+    assert {*found["answer"].str.split(" ").list.first()} == {"True"}
+    assert found["answer"].str.ends_with(" 2").any()
 
 
 def test_another_memory_is_empty(remembering):

@@ -124,20 +124,27 @@ class MemoizedCalls(StatefulOperator):
                 self.former = FormerAnswers()
             fresh.append(found)
         asked = np.flatnonzero(missing)
-        made, failed, reasons = [nothing], [asked[:0]], [empty(self.waiting.trace.nv)]
+        # The parts are in order: a part has greater records than the part before. Most functions return one result for a record.
+        new, filled = np.empty((len(asked), nothing.shape[1]), np.int64), 0
+        failed, reasons = [asked[:0]], [empty(self.waiting.trace.nv)]
         for at in range(0, len(asked), TOGETHER):
             some = asked[at : at + TOGETHER]
             answers = self.call(kernels.take(keys, range(nk), some))
-            rows = np.empty((len(answers.records), nothing.shape[1]), np.int64)
+            end = filled + len(answers.records)
+            if end > len(new):
+                new = np.concatenate([new[:filled], np.empty((end, new.shape[1]), np.int64)])
+            rows = new[filled:end]
             rows[:, :nk] = kernels.take(keys, range(nk), some[answers.records])
             rows[:, nk : -nt - 1] = answers.results
             rows[:, -nt - 1 : -1] = LEAST
             rows[:, -1] = 1
-            made.append(kernels.consolidate(rows))
+            consolidated = kernels.consolidate(rows)
+            if consolidated is not rows:
+                new[filled : filled + len(consolidated)] = consolidated
+            filled += len(consolidated)
             failed.append(some[answers.failed])
             reasons.append(answers.reasons)
-        # The parts are in order: a part has greater records than the part before.
-        new = kernels.concat(made)
+        new = new[:filled]
         self.batch = kernels.merge([*fresh, new])
         return kernels.merge([known, new]), np.concatenate(failed), np.concatenate(reasons)
 
