@@ -21,8 +21,8 @@ from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Schema, Type, from_polars
-from ddcli.privacy import preview
-from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
+from ddcli.privacy import hide, preview
+from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog, tags_of_files
 from ddcli.store.files.objects import locate
 from ddcli.store.log.log_files import find_damaged, not_after
 from ddcli.store.log.progress import read_progress
@@ -316,6 +316,7 @@ def named_side(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: SideRead
             "there are no data files", place=path, hint="data is in .parquet, .arrow, .csv, .ndjson or .jsonl files"
         )
     paths = [listing.path(file) for file in listing.files]
+    hide(tags_of_files(whole, paths))
     kinds = {name_of_kind(one) for one in paths}
     if len(kinds) > 1:
         raise InputError(

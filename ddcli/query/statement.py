@@ -41,7 +41,7 @@ from ddcli.plan.sql.context import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.privacy import previewed
 from ddcli.query.lookup import ALWAYS, ATTEMPTS, FoundContents, asked_time
-from ddcli.sources.change_log import log_tags
+from ddcli.sources.change_log import tags_of_files
 from ddcli.sources.inference import shown_doubt
 from ddcli.sources.readers import largest_seen
 from ddcli.spec.model import InputSpec, Spec
@@ -143,7 +143,7 @@ def named_files(text: Text, dialect: Dialect | None = None) -> NamedFiles:
             shown = ", ".join(f"'{name}' ({kind})" for name, kind in left.items())
             notes.append((each.span, f"'{each.value}' has columns of types that records can't have, left out: {shown}"))
         time = (Text(ARRIVAL, each.span),)
-        tags = dict(log_tags(locate(base, each.value), paths))
+        tags = dict(tags_of_files(locate(base, each.value), paths))
         given = InputSpec(each, each, time, format="append", csv=csv, ignored=tuple(left), infers=True, tags=tags)
         inputs[each.value] = given
     spec = Spec(Text("query", text.span), base / "query", inputs, {}, {}, clock="arrival")

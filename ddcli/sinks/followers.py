@@ -23,6 +23,7 @@ from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.logical import HISTORY
+from ddcli.sources.change_log import tags_metadata
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, Files
@@ -206,6 +207,7 @@ def _change(
         files, known, whole = list(log.files), 0, True  # such a table is overwritten
     _, owner = read_owned(path)
     order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
+    footer = tags_metadata(owner.tags, owner.state) if owner is not None else None
     moved = _types if spec.kind == "parquet" else lambda texts: _of_instants(_types(texts))
     schema, time = moved(log.schema), _types(manifest.cache["time"])
     secret, shown = bytes.fromhex(manifest.identity), order_among(order, log.schema)
@@ -214,13 +216,13 @@ def _change(
 
         columns = history_columns(schema, moved(manifest.cache["time"]))
         key, track = ([text.value for text in texts] for texts in (spec.history, spec.track))
-        given = name, path, files, columns, time, secret, whole, True, known, shown
+        given = name, path, files, columns, time, secret, whole, True, known, shown, None, footer or {}
         lookup = None if whole else _past(request.state, name, manifest, key)
         begin = None if spec.begin is None else real(locate(request.base, spec.begin.value))
         return HistoryChange(*given, log_files=list(log.files), key=key, track=track, lookup=lookup, begin=begin)
     from ddcli.store.targets.change import Change
 
-    return Change(name, path, files, schema, time, secret, whole, spec.table, known, shown)
+    return Change(name, path, files, schema, time, secret, whole, spec.table, known, shown, None, footer or {})
 
 
 def _past(state: Path, name: str, manifest: Manifest, key: Sequence[str]) -> KeyLookup | None:

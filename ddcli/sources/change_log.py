@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier, box
-from ddcli.errors import EngineError, InputError, UsageError, first_line, suggestion
+from ddcli.errors import DdError, EngineError, InputError, UsageError, first_line, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.row_order import in_order, order_among
 from ddcli.privacy import hide
@@ -33,7 +34,7 @@ from ddcli.store.log.progress import read_owned, tags_from
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
-from ddcli.store.state.contents import UPDATES
+from ddcli.store.parquet.footers import PARQUET, name_of_kind
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.input_path import NOT_THERE
 from ddcli.store.tables.inventory import list_input
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 LATEST = "latest"
 """As of this, all updates count."""
 DIFF, TIME = "diff", "time"
+READERS = 16
+"""The footers that are read at a time, which costs a request each in an object store."""
 TAGS = "dd:tags"
 """The key of columns' tags in the metadata of the files of a log without progress."""
 STATE = "dd:state"
@@ -160,7 +163,7 @@ class ChangeLog:
         if not listing.files:
             raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
         names = tuple(time) if time else _time_columns(listing, progress, Tables(columns, dialect=dialect), diff)
-        tags = log_tags(whole, [listing.path(file) for file in listing.files[-1:]], owner)
+        tags = tags_of_files(whole, [listing.path(file) for file in listing.files], owner)
         hide(tags)
         log = Updates(names, columns, diff=diff, dialect=dialect, unites=owner is not None)
         reader = LogReader(listing, log, most=MOST_HELD)
@@ -298,28 +301,49 @@ class ChangeLog:
 
 
 def tags_metadata(tags: Tags, state: str) -> dict[str, str] | None:
-    """Return the metadata for the files of a log without progress, whose rows are put aside; `state` is its state's identity."""
+    """Return the metadata for files that lie beside no progress: tables, and rows that are put aside; `state` is their state's identity."""
     return {TAGS: json.dumps(tags), STATE: state} if tags else None
 
 
-def log_tags(directory: Path, files: Sequence[Path], owner: Owner | None = None) -> Tags:
-    """Return the tags of a log's columns: those in its progress, else in the metadata of its last file, as a log of rows that are put aside has them.
+def tags_of_files(place: Path, files: Sequence[Path], owner: Owner | None = None) -> Tags:
+    """Return the tags of the columns of files: those in the progress of their log, else in the metadata of each, as tables and rows that are put aside have them.
 
-    From now on the identity of the log's state, which is there, too, is the key of digests, unless the command has another one.
+    From now on the identity of their state, which is there, too, is the key of digests, unless the command has another one.
     """
-    owner = owner or read_owned(directory)[1]
+    owner = owner or read_owned(place)[1]
     if owner is not None:
         hide({}, owner.state)
         return owner.tags
-    last = files[-1] if files and files[-1].name.startswith(UPDATES) else None
-    text = read_metadata(last, TAGS) if last is not None else None
-    if not text or last is None:
-        return {}
-    hide({}, read_metadata(last, STATE) or "")
+    owners = {folder: _owner_of(folder) for folder in dict.fromkeys(file.parent for file in files)}
+    marked = [(each.tags, each.state) for each in owners.values() if each is not None]
+    loose = [file for file in files if owners[file.parent] is None and name_of_kind(file) == PARQUET]
+    with ThreadPoolExecutor(READERS) as threads:
+        marked += threads.map(_tags_within, loose)
+    found: dict[str, tuple[str, ...]] = {}
+    for tags, state in marked:
+        hide({}, state)
+        for name, each in tags.items():
+            found[name] = tuple(dict.fromkeys((*found.get(name, ()), *each)))
+    return found
+
+
+def _owner_of(folder: Path) -> Owner | None:
+    """Return the writer of the log in a folder, some of whose files are named; None where there is none, or its progress can't be read."""
     try:
-        return tags_from(json.loads(text))
+        return read_owned(folder)[1]
+    except DdError:
+        return None
+
+
+def _tags_within(file: Path) -> tuple[Tags, str]:
+    """Return the tags in a file's metadata, and the identity of the state that wrote it; none and "" without."""
+    text = read_metadata(file, TAGS)
+    if not text:
+        return {}, ""
+    try:
+        return tags_from(json.loads(text)), read_metadata(file, STATE) or ""
     except (ValueError, RecursionError):
-        return {}
+        return {}, ""
 
 
 def _time_columns(listing: Listing, progress: Times | None, tables: Tables, diff: str) -> tuple[str, ...]:

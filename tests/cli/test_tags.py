@@ -29,7 +29,12 @@ collections:
 checks:
   - {unique: [contact], of: named, name: one, otherwise: warn}
   - {row: length(email) > 0, of: people, name: filled}
-outputs: {named: out/named/, cities: out/cities/, numbers: out/numbers/}
+outputs:
+  named: out/named/
+  cities: out/cities/
+  numbers: out/numbers/
+  table: {from: named, as: table, parquet: lake/named.parquet}
+  history: {from: people, as: history, key: [id], parquet: lake/people.parquet}
 tests:
   - {name: none, given: {people: []}, expect: {collection: cities, contents: []}}
 """
@@ -63,7 +68,10 @@ def people(shop):
     assert shop("run", "p.yaml").code == 0
     shop.write(
         "q.yaml",
-        SHOP.replace("name: shop", "name: other").replace("out/", "other/").replace("upper(contact)", "contact"),
+        SHOP.replace("name: shop", "name: other")
+        .replace("out/", "other/")
+        .replace("lake/", "pond/")
+        .replace("upper(contact)", "contact"),
     )
     assert shop("run", "q.yaml").code == 0
     shop.write("s.yaml", "a: {with: people+=fix.csv}\nb: {set: {people: {email: \"email || 'x'\", where: id = 1}}}\n")
@@ -83,6 +91,14 @@ SHOWS = [
     "sql 'select upper(contact) as x from named' --from p.yaml -o csv",
     "sql 'select email || city as x from people' --from p.yaml --as-of latest -o json",
     "sql \"select contact as x from 'out/named/'\"",
+    "sql \"select upper(contact) as x from 'out/named/*.parquet'\"",
+    "sql \"select email || 'x' as y from 'lake/people.parquet'\" -o json",
+    "sql \"select contact as x from 'lake/named.parquet' union all select email from 'lake/people.parquet'\"",
+    "log 'out/named/*.parquet'",
+    "log lake/people.parquet --time valid_from",
+    "diff lake/people.parquet in/people/1.csv --key id",
+    "diff 'out/named/*.parquet' 'other/named/*.parquet' -o json",
+    "diff lake/named.parquet pond/named.parquet --key order_id -o markdown",
     "why p.yaml cities city=Bern",
     "why p.yaml cities city=Bern -o json",
     f"why p.yaml named contact={MAIL} --limit 5",
@@ -158,6 +174,7 @@ def test_a_conflict_shows_which_rows(people):
         "log out/kept --as-of latest -o csv",
         "log .dd/same/errors/_unparsed/people -o csv",
         "sql \"select email from 'out/kept/'\"",
+        "sql \"select email from 'lake/kept.parquet'\"",
         "sql \"select email from '.dd/same/errors/_unparsed/people/'\"",
         "sql 'select email from people' --from same.yaml",
         "query same.yaml people id=1",
@@ -168,7 +185,11 @@ def test_a_conflict_shows_which_rows(people):
 def test_a_value_has_one_digest_in_all_commands_on_a_state(shop, line):
     """Also in the logs of rows that are put aside."""
     pipeline = SHOP.partition("  orders:")[0].replace("name: shop", "name: same")
-    shop.write("same.yaml", pipeline + "errors: quarantine\noutputs: {kept: {from: people, path: out/kept/}}\n")
+    shop.write(
+        "same.yaml",
+        pipeline
+        + "errors: quarantine\noutputs: {kept: {from: people, path: out/kept/, as: table, parquet: lake/kept.parquet}}\n",
+    )
     shop.write("in/people/1.csv", f"id,email,city,time\n1,{MAIL},Rome,1\n2,{MAIL},,1\n")
     assert shop("run", "same.yaml").code == 0
     pl.DataFrame({"id": [1], "email": ["other"], "city": ["Rome"]}).write_parquet(shop.folder / "same.parquet")
@@ -201,6 +222,7 @@ def test_data_files_are_those_of_a_pipeline_without_tags(people):
         SHOP.replace("{type: string, tags: [pii]}", "string")
         .replace("name: shop", "name: plain")
         .replace("out/", "plain/")
+        .replace("lake/", "flat/")
     )
     people.write("plain.yaml", plain)
     assert people("run", "plain.yaml").code == 0

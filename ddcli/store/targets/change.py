@@ -22,7 +22,7 @@ from ddcli.store.log.writer import in_columns
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.columns import Lanes
@@ -43,6 +43,7 @@ class Change:
 
     `table`: it has the contents of the log, without times. `schema` are the columns of the contents, `time` the columns of times. `order` is
     that in which contents are written. `former` are the columns that the table has by its last commit, if these are others: it gets the new ones first.
+    `footer` is metadata for files of the table.
     """
 
     output: str
@@ -56,6 +57,7 @@ class Change:
     known: int = 0
     order: RowOrder = ()
     former: Schema | None = None
+    footer: Mapping[str, str] = field(default_factory=dict)
     layout: Layout = field(init=False)
     pool: Pool = field(init=False)
 

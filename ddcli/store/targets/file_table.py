@@ -362,7 +362,7 @@ class ParquetTarget:
             compression="zstd",
             compression_level=LEVEL,
             row_group_size=CHUNK,
-            metadata={COMMIT: f"{self._key} {number}"},
+            metadata={**change.footer, COMMIT: f"{self._key} {number}"},
         )
         announce(())
         self._files.make_directory(self._path.parent)
