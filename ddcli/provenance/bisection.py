@@ -1,76 +1,51 @@
 """`dd bisect`: the first time at which a condition on outputs fails, the run that made it fail, and the fewest input rows that did.
 
-The outputs' logs are fed to a dataflow of the query, once: the updates of its result are the times at which the condition may change, so
-nothing of the pipeline is computed. Then the log is taken back to the failing time, and changes are tried in memory: first the output records
+Once the time is known (`first_failure`), the log is taken back to it, and changes are tried in memory: first the output records
 without whose change the condition would hold, then, for the input rows of that time that can matter to these records, by delta
 debugging, the rows without which it would: without any one of them it would still fail.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import contextmanager
 from dataclasses import field
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.prepare import before
 from ddcli.driver.replacement import CopyDirectory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT
-from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.errors import DdError, Span, SpecError, UsageError
-from ddcli.expressions.moments import in_zone
-from ddcli.expressions.statement import check_tables, query_text, read, read_statement, tables_of
+from ddcli.engine.lanes import Layout
+from ddcli.errors import UsageError
 from ddcli.expressions.tree import quoted
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
-from ddcli.plan import logical
-from ddcli.plan.lineage import hide_tagged
-from ddcli.plan.lower import lower
-from ddcli.plan.node import Graph
-from ddcli.plan.relation import Relation
-from ddcli.plan.sql.context import Times
-from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.provenance.file_history import FileHistory
+from ddcli.provenance.first_failure import Search, negated
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions, Where
 from ddcli.provenance.question import Question
 from ddcli.provenance.worlds import raw_sources
-from ddcli.sources.change_log import ChangeLog
 from ddcli.store.state.runs import RunRecord, read_runs
 from ddcli.store.time_text import format_time, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.counts import Progress
-    from ddcli.engine.times import Time
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
 
-VALUE, VERDICT = "value", "verdict"
-OPERATORS = ("<", ">", "=", "!", "is ", "in ", "in(", "between ", "like ", "not ")
-"""The beginnings of conditions on the value of the query's first column."""
 COUNT = "\0count"
 MOST_RECORDS = 10_000
 """The most changed records of outputs whose input rows are looked for."""
 MOST_TRIALS = 1_000
 """The most sets of rows that are tried."""
-
-
-class AlwaysHolds(DdError):
-    """The negative answer: the condition does not fail at any of the times."""
-
-    exit_code = 1
 
 
 @frozen
@@ -188,12 +163,11 @@ def _bisect(
     if len(inputs.kinds) > 1:
         raise UsageError("times with several coordinates have no first one", place=str(inputs.request.spec.path))
     progress.begin("reading the outputs' logs")
-    search = _Search(inputs, query, good or bad or "", good=good is not None, between=between)
+    search = Search(inputs, query, good or bad or "", good=good is not None, between=between)
     at, again = search.failure()
     progress.begin("looking for the rows without which the condition would hold")
-    search.inputs = history.inputs(inputs, at)
-    search.former = history.inputs(inputs, at - 1) if at in history.changes(history.replaced) else None
-    culprits, without, notes = search.culprits(at)
+    former = history.inputs(inputs, at - 1) if at in history.changes(history.replaced) else None
+    culprits, without, notes = _Rows(search, history.inputs(inputs, at), former).culprits(at)
     return Bisection(
         condition=f"{'good' if good is not None else 'bad'}: {search.condition}",
         at=format_time((at,), inputs.kinds),
@@ -234,160 +208,19 @@ def _run_of(runs: Sequence[RunRecord], at: int, inputs: Inputs, culprits: Sequen
     return None
 
 
-@contextmanager
-def _errors_at(condition: str) -> Iterator[None]:
-    """Have errors of a query in which a condition begins on the second line point at the condition alone."""
-    try:
-        yield
-    except SpecError as error:
-        span = error.span
-        if span is None or not 1 < span.line <= len(condition.splitlines()) + 1:
-            raise _unfinished(condition) from None
-        place = Span("condition", span.line - 1, span.column, span.length, span.source)
-        raise SpecError(error.problem, span=place, hint=error.hint) from None
-    try:
-        read(query_text(condition))
-    except SpecError:  # the query is one only as the condition closes its parenthesis: `v > 0) as x, (1`
-        raise _unfinished(condition) from None
+class _Rows:
+    """The rows of inputs that made a condition fail. `former` are the inputs as before some files were replaced or withdrawn at that time."""
 
-
-def _unfinished(condition: str) -> UsageError:
-    return UsageError(f"`{condition}` is not a whole condition", hint="for example `> 1000`, or `amount is not null`")
-
-
-class _Search:
-    """The dataflow of a query and a condition, fed with the logs of the outputs that the query names."""
-
-    def __init__(
-        self, inputs: Inputs, query: str, condition: str, *, good: bool, between: tuple[str, str] | None
-    ) -> None:
-        self.inputs, self.good = inputs, good
-        self.former: Inputs | None = None
-        """The inputs with the files that they had before some were replaced or withdrawn at the failing time."""
-        request = inputs.request
-        check_tables(query_text(query), request.outputs, "the outputs are")
-        names = {table.value for table in tables_of(read_statement(query_text(query)))}
-        self.logs = {name: ChangeLog.open(str(request.outputs[name]), Path.cwd()) for name in sorted(names)}
-        if not self.logs:
-            raise UsageError("the query reads no output", hint=f"outputs: {', '.join(request.outputs)}")
-        limits: list[int | None] = [parse_time(each, inputs.time, "--between", "log's")[0] for each in between or ()]
-        self.since, self.until = limits or [None, None]
-        sources = {name: logical.Source((), dict(log.columns), name) for name, log in self.logs.items()}
-
-        def bound(text: str) -> Relation:
-            times = Times(tuple(inputs.kinds), request.clock.arrival)
-            with in_zone(request.spec.timezone):
-                found, _ = bind_in_order(
-                    query_text(text), lambda name: Relation(sources[name]), lambda: [*sources.values()], times
-                )
-            return found
-
-        value = bound(query)
-        hide_tagged({name: log.tags for name, log in self.logs.items()}, [value.node])
-        (first, *_) = (name for name in value.schema if not name.startswith(ORDER))
-        compared = condition.strip().lower().startswith(OPERATORS)
-        self.condition = f"{quoted(first)} {condition.strip()}" if compared else condition.strip()
-        with _errors_at(self.condition):
-            verdict = bound(f"select (\n{self.condition}\n) as verdict from ({query}\n) as answer")  # noqa: S608 - it is the person's own query
-        if str(verdict.schema["verdict"].required()) != "bool":
-            raise UsageError(
-                f"the condition `{self.condition}` is {verdict.schema['verdict'].required()}, not true or false"
-            )
-        self.trial = Trial(lower(Graph({VALUE: value.node, VERDICT: verdict.node})), inputs.kinds, inputs.pool)
-        upper = () if self.until is None else before((self.until,)).elements
-        self.fed = {}
-        for name, layout in self.trial.layouts.items():
-            slices = self.logs[name].reader.take(layout.names, None, upper).slices
-            parts = [piece.matrix(layout, inputs.pool) for piece in slices]
-            nothing = np.empty((0, layout.width + 2), np.int64)
-            self.fed[name] = parts[0] if len(parts) == 1 else np.concatenate([nothing, *parts])
-        self.tick = max((int(matrix[:, -2].max()) for matrix in self.fed.values() if len(matrix)), default=0) + 1
-        self.history = self.trial.close(before((self.tick,)), self.fed)
-        self.undo: dict[str, Matrix] = {}
-        """What takes back the changes of the logs that are tried."""
-
-    # --- the time of the failure ------------------------------------------------------------------------------------
-
-    def failure(self) -> tuple[int, int | None]:
-        """Return the first time at which the condition fails after it held, and the next time at which it holds again, if there is one."""
-        failed: int | None = None
-        held, fails = not self.good, False  # a query without rows has none that is bad
-        for time, fails in self._verdicts():
-            inside = self.since is None or time > self.since
-            if failed is None and fails and held and inside:
-                failed = time
-            elif failed is not None and not fails:
-                return failed, time
-            held = held or not fails
-        if failed is not None:
-            return failed, None
-        if not held:
-            raise AlwaysHolds(f"the condition `{self.condition}` has never held", hint="choose one that held at first")
-        raise AlwaysHolds(f"the condition `{self.condition}` does not fail", hint="`--between` limits the times")
-
-    def _verdicts(self) -> Iterator[tuple[int, bool]]:
-        """Yield the times at which the condition's result changes, in order, with whether it fails there."""
-        matrix = self.history[VERDICT]
-        matrix = matrix[np.argsort(matrix[:, -2], kind="stable")]
-        values = decode(matrix, self.trial.outputs[VERDICT], self.inputs.pool).to_series().to_list()
-        counts = Counter[bool | None]()
-        for time, rows in groupby(
-            zip(values, matrix[:, -2].tolist(), matrix[:, -1].tolist(), strict=True), itemgetter(1)
-        ):
-            for value, _, diff in rows:
-                counts[value] += diff
-            yield time, self._failing({value for value, count in counts.items() if count > 0})
-
-    def _fails(self, time: int) -> bool:
-        return self._failing({value for (value,) in self._rows(VERDICT, (time,)).iter_rows()})
-
-    def _failing(self, verdicts: set[bool | None]) -> bool:
-        return not verdicts <= {True} if self.good else True in verdicts
-
-    def _rows(self, output: str, time: Time) -> pl.DataFrame:
-        matrix = as_of(self.history[output], 1, time)
-        return decode(matrix[matrix[:, -1] > 0], self.trial.outputs[output], self.inputs.pool)
-
-    def rows(self, at: int) -> pl.DataFrame:
-        """Return the rows of the query at a time."""
-        found = self._rows(VALUE, (at,))
-        return found.select([name for name in found.columns if not name.startswith(ORDER)])
-
-    # --- the rows ---------------------------------------------------------------------------------------------------
-
-    def _moved(self, changes: Mapping[str, Matrix]) -> int:
-        """Feed changes of the logs, `[data lanes | count]`, at a new time, and return it."""
-        self.tick += 1
-        fed = {}
-        for name, layout in self.trial.layouts.items():
-            change = changes.get(name, np.empty((0, layout.width + 1), np.int64))
-            fed[name] = np.ascontiguousarray(np.insert(change, layout.width, self.tick, axis=1))
-        found = self.trial.close(before((self.tick,)), fed)
-        self.history = {name: np.concatenate([matrix, found[name]]) for name, matrix in self.history.items()}
-        return self.tick
-
-    def _with(self, changes: Mapping[str, Matrix]) -> int:
-        """Have these changes of the logs in place of those tried before, and return the time at which it is so."""
-        steps = {
-            name: kernels.consolidate(
-                np.concatenate([part for part in (changes.get(name), self.undo.get(name)) if part is not None])
-            )
-            for name in changes.keys() | self.undo.keys()
-        }
-        self.undo = {name: _negated(matrix) for name, matrix in changes.items()}
-        return self._moved(steps)
-
-    def _holds_with(self, changes: Mapping[str, Matrix]) -> bool:
-        """Return whether the condition would hold with changes of the logs."""
-        return not self._fails(self._with(changes))
+    def __init__(self, search: Search, inputs: Inputs, former: Inputs | None) -> None:
+        self.search, self.inputs, self.former = search, inputs, former
 
     def culprits(self, at: int) -> tuple[tuple[Culprit, ...], pl.DataFrame | None, list[str]]:
         """Return the fewest updates of inputs at a time without which the condition would hold, the query's rows without them, and notes."""
-        later = {name: matrix[matrix[:, -2] > at] for name, matrix in self.fed.items()}
-        self._moved({name: _negated(np.delete(matrix, -2, axis=1)) for name, matrix in later.items()})
-        changed = [change for name in self.logs for change in self._changed(name, at)]
+        search = self.search
+        search.go_back(at)
+        changed = [change for name in search.logs for change in self._changed(name, at)]
         tries = _Tries()
-        records = tries.least(changed, lambda some: self._holds_with(self._undone(some)))
+        records = tries.least(changed, lambda some: search.holds_with(self._undone(some)))
         if len(records) > MOST_RECORDS:
             return (
                 (),
@@ -395,7 +228,7 @@ class _Search:
                 [f"{len(records):,} records of the outputs changed together: no few rows of the inputs explain them"],
             )
         effects = [
-            _Effect(self, some, at) for name in self.logs if (some := [each for each in records if each.log == name])
+            _Effect(self, some, at) for name in search.logs if (some := [each for each in records if each.log == name])
         ]
         rows = list(dict.fromkeys(row for effect in effects for row in effect.rows))
 
@@ -406,7 +239,7 @@ class _Search:
                 parts.setdefault(effect.log, []).append(effect.without(left))
             return {name: np.concatenate(each) for name, each in parts.items()}
 
-        if not rows or not self._holds_with(without(rows)):
+        if not rows or not search.holds_with(without(rows)):
             return (
                 (),
                 None,
@@ -414,18 +247,20 @@ class _Search:
                     "no rows of the inputs make the difference: replaced or withdrawn files without a copy in the state do, the pipeline file, or time alone"
                 ],
             )
-        least = tries.least(rows, lambda some: self._holds_with(without(some)))
+        least = tries.least(rows, lambda some: search.holds_with(without(some)))
         notes = [] if tries.left else [f"there may be fewer: only {MOST_TRIALS:,} sets of rows were tried"]
-        shown = self.rows(self._with(without(least)))
+        shown = search.rows(search.put(without(least)))
         return self._placed(least, effects), shown, notes
 
     def _changed(self, name: str, at: int) -> list[Change]:
         """Return the changes of an output at a time; a record and the one that took its place are one change, as the same input rows matter to both."""
-        log = self.logs[name]
+        log = self.search.logs[name]
         frame = log.between(((at,),), before((at,)).elements, log.reader.scan()).collect()
         node = self.inputs.relations[self.inputs.request.spec.outputs[name].source.value].node
         by = [column for column in log.columns if _restricts(node, column)]
-        lanes = self.lanes(name, frame, frame[log.diff].to_numpy())  # of all at once: there may be thousands of keys
+        lanes = self.search.lanes(
+            name, frame, frame[log.diff].to_numpy()
+        )  # of all at once: there may be thousands of keys
         if not by:
             return [Change(name, frame.select(), lanes)]
         numbered = frame.select(*by, pl.int_range(pl.len()).alias(COUNT)).group_by(by, maintain_order=True).agg(COUNT)
@@ -436,18 +271,8 @@ class _Search:
         """Return the changes of the logs that take these back."""
         parts: dict[str, list[Matrix]] = {}
         for each in changes:
-            parts.setdefault(each.log, []).append(_negated(each.lanes))
+            parts.setdefault(each.log, []).append(negated(each.lanes))
         return {name: np.concatenate(found) for name, found in parts.items()}
-
-    def lanes(self, name: str, frame: pl.DataFrame, counts: np.ndarray[Any, Any]) -> Matrix:
-        """Return records as `[data lanes | count]` in the columns of a log that the query reads."""
-        layout = self.trial.layouts[name]
-        data = (
-            encode(frame.select(layout.names), layout, self.inputs.pool)
-            if layout.width
-            else np.empty((len(counts), 0), np.int64)
-        )
-        return np.ascontiguousarray(np.column_stack([data, counts]))
 
     def _placed(self, rows: Sequence[Row], effects: Sequence[_Effect]) -> tuple[Culprit, ...]:
         """Return updates of inputs with their places in files."""
@@ -461,7 +286,7 @@ class _Search:
                 if inputs is None or not mine:
                     continue
                 wanted = np.stack([np.frombuffer(data, np.int64) for _, data in mine]).reshape(-1, width)
-                wanted = _negated(wanted) if went else wanted
+                wanted = negated(wanted) if went else wanted
                 places = inputs.places(name, source, wanted)
                 for row, (record, (time,), diff) in zip(wanted, inputs.show(source, wanted), strict=True):
                     found.append(Culprit(name, record, diff, tuple(places[row.tobytes()]), time, went))
@@ -485,10 +310,10 @@ class Change:
 class _Effect:
     """The input rows of a time that can matter to changed records of an output, and those records without some of the rows."""
 
-    def __init__(self, search: _Search, changes: Sequence[Change], at: int) -> None:
-        self.search, self.log = search, changes[0].log
+    def __init__(self, rows: _Rows, changes: Sequence[Change], at: int) -> None:
+        self.search, self.log = rows.search, changes[0].log
         self.keys = pl.concat([change.key for change in changes]).unique()
-        node = search.inputs.relations[search.inputs.request.spec.outputs[self.log].source.value].node
+        node = rows.inputs.relations[rows.inputs.request.spec.outputs[self.log].source.value].node
         values: dict[str, Any] = {}
         for name in self.keys.columns:
             different = self.keys[name].unique()
@@ -496,11 +321,11 @@ class _Effect:
                 values[name] = different[0]
             elif str(node.schema[name].required()) in EXACT and not different.null_count():
                 values[name] = KeySet(different)
-        self.question = question = Question(search.inputs, node, values, (at,), 1)
-        former = question.fed if search.former is None else Question(search.former, node, values, (at,), 1).fed
+        self.question = question = Question(rows.inputs, node, values, (at,), 1)
+        former = question.fed if rows.former is None else Question(rows.former, node, values, (at,), 1).fed
         came = {name: _came(matrix, former[name]) | (matrix[:, -2] == at) for name, matrix in question.fed.items()}
         self.went = {
-            (name, _negated(row[np.newaxis]).tobytes())
+            (name, negated(row[np.newaxis]).tobytes())
             for name, matrix in former.items()
             for row in matrix[_came(matrix, question.fed[name])]
         }
@@ -517,7 +342,7 @@ class _Effect:
 
     def without(self, rows: set[Row]) -> Matrix:
         """Return the change of the log's records if these rows were not there."""
-        return kernels.consolidate(np.concatenate([self._records(rows), _negated(self.now)]))
+        return kernels.consolidate(np.concatenate([self._records(rows), negated(self.now)]))
 
     def _records(self, without: set[Row]) -> Matrix:
         question, fed = self.question, {}
@@ -526,7 +351,7 @@ class _Effect:
             for number in np.flatnonzero(self._leaves[name]).tolist() if without else ():
                 kept[number] = (name, matrix[number].tobytes()) not in without
             again = [np.frombuffer(row, np.int64) for of, row in without & self.went if of == name]
-            fed[name] = np.concatenate([matrix[kept], *(_negated(row[np.newaxis]) for row in again)])
+            fed[name] = np.concatenate([matrix[kept], *(negated(row[np.newaxis]) for row in again)])
         given = {name: np.concatenate([self.earlier[name], some]) for name, some in question.narrowed(fed).items()}
         contents = question.contents_of(given, question.facts)
         frame = contents.frame().with_columns(pl.Series(COUNT, contents.matrix[:, -1]))
@@ -586,13 +411,7 @@ def _came(now: Matrix, before: Matrix) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows are not among others, or not as often."""
     if now is before:
         return np.zeros(len(now), np.bool_)
-    different = kernels.consolidate(np.concatenate([now, _negated(before)]))
+    different = kernels.consolidate(np.concatenate([now, negated(before)]))
     row = np.dtype((np.void, 8 * (now.shape[1] - 1)))
     known, changed = (np.ascontiguousarray(each[:, :-1]).view(row).ravel() for each in (now, different))
     return np.isin(known, changed)
-
-
-def _negated(matrix: Matrix) -> Matrix:
-    taken = np.array(matrix, np.int64)
-    taken[:, -1] *= -1
-    return taken

@@ -31,10 +31,9 @@ from ddcli.expressions.types import parse_schema
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan.test_steps import collection_named
-from ddcli.provenance.arrangement_slices import by_title, verify_arrangements
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet
 from ddcli.provenance.question import Question
-from ddcli.provenance.slices import Sample, SliceNumber, Slices
+from ddcli.provenance.slices import Sample, SliceNumber, Slices, by_title, verify_arrangements
 from ddcli.screen import shell
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates

@@ -24,7 +24,7 @@ from ddcli.engine.lanes import Layout, decode
 from ddcli.errors import DdError, EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.request import read_request
-from ddcli.provenance.arrangement_slices import by_title
+from ddcli.provenance.slices import by_title
 from ddcli.provenance.verification import Verification, verify
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
