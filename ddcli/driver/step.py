@@ -22,8 +22,9 @@ from ddcli.job.summary import SparkSummary
 from ddcli.sinks.outputs import LARGE
 from ddcli.sinks.pieces import INLINE
 from ddcli.store.files.access import real
+from ddcli.store.files.buckets import settings_in_use
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath, settings_in_use
+from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence

@@ -22,9 +22,9 @@ from ddcli.store.extras import check_package
 from ddcli.store.files.access import is_there, read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.mirrors.connections import Connections
 from ddcli.store.mirrors.delta_commits import has_changed, is_as_left
 from ddcli.store.mirrors.mirror import UnknownChange, add, finish_addition, is_finished, log_files, mirror_of, read_mark
+from ddcli.store.mirrors.query_reader import Connections
 from ddcli.store.state.contents import ours
 from ddcli.store.state.names import TABLE, WAITING
 from ddcli.store.state.register import keys_of, pick

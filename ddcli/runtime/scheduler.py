@@ -19,7 +19,7 @@ from ddcli.job.sizes import LANE
 from ddcli.plan.memo import remembered
 from ddcli.runtime.chain import RESULT, TASK, ChainedStage, Row, marks
 from ddcli.runtime.task import SHARED, Result, Task, packed, perform, result_of
-from ddcli.store.files.objects import SCHEMES
+from ddcli.store.files.buckets import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -33,8 +33,9 @@ from ddcli.privacy import hide
 from ddcli.sinks.pieces import PieceWriter
 from ddcli.sinks.side_logs import ErrorLog, seen
 from ddcli.store.files.access import is_directory, real
+from ddcli.store.files.buckets import SCHEMES, adopt_settings
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import SCHEMES, ObjectPath, adopt_settings
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.scratch.spill import FileExchange, Sent
 from ddcli.store.state.transaction import StateFiles

@@ -28,8 +28,8 @@ from pyspark.sql.datasource import InputPartition
 from ddcli.engine.times import Frontier
 from ddcli.errors import DdError, EngineError, InputError, RewrittenError, StateError, UsageError
 from ddcli.sources.change_log import MOST_HELD, ChangeLog
+from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import side_by_side
-from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader

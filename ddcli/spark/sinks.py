@@ -15,8 +15,8 @@ from pyspark.sql import datasource
 from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Type
 from ddcli.spark.commits import TaskFile, WriterBatch, add, discard, next_time, read_state
+from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import adopt_settings, settings_in_use
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.reader import LogReader

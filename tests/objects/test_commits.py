@@ -41,7 +41,7 @@ def place(monkeypatch):
 
     monkeypatch.setattr(gate, "MANY", 4)
     made = cache(lambda _scheme, _name: MemoryStore())
-    monkeypatch.setattr(ddcli.store.files.objects, "_bucket", lambda scheme, name, **_: made(scheme, name))
+    monkeypatch.setattr(ddcli.store.files.objects, "bucket", lambda scheme, name, **_: made(scheme, name))
     return ObjectPath.parse(f"s3://memory{next(NUMBERS)}/shop")
 
 

@@ -13,6 +13,7 @@ import pytest
 import ddcli.driver.step
 import ddcli.runtime.task
 import ddcli.sinks.outputs
+import ddcli.store.files.buckets
 import ddcli.store.files.objects
 import ddcli.store.state.directory
 import ddcli.store.state.manifest
@@ -26,9 +27,10 @@ from ddcli.provenance.explanation import explain
 from ddcli.runtime.placement import Placement
 from ddcli.runtime.spark import doctor
 from ddcli.sources.change_log import read_log
+from ddcli.store.files.buckets import SETTINGS
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.lock import take_lock
-from ddcli.store.files.objects import SETTINGS, ObjectPath
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state.contents import batch_files
@@ -96,7 +98,7 @@ def test_a_run_reads_the_manifest_once(tmp_path, bucket, monkeypatch):
     """And one that a new process makes, with or without new rows; it looks twice which is the newest: before it takes the lock, and after that."""
     there = make(tmp_path, bucket)
     asked = Counter()
-    obstore = ddcli.store.files.objects._obstore()
+    obstore = ddcli.store.files.objects.library()
 
     class Counted:
         def __getattr__(self, name):
@@ -110,7 +112,7 @@ def test_a_run_reads_the_manifest_once(tmp_path, bucket, monkeypatch):
     there.supply(0)
     there.run()
     there.supply(1)
-    monkeypatch.setattr(ddcli.store.files.objects, "_obstore", Counted)
+    monkeypatch.setattr(ddcli.store.files.objects, "library", Counted)
     for changed in (True, False):
         asked.clear()
         ddcli.store.state.manifest._LATELY.clear()
@@ -464,7 +466,7 @@ def test_the_doctor_has_executors_look_into_a_store_with_the_settings_of_this_pr
 
 
 def test_a_store_out_of_reach_is_an_error_of_the_system(tmp_path, bucket, monkeypatch):
-    monkeypatch.setattr(ddcli.store.files.objects, "PATIENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(ddcli.store.files.buckets, "PATIENCE", timedelta(seconds=0.2))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     shop = make(tmp_path, ObjectPath.parse("s3://nowhere"))
     with pytest.raises(EngineError, match="can't be reached") as caught:
@@ -477,7 +479,7 @@ def test_a_store_out_of_reach_is_an_error_of_the_system(tmp_path, bucket, monkey
 def test_an_address_without_tls_is_named_with_the_setting_that_allows_it(tmp_path, bucket, monkeypatch):
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(ddcli.store.files.objects, "PATIENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(ddcli.store.files.buckets, "PATIENCE", timedelta(seconds=0.2))
     with pytest.raises(EngineError) as caught:
         ObjectPath.parse("s3://without-tls/x").read_bytes()
     assert "set AWS_ALLOW_HTTP=true" in caught.value.hint

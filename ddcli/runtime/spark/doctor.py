@@ -22,8 +22,9 @@ from ddcli.runtime.spark.start import check_installed, start
 from ddcli.runtime.task import SHARED
 from ddcli.store.extras import package_version
 from ddcli.store.files.access import real
+from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath, adopt_settings, settings_in_use
+from ddcli.store.files.objects import ObjectPath
 from ddcli.version import __version__
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Access to files and objects: relative to opened directories, through one gate.
 
 * access: files opened without following links
+* buckets: buckets of object stores, their addresses and credentials
 * changes: waits until files change
 * gate: all writes, so that a test can fail, cut or record each
 * lock: the lock of a state, on this machine and in an object store

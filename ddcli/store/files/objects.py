@@ -1,8 +1,7 @@
 """Object stores: a path `s3://bucket/key`, `gs://bucket/key` or `az://container/key` with the operations that the store uses on files.
 
 There are no directories: a listing has the keys with one prefix; an object appears whole or not at all, and is durable when its
-put has returned, so nothing is flushed; a rename is a copy and a removal. The store's address and credentials are in the
-environment, where each vendor's tools have them: AWS_ACCESS_KEY_ID, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_APPLICATION_CREDENTIALS, ...
+put has returned, so nothing is flushed; a rename is a copy and a removal.
 
 What a commit relies on is the same in all three: a listing has every object that was put before it; an object is created only
 if there is none of its name; it is replaced only if its version is still the known one (an entity tag in S3 and Azure, a
@@ -15,52 +14,19 @@ import errno
 import io
 import os
 import posixpath
-import re
 import stat
 from contextlib import contextmanager, suppress
-from datetime import timedelta
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.errors import EngineError, UsageError, first_line
+from ddcli.store.files.buckets import ABFSS, SCHEMES, WRITTEN, bucket, container_of, library, quoted, remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-SCHEMES = ("s3://", "gs://", "az://")
-WRITTEN = "write it as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
-ENDPOINTS = ("AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
-"""The variables with the address of a store that stands in for Azure or Google's; S3's has AWS_ALLOW_HTTP."""
-_ABFSS = re.compile(r"abfss?://([^@/]+)@([a-z0-9]+)\.dfs\.core\.windows\.net(/.*)?")
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
-SETTINGS = (
-    "AWS_ENDPOINT_URL",
-    "AWS_ALLOW_HTTP",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
-    "AZURE_STORAGE_ACCOUNT_NAME",
-    "AZURE_STORAGE_ACCOUNT_KEY",
-    "AZURE_STORAGE_SAS_TOKEN",
-    "AZURE_STORAGE_ENDPOINT",
-    "AZURE_TENANT_ID",
-    "AZURE_CLIENT_ID",
-    "AZURE_CLIENT_SECRET",
-    "GOOGLE_SERVICE_ACCOUNT_KEY",
-    "GOOGLE_SERVICE_ACCOUNT",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_BASE_URL",
-)
-"""The variables with the store's address and credentials that tasks on other machines get."""
-OWN = frozenset(os.environ)
-"""The variables that this process was started with."""
-PATIENCE = timedelta(seconds=30)
-"""The time for which a request is tried again before the store counts as out of reach."""
 UPLOADS = 8
 """Parts of an object that are on their way together."""
 COPIED = 5 << 30
@@ -88,8 +54,8 @@ class ObjectPath(PosixPath):
     @classmethod
     def parse(cls, url: str) -> ObjectPath:
         """Return the path of a URL, without `..` and doubled slashes."""
-        if azure := _ABFSS.fullmatch(url):
-            url = f"az://{_container(url, *azure.groups(''))}"
+        if azure := ABFSS.fullmatch(url):
+            url = f"az://{container_of(url, *azure.groups(''))}"
         scheme, _, rest = url.partition("://")
         inner = posixpath.normpath("/" + rest.lstrip("/"))
         if f"{scheme}://" not in SCHEMES or inner == "/":
@@ -117,7 +83,7 @@ class ObjectPath(PosixPath):
     def store(self) -> Any:
         """The bucket."""
         _, scheme, name, *_ = *self.parts, "", ""
-        return _bucket(scheme, name)
+        return bucket(scheme, name)
 
     def absolute(self) -> ObjectPath:
         return self
@@ -137,7 +103,7 @@ class ObjectPath(PosixPath):
 
     def is_dir(self, **_options: bool) -> bool:
         with self._errors():
-            return any(map(len, _obstore().list(self.store, self.key, chunk_size=1)))
+            return any(map(len, library().list(self.store, self.key, chunk_size=1)))
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
         for path, _ in self.tagged():
@@ -146,24 +112,24 @@ class ObjectPath(PosixPath):
     def tagged(self) -> Iterator[tuple[ObjectPath, str | None]]:
         """Yield the paths of `iterdir`, each object with its entity tag: as long as that is the same, so are its bytes."""
         with self._errors():
-            found = _obstore().list_with_delimiter(self.store, self.key)
+            found = library().list_with_delimiter(self.store, self.key)
         for prefix in found["common_prefixes"]:
             yield self._sibling(prefix), None
         for entry in found["objects"]:
-            yield self._sibling(entry["path"]), _quoted(entry)["e_tag"]
+            yield self._sibling(entry["path"]), quoted(entry)["e_tag"]
 
     def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
         """Yield every object with this key as prefix, with its entry in the store's listing."""
         with self._errors():
-            for some in _obstore().list(self.store, self.key, chunk_size=1000):
+            for some in library().list(self.store, self.key, chunk_size=1000):
                 for entry in some:
-                    yield self._sibling(entry["path"]), _quoted(entry)
+                    yield self._sibling(entry["path"]), quoted(entry)
 
     def beginning(self, name: str) -> Iterator[ObjectPath]:
         """Yield the objects below this key whose paths from there on begin with a text. A store lists them in the order of their names."""
         start = f"{self.key}/{name}"
         with self._errors():
-            for some in _obstore().list(self.store, self.key, offset=start, chunk_size=1000):
+            for some in library().list(self.store, self.key, offset=start, chunk_size=1000):
                 for entry in some:
                     if not entry["path"].startswith(start):
                         return
@@ -172,7 +138,7 @@ class ObjectPath(PosixPath):
     def head(self) -> dict[str, Any]:
         """Return the store's report of the object: `size`, `last_modified`, `e_tag`, `version`."""
         with self._errors():
-            return _quoted(_obstore().head(self.store, self.key))
+            return quoted(library().head(self.store, self.key))
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         entry = self.head()
@@ -181,7 +147,7 @@ class ObjectPath(PosixPath):
 
     def read_bytes(self) -> bytes:
         with self._errors():
-            return bytes(_obstore().get(self.store, self.key).bytes())
+            return bytes(library().get(self.store, self.key).bytes())
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """Return some ranges of the bytes. They are requested at once, those that are close together as one.
@@ -193,7 +159,7 @@ class ObjectPath(PosixPath):
             return [b""] * len(ranges)
         starts, ends = zip(*asked, strict=True)
         with self._errors():
-            found = iter(_obstore().get_ranges(self.store, self.key, starts=starts, ends=ends))
+            found = iter(library().get_ranges(self.store, self.key, starts=starts, ends=ends))
         return [next(found) if start < end else b"" for start, end in ranges]
 
     def open(
@@ -228,7 +194,7 @@ class ObjectPath(PosixPath):
             mode = {name: mode[name] for name in ("e_tag", "version") if mode.get(name)}
         with self._errors():
             try:
-                return _quoted(_obstore().put(self.store, self.key, data, mode=mode, attributes=attributes))
+                return quoted(library().put(self.store, self.key, data, mode=mode, attributes=attributes))
             except (AlreadyExistsError, PreconditionError):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self)) from None
 
@@ -239,7 +205,7 @@ class ObjectPath(PosixPath):
         """
         part = max(PART, -(-expected // PARTS))
         with self._errors():
-            file = _obstore().open_writer(
+            file = library().open_writer(
                 self.store, self.key, attributes=attributes, buffer_size=part, max_concurrency=UPLOADS
             )
         return Appender(self, file, part * PARTS, self._errors)
@@ -264,7 +230,7 @@ class ObjectPath(PosixPath):
         """Have the store copy the object to another key of the bucket, or copy it through here if it is too large for that."""
         try:
             with self._errors():
-                _obstore().copy(self.store, self.key, target.key)
+                library().copy(self.store, self.key, target.key)
         except EngineError:
             if self.head()["size"] <= COPIED:
                 raise
@@ -281,7 +247,7 @@ class ObjectPath(PosixPath):
         if self.head()["size"] <= BLOCK:
             with self._errors():
                 try:
-                    data = bytes(_obstore().get(self.store, self.key, options={"if_match": tag}).bytes())
+                    data = bytes(library().get(self.store, self.key, options={"if_match": tag}).bytes())
                 except PreconditionError:
                     return False
             target.put(data, mode="create", attributes=marked)
@@ -304,7 +270,7 @@ class ObjectPath(PosixPath):
     def copy_of(self) -> str:
         """Return the tag of the original of an object that `copy_apart` made; "" for others."""
         with self._errors():
-            found = _obstore().get(self.store, self.key, options={"head": True}).attributes
+            found = library().get(self.store, self.key, options={"head": True}).attributes
         return str(found.get(self._copy_of, ""))
 
     def is_copy(self, tag: str) -> bool:
@@ -324,7 +290,7 @@ class ObjectPath(PosixPath):
 
     def unlink(self, missing_ok: bool = False) -> None:
         with suppress(FileNotFoundError), self._errors():
-            _obstore().delete(self.store, self.key)  # no error in S3 if it doesn't exist
+            library().delete(self.store, self.key)  # no error in S3 if it doesn't exist
 
     def unlink_with(self, others: Sequence[ObjectPath]) -> bool:
         """Remove the object and others of its bucket by requests for a thousand each; return False where the store has none or refuses one: then some may be there yet."""
@@ -333,7 +299,7 @@ class ObjectPath(PosixPath):
             return False
         try:
             with self._errors():
-                _obstore().delete(_bucket(scheme, name, retries=0), [self.key, *(other.key for other in others)])
+                library().delete(bucket(scheme, name, retries=0), [self.key, *(other.key for other in others)])
         except (EngineError, FileNotFoundError):
             return False
         return True
@@ -364,16 +330,8 @@ class ObjectPath(PosixPath):
             raise EngineError(
                 f"the object store refuses or can't be reached: {first_line(error, quotes=False)}",
                 place=str(self),
-                hint=_remedy(self.parts[1]),
+                hint=remedy(self.parts[1]),
             ) from None
-
-
-def _remedy(scheme: str) -> str:
-    """Return the hint for a store that answers no request: the settings that may be wrong."""
-    address = os.environ.get("AWS_ENDPOINT_URL", "")
-    if scheme == "s3:" and address.startswith("http://") and "AWS_ALLOW_HTTP" not in os.environ:
-        return "AWS_ENDPOINT_URL has an address without TLS: write `https://`, or set AWS_ALLOW_HTTP=true"
-    return f"check {_STORES[scheme][1]}"
 
 
 class Appender:
@@ -487,71 +445,3 @@ def relative(path: Path, base: Path) -> str:
     if isinstance(path, ObjectPath) or isinstance(base, ObjectPath):
         return str(path)
     return os.path.relpath(path, base)
-
-
-def settings_in_use() -> dict[str, str]:
-    """Return the environment's `SETTINGS` if this process has opened a bucket, for processes on other machines that do its work."""
-    return {name: os.environ[name] for name in SETTINGS if name in os.environ} if _bucket.cache_info().currsize else {}
-
-
-def adopt_settings(settings: Mapping[str, str]) -> None:
-    """Use the settings of another process. Those that this machine has itself stay: they may name its own role or endpoint."""
-    new = {name: value for name, value in settings.items() if name not in OWN and os.environ.get(name) != value}
-    if new:
-        os.environ.update(new)
-        _bucket.cache_clear()  # a bucket keeps the credentials that it was opened with
-
-
-def _obstore() -> Any:
-    """Return the library, which few need."""
-    from ddcli.store.extras import package
-
-    return package("obstore")
-
-
-_STORES = {
-    "s3:": (
-        "S3Store",
-        "AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
-    ),
-    "gs:": ("GCSStore", "the credentials (GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT_KEY, ...)"),
-    "az:": (
-        "AzureStore",
-        "AZURE_STORAGE_ACCOUNT_NAME and the credentials (AZURE_STORAGE_ACCOUNT_KEY, AZURE_CLIENT_ID, ...)",
-    ),
-}
-"""The library's class for each scheme, and the settings that a person may have got wrong."""
-
-
-@cache
-def _bucket(scheme: str, name: str, *, retries: int = 10) -> Any:
-    """Return a bucket, by a plain name: another one could be a host of its own in the URL of a request, which has the credentials with it (`evil.example?`)."""
-    if scheme not in _STORES or not _BUCKET.fullmatch(name):
-        problem = f"'{name}' is not the name of a bucket"
-        raise UsageError(problem, hint=f"{WRITTEN}: a name has letters, digits, `.`, `_` and `-`")
-    if scheme == "az:" and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
-        raise UsageError(f"the account of the container '{name}' is not known", hint="set AZURE_STORAGE_ACCOUNT_NAME")
-    _obstore()
-    import obstore.store
-
-    plain = any(os.environ.get(each, "").startswith("http://") for each in ENDPOINTS)
-    options = {"client_options": {"allow_http": True}} if plain else {}
-    retry = {"retry_timeout": PATIENCE, "max_retries": retries}
-    return getattr(obstore.store, _STORES[scheme][0])(name, retry_config=retry, **options)
-
-
-def _container(url: str, container: str, account: str, key: str) -> str:
-    """Return the container and the key of a URL of Azure that names an account, which must be the environment's: its credentials are for no other."""
-    if account != os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
-        raise UsageError(
-            f"the account '{account}' is not the one of AZURE_STORAGE_ACCOUNT_NAME",
-            place=url,
-            hint=f"set AZURE_STORAGE_ACCOUNT_NAME={account} and its credentials",
-        )
-    return f"{container}{key}"
-
-
-def _quoted(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return a store's report of an object with its tag in quotes, as in HTTP: Azure's listings leave them out."""
-    tag = entry.get("e_tag")
-    return {**entry, "e_tag": f'"{tag}"'} if tag and not tag.endswith('"') else entry

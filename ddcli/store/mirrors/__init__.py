@@ -1,7 +1,6 @@
 """Tables of other programs, mirrored in a state: the changes of each of their versions, as a change log that a run reads like any other.
 
 * cancellation: the difference between a table's former files and those that replace them
-* connections: connections to servers of databases
 * database: the difference between a query's rows now and before
 * delta: the changes of the versions of a table of Delta Lake
 * delta_commits: the commits in the log of a table of Delta Lake
@@ -13,7 +12,7 @@
 * mirror: the files of a mirror, and the version that it has reached
 * mysql_reader: the rows of a query of MySQL
 * postgres_reader: the rows of a query of Postgres
-* query_reader: the base of the readers of queries
+* query_reader: the base of the readers of queries, and their connections to servers
 * row_pairs: rows of two frames that are equal
 * source: the base of all tables of other programs
 * spark_table: the difference between the rows of a table of Spark now and before

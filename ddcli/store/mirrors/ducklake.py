@@ -26,7 +26,6 @@ from ddcli.store.extras import check_package
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.mirrors.cancellation import DIFF
-from ddcli.store.mirrors.connections import connected
 from ddcli.store.mirrors.ducklake_columns import (
     columns_at,
     field_number,
@@ -37,7 +36,7 @@ from ddcli.store.mirrors.ducklake_columns import (
 )
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.postgres_reader import place_of
-from ddcli.store.mirrors.query_reader import errors_at_file
+from ddcli.store.mirrors.query_reader import connected, errors_at_file
 from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.store.tables.table_folder import below, check_plain
 

@@ -12,9 +12,8 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors import connections
-from ddcli.store.mirrors.connections import SILENT, is_silence
-from ddcli.store.mirrors.query_reader import MOST, ServerReader, Start, from_start
+from ddcli.store.mirrors import query_reader
+from ddcli.store.mirrors.query_reader import MOST, SILENT, ServerReader, Start, from_start, is_silence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -214,7 +213,7 @@ class PostgresReader(ServerReader):
                     yield pl.DataFrame([series(name, kind, values, self.place) for (name, kind), values in found])
 
     def _opened(self, uri: str) -> AbstractContextManager[Connection[Any]]:
-        return connections.reading(uri)
+        return query_reader.reading(uri)
 
     def _explained(self, error: Exception) -> tuple[str, str | None] | None:
         from psycopg import Error

@@ -10,7 +10,6 @@
 * export: a copy of a state, made while runs go on
 * fingerprint: keyed multiset hashes of the records of outputs and arrangements
 * ledger: copies of the files of inputs, for files that come again
-* locked_directory: a directory under its lock, and the removal of files that no manifest names
 * manifest: all that a state consists of
 * names: the names that a state's files may have
 * outputs: the directories of a state's outputs, and the pipeline file that it belongs to

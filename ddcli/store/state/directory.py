@@ -24,10 +24,9 @@ from ddcli.store.state.contents import (
     publish,
     unpublished,
 )
-from ddcli.store.state.locked_directory import LockedDirectory
 from ddcli.store.state.manifest import manifest_path, read_newest
 from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
-from ddcli.store.state.transaction import Transaction
+from ddcli.store.state.transaction import LockedDirectory, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -12,7 +12,7 @@ from ddcli.errors import EngineError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import SECOND_DIGITS
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.connections import SILENT, connected, is_silence
+from ddcli.store.mirrors.query_reader import SILENT, connected, is_silence
 from ddcli.store.targets.database import CHANGES, Database, committed, full_name
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from ddcli.errors import EngineError, StateError, first_line
 from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
 from ddcli.privacy import previewed
-from ddcli.store.files.objects import adopt_settings, locate, settings_in_use
+from ddcli.store.files.buckets import adopt_settings, settings_in_use
+from ddcli.store.files.objects import locate
 from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.spark_table import spark_schema, to_arrow
 from ddcli.store.state.verify import read_checked
