@@ -16,7 +16,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
 from ddcli.errors import UsageError
 from ddcli.expressions.moments import in_zone
-from ddcli.expressions.steps import FilterStep, PythonStep, Step
+from ddcli.expressions.tree import FilterStep, PythonStep, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

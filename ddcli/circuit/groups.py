@@ -34,8 +34,7 @@ from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
 from ddcli.expressions.python import RAISED, failure, load_function
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Cast, Literal
+from ddcli.expressions.tree import Cast, Literal, MapStep
 from ddcli.expressions.tree import Column as NamedColumn
 from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
 from ddcli.plan import groupings, windows

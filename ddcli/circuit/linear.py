@@ -22,8 +22,18 @@ from ddcli.expressions import stage
 from ddcli.expressions.python import RAISED
 from ddcli.expressions.python_values import Foreign, MisshapenError
 from ddcli.expressions.stage import failing
-from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
+from ddcli.expressions.tree import (
+    Call,
+    Cast,
+    Column,
+    Expression,
+    FilterStep,
+    Literal,
+    MapStep,
+    PythonStep,
+    Step,
+    UnnestStep,
+)
 from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
 from ddcli.plan.memo import OUTCOME, REASON
 from ddcli.privacy import unnamed

@@ -22,7 +22,7 @@ from ddcli.engine.operators.shift import Delay, DelayedRows, EnterAt, Shift
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.pool import PUBLIC
 from ddcli.engine.trace.trace_import import Filtered
-from ddcli.expressions.steps import FilterStep
+from ddcli.expressions.tree import FilterStep
 from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import asof, groupings, logical, loops, memo, physical, physical_joins, windows
 

@@ -35,10 +35,9 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * signatures: functions of the table, and their signatures as text
 * stage: linear steps fused into one
 * statement: text to a syntax tree; the tables of a statement
-* steps: the linear steps
 * syntax_tree: a syntax tree with places, whose every part must be used; its checks
 * time_functions: the table's functions of dates and times
-* tree: the typed tree
+* tree: the typed tree, and the linear steps made of it
 * types: the types of columns
 * window_calls: window functions and frames, read from syntax
 * windows: the table of window functions, frames

@@ -14,8 +14,18 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.tree import (
+    Call,
+    Column,
+    ExplodeStep,
+    Expression,
+    FilterStep,
+    Literal,
+    MapStep,
+    PythonStep,
+    Step,
+    UnnestStep,
+)
 from ddcli.expressions.types import INTEGERS
 from ddcli.privacy import preview
 
@@ -23,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from ddcli.expressions.checks import Check, Range
-    from ddcli.expressions.steps import State
-    from ddcli.expressions.tree import TableCall
+    from ddcli.expressions.tree import State, TableCall
     from ddcli.expressions.types import Schema
 
 FEW, LARGE = 1_000, 20_000

@@ -23,7 +23,7 @@ from ddcli.privacy import preview, previewed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.expressions.steps import PythonStep, State
+    from ddcli.expressions.tree import PythonStep, State
     from ddcli.expressions.types import Schema, Type
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, StageResult, Step, UnnestStep
-from ddcli.expressions.tree import quoted
+from ddcli.expressions.tree import ExplodeStep, FilterStep, MapStep, PythonStep, StageResult, Step, UnnestStep, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,6 +3,7 @@
 Every node has its type, nullability included, so later code never infers it again. Conversions between types
 are nodes (`Cast`), never implicit in an operator: `int64 + float64` is a tree in which the integer is cast.
 Nodes are immutable and compare without their place in the text (`span`). Nothing here needs a parser.
+The linear steps that a stage fuses are made of trees, and are here as well.
 """
 
 from __future__ import annotations
@@ -16,16 +17,23 @@ from dataclasses import field, replace
 from decimal import Decimal
 from itertools import count
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, UnknownColumn, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import numpy as np
+    import polars as pl
 
     from ddcli.errors import Span
     from ddcli.expressions.types import Schema, Type
+
+    Names = Iterable[str]
+    State = tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]
+    """The frame so far, the input row of each of its rows, the factors of their diffs (None as in StageResult)."""
 
 
 Value = int | float | Decimal | str | bool | dt.date | dt.time | dt.timedelta | None
@@ -386,3 +394,81 @@ class TableCall:
     def text(self) -> str:
         """Return canonical SQL."""
         return f"{self.function}({', '.join(arg.text() for arg in self.args)})"
+
+
+@dataclass(frozen=True)
+class FilterStep:
+    """Keep the rows where the condition is true (not null)."""
+
+    kind: ClassVar[str] = "filter"
+    condition: Expression
+
+    def origins(self, given: Names) -> dict[str, str]:
+        """Return each column of the result, from the columns `given`, that has the value of one of these, and that one."""
+        return {name: name for name in given}
+
+
+@dataclass(frozen=True)
+class MapStep:
+    """Compute exactly these columns."""
+
+    columns: tuple[tuple[str, Expression], ...]
+
+    @property
+    def kind(self) -> str:
+        """The word for the step: "project" if it computes nothing."""
+        return "project" if all(isinstance(expression, Column) for _, expression in self.columns) else "map"
+
+    def origins(self, given: Names) -> dict[str, str]:
+        return {name: expression.name for name, expression in self.columns if isinstance(expression, Column)}
+
+
+@dataclass(frozen=True)
+class UnnestStep:
+    """Add (or replace) a column, with one row for each element of a table function's value; without elements, no row."""
+
+    kind: ClassVar[str] = "flat_map"
+    name: str
+    call: TableCall
+
+    def origins(self, given: Names) -> dict[str, str]:
+        return {name: name for name in given if name != self.name}
+
+
+@dataclass(frozen=True)
+class ExplodeStep:
+    """Multiply the diff by an integer. The columns stay."""
+
+    kind: ClassVar[str] = "explode"
+    weight: Expression
+
+    def origins(self, given: Names) -> dict[str, str]:
+        return {name: name for name in given}
+
+
+@dataclass(frozen=True)
+class PythonStep:
+    """Call `module:function`: a record (dict) in, records out; or, in batches, a frame in and a frame out.
+
+    The batch's frame has a further column `row`. In the frame that the function returns, this column names the row that each row came from. The function
+    must be deterministic, and a batch's rows independent of each other: the engine cuts and repeats batches as it needs.
+    """
+
+    kind: ClassVar[str] = "flat_map"
+    function: str
+    batch: bool
+    output: tuple[tuple[str, Type], ...]
+
+    def origins(self, given: Names) -> dict[str, str]:
+        return {}
+
+
+Step = FilterStep | MapStep | UnnestStep | ExplodeStep | PythonStep
+
+
+class StageResult(NamedTuple):
+    """The result of a run. `rows`: the input row of each output row (None: all, in order). `weights`: factors of the diff (None: 1)."""
+
+    frame: pl.DataFrame
+    rows: np.ndarray | None
+    weights: np.ndarray | None

@@ -18,7 +18,7 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions.nanoseconds import Fine, to_values
 from ddcli.expressions.python_values import to_series
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import FilterStep
+from ddcli.expressions.tree import FilterStep
 from ddcli.plan.test_steps import DIFF, Expected, expected_beside
 from ddcli.store.files.objects import locate
 from ddcli.store.tables.files import Tables

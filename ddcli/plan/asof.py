@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import meet
-from ddcli.expressions.steps import FilterStep, MapStep, Step
-from ddcli.expressions.tree import Call, Column, Literal
+from ddcli.expressions.tree import Call, Column, FilterStep, Literal, MapStep, Step
 from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import logical, physical, words
 from ddcli.plan.joins import BinaryNode, comparable, joined_columns, match_keys

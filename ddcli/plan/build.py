@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, SpecErrors, Text, UnknownColumn, did_you_mean
 from ddcli.expressions.moments import UTC, in_zone, localized
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Cast, Column
+from ddcli.expressions.tree import Cast, Column, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
 from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_measures

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import DdError
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import MapStep
 from ddcli.plan import groupings, joins, logical, physical
 from ddcli.plan.generations import substitute
 from ddcli.plan.lineage import PRESENCE, reached, readers_of

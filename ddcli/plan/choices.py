@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, FilterStep, MapStep
 from ddcli.plan import joins, logical, physical, physical_joins
 from ddcli.plan.changes import describe
 from ddcli.plan.node import Graph, below

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from ddcli.expressions.coerce import INT64, integer_range
 from ddcli.expressions.functions import FUNCTIONS
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, FilterStep, Literal, MapStep
 from ddcli.expressions.types import MAX_PRECISION, Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
-    from ddcli.expressions.steps import Step
+    from ddcli.expressions.tree import Step
 
 
 def call(name: str, *args: Expression) -> Expression:

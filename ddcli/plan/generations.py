@@ -17,8 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, MapStep
 from ddcli.plan import logical, physical
 from ddcli.plan.lower import GraphLowering, lower, read_counts
 from ddcli.plan.node import Graph, Node

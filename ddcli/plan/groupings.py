@@ -10,8 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Cast, Column, Expression, Literal, quoted
+from ddcli.expressions.tree import Cast, Column, Expression, FilterStep, Literal, MapStep, quoted
 from ddcli.expressions.types import POOLED
 from ddcli.plan import physical, words
 from ddcli.plan.logical import columns_of
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
-    from ddcli.expressions.steps import Step
+    from ddcli.expressions.tree import Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
     from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Partition, Values, Writer, Written

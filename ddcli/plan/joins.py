@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.errors import SpecError
-from ddcli.expressions.steps import FilterStep, MapStep, Step
-from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.expressions.tree import Column, Expression, FilterStep, Literal, MapStep, Step
 from ddcli.plan import logical, physical, words
 from ddcli.plan.groupings import distinct
 from ddcli.plan.logical import Arrange, FilterOnRead, is_unique, renamed_keys

@@ -9,8 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.expressions import stage
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
-from ddcli.expressions.tree import Call, Column, Literal, quoted
+from ddcli.expressions.tree import (
+    Call,
+    Column,
+    ExplodeStep,
+    FilterStep,
+    Literal,
+    MapStep,
+    PythonStep,
+    UnnestStep,
+    quoted,
+)
 from ddcli.expressions.types import Type
 from ddcli.plan import physical, words
 from ddcli.plan.node import NO_KEYS, Node, Unwritten, inherited
@@ -20,8 +29,7 @@ from ddcli.plan.shape import conform, linear, with_columns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ddcli.expressions.steps import Step
-    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.tree import Expression, Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
     from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Lowering, Origins, Partition, Values, Writer, Written

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.steps import Step
-    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.tree import Expression, Step
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.estimates import PastRows
 

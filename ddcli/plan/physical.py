@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.expressions import stage
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep
-from ddcli.expressions.tree import Column, Literal
+from ddcli.expressions.tree import Column, ExplodeStep, FilterStep, Literal, MapStep
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan import words
 from ddcli.plan.node import Node
@@ -20,8 +19,7 @@ from ddcli.plan.words import ALL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.expressions.steps import Step
-    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.tree import Expression, Step
     from ddcli.plan.estimates import PastRows
     from ddcli.plan.node import Origins, Partition, Values
 

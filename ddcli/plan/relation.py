@@ -12,8 +12,17 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, UnknownColumn, UsageError, did_you_mean
 from ddcli.expressions.aggregates import AggregateCall, Reduction
 from ddcli.expressions.coerce import INT64
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Call, Column, ColumnScope, Literal, TableCall
+from ddcli.expressions.tree import (
+    PLAIN_NAME,
+    RESERVED,
+    Call,
+    Column,
+    ColumnScope,
+    FilterStep,
+    Literal,
+    MapStep,
+    TableCall,
+)
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan import logical
 from ddcli.plan.node import Graph

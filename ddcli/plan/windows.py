@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
 from ddcli.expressions.operators import keys_of, stored
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Column, quoted
+from ddcli.expressions.tree import Column, MapStep, quoted
 from ddcli.expressions.types import POOLED
 from ddcli.plan import logical, physical, words
 from ddcli.plan.groupings import Grouped, grouped, ranked

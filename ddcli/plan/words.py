@@ -10,15 +10,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, SpecErrors, UnknownColumn
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
-from ddcli.expressions.tree import Column, Literal, quoted
+from ddcli.expressions.tree import Column, ExplodeStep, FilterStep, Literal, MapStep, UnnestStep, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from ddcli.errors import DdError, Span
-    from ddcli.expressions.steps import Step
-    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.tree import Expression, Step
     from ddcli.expressions.types import Schema
 
 

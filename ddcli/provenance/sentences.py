@@ -9,8 +9,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import quoted
+from ddcli.expressions.tree import MapStep, quoted
 from ddcli.expressions.types import no_column
 from ddcli.plan import groupings, logical
 from ddcli.plan.relation import PRESENCE

@@ -25,7 +25,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.expressions.nanoseconds import to_values
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import MapStep
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.memo import MemoizedCalls

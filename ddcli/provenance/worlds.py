@@ -21,8 +21,7 @@ from ddcli.engine.times import Frontier, Time, box
 from ddcli.errors import InputError
 from ddcli.expressions.nanoseconds import to_values
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Call, Expression, Literal
+from ddcli.expressions.tree import Call, Expression, FilterStep, Literal, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops
 from ddcli.plan.loops import level
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.traces import StateAnswers
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
-    from ddcli.expressions.steps import StageResult, Step
+    from ddcli.expressions.tree import StageResult, Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
     from ddcli.sources.input_format import InputFacts

@@ -24,8 +24,7 @@ from ddcli.engine.times import BEYOND, LEAST, Frontier, box, less_equal
 from ddcli.engine.trace.spine import Trace
 from ddcli.errors import UsageError
 from ddcli.expressions import stage
-from ddcli.expressions.steps import FilterStep, MapStep, Step
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, FilterStep, MapStep, Step
 from ddcli.plan import logical, physical
 from ddcli.plan.changes import describe
 from ddcli.plan.logical import PRESENT

@@ -25,8 +25,7 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, suggestion
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, MapStep
 from ddcli.job.clock import kept_clock, last_time, time_now
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.inputs import find_time

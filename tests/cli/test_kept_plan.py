@@ -15,7 +15,7 @@ import ddcli.plan.build
 from ddcli.driver.run import run
 from ddcli.engine.jit import settings
 from ddcli.errors import DdError, UsageError
-from ddcli.expressions import steps
+from ddcli.expressions import tree
 from ddcli.job import kept_plan
 from ddcli.plan import loops, physical
 from ddcli.plan.build import build
@@ -430,7 +430,7 @@ def test_a_spec_and_a_plan_are_what_they_were(root):
 
 def test_what_calls_code_is_never_kept():
     """Every class that has to do with functions is refused by its name, whatever holds it."""
-    for module in (model, physical, loops, steps):
+    for module in (model, physical, loops, tree):
         for name, found in vars(module).items():
             if dataclasses.is_dataclass(found) and found.__module__ == module.__name__:
                 calls = any(word in f"{name} {found.__doc__}" for word in ("Python", "Function", "Spark"))

@@ -10,8 +10,7 @@ from ddcli.errors import Span, Text
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.reductions import parse_reduction
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import ColumnScope
+from ddcli.expressions.tree import ColumnScope, MapStep
 from ddcli.expressions.types import Schema, Type, parse_type
 
 if TYPE_CHECKING:

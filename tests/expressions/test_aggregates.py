@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATES, AggregateCall, aggregate_expression
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import MapStep
 from tests.cases import cases
 from tests.draws import many
 from tests.expressions.generate import VALUES

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute, lower
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import MapStep
 from tests.draws import chance, many, some
 from tests.expressions.generate import COLUMNS, any_expression, rows
 from tests.expressions.support import frame_of, scalar, schema, values

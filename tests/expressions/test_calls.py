@@ -19,7 +19,7 @@ from ddcli import Dataflow
 from ddcli.errors import DdError, InputError, SpecError
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BY_PAIR, OF_PAIRS
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import MapStep
 from tests.draws import chance, many, some
 from tests.expressions.calls import COLUMNS, ROWS, SQL_TYPES, Aggregations, Calls, constant, same_names
 from tests.expressions.support import frame_of, scalar, schema, values

@@ -17,8 +17,7 @@ from ddcli.expressions.json_text import DEEP, is_json
 from ddcli.expressions.lower_text import SEVERAL
 from ddcli.expressions.signatures import parse_signature
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Call, Column
+from ddcli.expressions.tree import Call, Column, MapStep
 from ddcli.expressions.types import Type
 from tests.expressions.support import frame_of, scalar, value, values
 from tests.reference.expressions import evaluate

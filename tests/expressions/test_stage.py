@@ -15,8 +15,7 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute
 from ddcli.expressions.parse import parse_scalar, parse_table
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.expressions.tree import ColumnScope
+from ddcli.expressions.tree import ColumnScope, ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from tests.expressions.support import frame_of, schema, text
 
 if TYPE_CHECKING:

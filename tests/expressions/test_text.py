@@ -16,7 +16,7 @@ from hypothesis import given, settings
 
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import MapStep
 from tests.draws import many
 from tests.expressions.grammar import COLUMNS, SQL_TYPES, rows, typed, wild
 from tests.expressions.support import frame_of, scalar, schema

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
-from ddcli.expressions.steps import ExplodeStep
+from ddcli.expressions.tree import ExplodeStep
 from ddcli.job.request import read_request
 from ddcli.plan import joins, logical
 from ddcli.plan.build import build

@@ -8,8 +8,7 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Column, Literal
+from ddcli.expressions.tree import Column, Literal, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
 from ddcli.plan.changes import reach_of_edits

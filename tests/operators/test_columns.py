@@ -25,8 +25,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep
-from ddcli.expressions.tree import ColumnScope
+from ddcli.expressions.tree import ColumnScope, ExplodeStep, FilterStep, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import physical
 from tests.draws import many
@@ -37,7 +36,7 @@ from tests.secret import SECRET
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.expressions.steps import Step
+    from ddcli.expressions.tree import Step
 
 INTERVAL = Interval(Frontier([(0,)]), Frontier([(3,)]))
 GIVEN = schema(COLUMNS | {"l": "list[float64?]?"})

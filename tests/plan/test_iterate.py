@@ -5,8 +5,7 @@ import re
 import pytest
 
 from ddcli.errors import Span, SpecError, Text
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Literal
+from ddcli.expressions.tree import Literal, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical as nodes
 from ddcli.plan.groupings import Threshold

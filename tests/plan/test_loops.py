@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ddcli.errors import UsageError
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Column, Literal
+from ddcli.expressions.tree import Column, FilterStep, Literal, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops, physical
 from ddcli.plan.loops import level

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddcli.expressions.steps import FilterStep
+from ddcli.expressions.tree import FilterStep
 from ddcli.plan import generations, physical
 from ddcli.plan.physical_graph import physical_graph
 from tests.plan.support import chain, logical, nodes

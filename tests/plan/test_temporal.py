@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import MapStep
 from ddcli.expressions.types import parse_type
 from ddcli.plan.logical import JoinFunction, Temporal
 from tests.cases import cases

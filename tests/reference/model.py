@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
+from ddcli.expressions.tree import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.node import Graph
 from tests.reference.aggregates import aggregated, is_present

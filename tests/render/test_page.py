@@ -19,8 +19,7 @@ import pytest
 import ddcli.plan
 from ddcli.commands.explain import explain
 from ddcli.commands.lineage import find_lineage
-from ddcli.expressions.steps import Step
-from ddcli.expressions.tree import Literal
+from ddcli.expressions.tree import Literal, Step
 from ddcli.expressions.types import Type
 from ddcli.plan.groupings import Threshold
 from ddcli.plan.logical import SignedSum

@@ -13,8 +13,7 @@ import duckdb
 
 from ddcli import Dataflow
 from ddcli.errors import DdError, Span, SpecErrors, Text
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Call
+from ddcli.expressions.tree import Call, FilterStep, MapStep
 from ddcli.expressions.types import parse_type
 from ddcli.plan import groupings, logical
 from ddcli.plan.node import Graph

@@ -11,7 +11,7 @@ from ddcli.errors import DdError, InputError
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import MapStep
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from tests.draws import chance, many, some

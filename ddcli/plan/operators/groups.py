@@ -8,8 +8,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.operators import stored
 from ddcli.expressions.python import AtHand, named
-from ddcli.expressions.steps import PythonStep
-from ddcli.expressions.tree import Call, Column
+from ddcli.expressions.tree import Call, Column, PythonStep
 from ddcli.expressions.types import Type
 from ddcli.plan import groupings, logical
 from ddcli.plan.memo import MemoizedCalls

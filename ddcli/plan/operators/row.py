@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, MapStep
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation

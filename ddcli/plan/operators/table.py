@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import Enclosed, SpecError, Text
 from ddcli.expressions.arithmetic import as_date
-from ddcli.expressions.steps import ExplodeStep, FilterStep, UnnestStep
-from ddcli.expressions.tree import Cast, Column, ColumnScope, quoted
+from ddcli.expressions.tree import Cast, Column, ColumnScope, ExplodeStep, FilterStep, UnnestStep, quoted
 from ddcli.plan import joins, logical, loops
 from ddcli.plan.asof import asof_join
 from ddcli.plan.operators import groups

@@ -20,8 +20,7 @@ from itertools import chain, combinations, count
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, FilterStep, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import joins, logical, loops, physical, physical_joins
 from ddcli.plan.loops import level
@@ -33,7 +32,7 @@ from ddcli.plan.shape import conform, is_not_null, not_null_column
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from ddcli.expressions.steps import Step
+    from ddcli.expressions.tree import Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.joins import Join
     from ddcli.plan.node import Node

@@ -18,8 +18,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Cast, Column, Expression, FilterStep, Literal, MapStep
 from ddcli.plan import joins, logical
 from ddcli.plan.conditions import CERTAIN, STRICT_AND_CERTAIN, all_of, alternatives, any_of, conjuncts, is_certain
 from ddcli.plan.joins import BinaryNode, Join

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.aggregates import AGGREGATES, AggregateCall
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, FilterStep, MapStep
 from ddcli.plan import groupings, joins, logical
 from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows

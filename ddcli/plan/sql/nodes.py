@@ -10,8 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import BOOL, INT64, Mismatch, meet, unify
 from ddcli.expressions.operators import has_list
-from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Column, Expression, FilterStep, Literal, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import asof, groupings, joins, logical
 from ddcli.plan.conditions import call

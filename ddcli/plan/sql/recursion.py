@@ -19,8 +19,7 @@ from ddcli.errors import SpecError, Text
 from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import BOOL, INT64, Mismatch, convert, meet
 from ddcli.expressions.statement import names_some, table_name, tables_in
-from ddcli.expressions.steps import ExplodeStep
-from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.expressions.tree import Column, ExplodeStep, Expression, Literal
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.loops import iterate

@@ -11,8 +11,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import INT64, Mismatch, unify
 from ddcli.expressions.statement import read_statement
-from ddcli.expressions.steps import MapStep, UnnestStep
-from ddcli.expressions.tree import Case, Column, Expression, Literal, TableCall, deep_calls
+from ddcli.expressions.tree import Case, Column, Expression, Literal, MapStep, TableCall, UnnestStep, deep_calls
 from ddcli.expressions.types import no_column
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call

@@ -14,8 +14,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.coerce import INT64, TIMESTAMP, Mismatch, convert
 from ddcli.expressions.moments import UTC
 from ddcli.expressions.parse import expanded
-from ddcli.expressions.steps import UnnestStep
-from ddcli.expressions.tree import Column, Expression, Literal, TableCall
+from ddcli.expressions.tree import Column, Expression, Literal, TableCall, UnnestStep
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes

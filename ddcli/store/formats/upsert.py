@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.steps import MapStep
-from ddcli.expressions.tree import ColumnScope
+from ddcli.expressions.tree import ColumnScope, MapStep
 from ddcli.store.formats.base import PAYLOAD, BadRow, Format, Upserted
 
 if TYPE_CHECKING:
