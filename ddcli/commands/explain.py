@@ -26,7 +26,7 @@ from ddcli.plan.words import NO_COLUMN
 from ddcli.render.view import View, view_of
 from ddcli.spec import model
 from ddcli.spec.file import read_text
-from ddcli.spec.syntax import compose
+from ddcli.spec.tree import compose
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
 from ddcli.store.state.runs import read_runs

@@ -17,8 +17,7 @@ from ddcli.plan.pipeline_file import read_spec
 from ddcli.spec.document import included_files
 from ddcli.spec.file import AT, ENDINGS, read_text
 from ddcli.spec.model import DATABASE, SPARK, catalog_of, database_file
-from ddcli.spec.syntax import parse_tree
-from ddcli.spec.tree import Mapping
+from ddcli.spec.tree import Mapping, parse_tree
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 

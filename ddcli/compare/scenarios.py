@@ -30,7 +30,7 @@ from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import read_text
 from ddcli.spec.reader import NodePlace, Notes, Refused
 from ddcli.spec.shapes import Key, Many, Pairs, Record
-from ddcli.spec.syntax import parse_tree
+from ddcli.spec.tree import parse_tree
 from ddcli.spec.values import ExpressionText, PathWords, Words
 from ddcli.store.files.objects import locate
 from ddcli.store.log.rows import RowChange, RowCondition

@@ -14,10 +14,9 @@
 * operator_model: operators and their arguments as plain values
 * reader: places, errors, and reading that continues after an error
 * shapes: lists, mappings, alternatives
-* syntax: text to a YAML document
 * tables: outputs, and inputs and outputs that are tables of other programs
 * tests: the tests of a pipeline
-* tree: nodes of YAML with their places, and where punctuation cuts an expression
+* tree: YAML text as nodes with their places, and where punctuation cuts an expression
 * values: texts, expressions, numbers, types, references
 * variables: variables in values
 """

@@ -20,10 +20,9 @@ from ddcli.spec.model import LOGS, Clock, InputSpec
 from ddcli.spec.names import NO_ONE, check_names
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
-from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tables import HISTORY, OUTPUT
 from ddcli.spec.tests import Tests
-from ddcli.spec.tree import Mapping, Node, Scalar
+from ddcli.spec.tree import Mapping, Node, Scalar, parse_tree
 from ddcli.spec.values import Choice, PathWords, QueryText, Whole, Words
 from ddcli.spec.variables import digest_of
 

@@ -21,7 +21,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ddcli.commands.projects import span
 from ddcli.dataclass import frozen
 from ddcli.errors import Span, SpecError, UsageError, first_line
-from ddcli.spec.syntax import too_deep
+from ddcli.spec.tree import too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
