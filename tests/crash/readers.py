@@ -9,6 +9,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
 from functools import cache
@@ -55,19 +56,20 @@ def by_duckdb(directory: Path) -> list[tuple]:
 
 
 def by_duckdb_in_store(directory: ObjectPath) -> list[tuple]:
-    """Read the objects that are listed, without folders of large commits; as DuckDB's own client of S3 does, read again where one has changed meanwhile."""
-    from obstore.fsspec import FsspecStore
+    """Read the objects that are listed, without folders of large commits; again where one has changed meanwhile.
 
-    if "s3" not in database().list_filesystems():
-        database().register_filesystem(FsspecStore("s3"))
+    They are copied first: DuckDB's own client of S3 can't be had here, and through fsspec it sometimes reads other bytes than an object has
+    that was written once.
+    """
     before = dict(directory.tagged())
-    files = [str(path) for path in before if path.suffix == ".parquet" and not path.name.startswith(".")]
-    try:
-        found = database().cursor().sql(SUM.format(files)).fetchall() if files else []
-    except (duckdb.Error, OSError):
-        if dict(directory.tagged()) == before:
-            raise
-        found = []
+    files = [path for path in before if path.suffix == ".parquet" and not path.name.startswith(".")]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for path in files:
+                Path(folder, path.name).write_bytes(path.read_bytes())
+        except FileNotFoundError:
+            return by_duckdb_in_store(directory)
+        found = database().cursor().sql(SUM.format([f"{folder}/*.parquet"])).fetchall() if files else []
     return found if dict(directory.tagged()) == before else by_duckdb_in_store(directory)
 
 
