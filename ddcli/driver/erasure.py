@@ -1,7 +1,7 @@
 """Rows that are forgotten at the cost of what they touch: of state, outputs and ledgers only the files that hold something of them are written again.
 
-The graph is computed in memory over the partitions of these rows alone (see `plan.partitions`), with and without them: at once, or, where outputs keep
-rows apart by different columns, the outputs by each of these. The difference, at all
+The graph is computed in memory over the partitions of these rows alone (see `plan.lineage`), with and without them: at once, or, where outputs keep
+rows apart by different columns, the outputs by each of these, and those that mix all rows over all of them. The difference, at all
 times, is added to the batches and to the files of outputs that have these times, so that nothing is left there that came from the rows alone. Each record of the
 difference is looked up in all files before, and what it then has there must be what the computation says; else, and where the conditions below don't
 hold, everything is computed anew by `migration`.
@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ddcli.circuit.trial import Trial
+from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.ledgers import with_clean_ledgers
 from ddcli.driver.rebuild import readers_of
 from ddcli.engine import kernels
-from ddcli.engine.lanes import Layout
+from ddcli.engine.lanes import Layout, decode
 from ddcli.engine.pool import Pool
-from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.errors import DdError
 from ddcli.job.corrections import OWN_TIMES
 from ddcli.job.sizes import rows_held
-from ddcli.job.verdict import ACCEPTED, KEPT, without_measures
+from ddcli.job.verdict import ACCEPTED, KEPT, measured, number_of, without_measures
 from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING
@@ -78,8 +78,6 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
         return None
     names = frozenset(forgetting.conditions) & graph.scans().keys()
     graphs = _graphs(graph, names)
-    if graphs is None:
-        return None
     readers, _ = readers_of(rebuild, graph)
     find_forgotten(forgetting, rebuild.manifest, readers, rows_held(rebuild.request.resources.memory))
     if state is None:
@@ -95,10 +93,10 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
         return None
 
 
-def _graphs(graph: PhysicalGraph, names: frozenset[str]) -> list[tuple[PhysicalGraph, Partitions]] | None:
-    """Return the graphs to compute, each with its partitions by columns of some inputs: the whole one, or the graphs of those outputs that have the same ones; None for an output that mixes all rows.
+def _graphs(graph: PhysicalGraph, names: frozenset[str]) -> list[tuple[PhysicalGraph, Partitions]]:
+    """Return the graphs to compute, each with its partitions by columns of some inputs: the whole one, or the graphs of those outputs that have the same ones.
 
-    What is computed from other inputs alone is in none of them.
+    Outputs that mix all rows are in the last one, which has no such columns. What is computed from other inputs alone is in none of them.
     """
     if (whole := _partitions(graph, names)).columns:
         return [(graph, whole)]
@@ -107,9 +105,8 @@ def _graphs(graph: PhysicalGraph, names: frozenset[str]) -> list[tuple[PhysicalG
         own = physical_graph({name: node})
         if some := names & own.scans().keys():
             outputs.setdefault(_partitions(own, some).columns, {})[name] = node
-    graphs = [physical_graph(each) for each in outputs.values()]
-    found = [(each, _partitions(each, names & each.scans().keys())) for each in graphs]
-    return found if all(partitions.columns for _, partitions in found) else None
+    graphs = [physical_graph(each) for _, each in sorted(outputs.items(), key=lambda pair: not pair[0])]
+    return [(each, _partitions(each, names & each.scans().keys())) for each in graphs]
 
 
 def _partitions(graph: PhysicalGraph, names: frozenset[str]) -> Partitions:
@@ -134,7 +131,6 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
         and not request.resources.spark.ready
         and not any(graph.engines.values())
         and not remembered(graph.nodes)
-        and not any(check.measures for check in request.spec.checks.values())
         and not any(ours(directory, OF_LOG) for directory in request.side_logs)
         and all(start < end for entry in manifest.outputs.values() for start, end in spans(entry.files))
         and all(
@@ -226,17 +222,19 @@ class _Erasure:
                 tags=self.graph.tags,
                 secret=rebuild.secret,
             )
-            outputs, verdicts = {}, dict(manifest.cache.get(KEPT, {}))
+            outputs = {}
             for name, entry in manifest.outputs.items():
                 outputs[name] = entry
                 if name in layouts and len(updates := _difference(old.outputs[name], new.outputs[name])):
                     outputs[name], found, horizon = writer.correct(
-                        name, entry, updates, self.pool, forgetting, self._placed(self.graph.outputs[name].fingerprint)
+                        name,
+                        entry,
+                        updates,
+                        self.pool,
+                        forgetting,
+                        self._placed(self.graph.outputs[name].fingerprint) or (),
                     )
                     self._prove_log(name, updates, found, horizon, (old.outputs[name], new.outputs[name]))
-                    if name in verdicts:
-                        left = verdicts[name]["violations"] + int(updates[:, -1].sum())
-                        verdicts[name] = {**verdicts[name], "violations": left}
                 else:
                     forgetting.kept.extend(entry.files)
             inputs = dict(manifest.inputs) | replace_archived(forgetting, transaction, self.readers, manifest.inputs)
@@ -249,6 +247,7 @@ class _Erasure:
                 FORGOTTEN_ROWS: forgetting.digests,
                 "forgot": transaction.number,
             }
+            verdicts = self._verdicts(old, new, layouts)
             noted |= ({"built": built} if built else {}) | ({KEPT: verdicts} if verdicts else {})
             if accepted := manifest.cache.get(ACCEPTED):
                 noted[ACCEPTED] = without_measures(rebuild.request.spec, accepted)
@@ -266,6 +265,29 @@ class _Erasure:
     @property
     def _forgetting(self) -> ErasureRequest:
         return _forgetting_of(self.rebuild)
+
+    def _verdicts(
+        self, old: _ComputedUpdates, new: _ComputedUpdates, layouts: Mapping[str, Layout]
+    ) -> dict[str, dict[str, Any]]:
+        """Return what the manifest keeps of checks: numbers of violations, and measures, without the rows.
+
+        A measure has no former value from which it has changed, as that may have had rows that are forgotten.
+        """
+        request, found = self.rebuild.request, {}
+        for name, kept in self.rebuild.manifest.cache.get(KEPT, {}).items():
+            check = request.spec.checks[name]
+            if check.measures:
+                measures = kept.get("measures") or {}
+                if name in layouts:
+                    rows = decode(as_of(new.outputs[name], 1, (BEYOND - 1,)), layouts[name], self.pool)
+                    measures = {column: number_of(value) for row in rows.to_dicts() for column, value in row.items()}
+                problems = measured(check, None, measures, {}, request.clock.now)
+                found[name] = {"violations": 0, "measures": measures}
+                found[name] |= {"problems": list(problems)} if problems else {}
+            else:
+                updates = _difference(old.outputs[name], new.outputs[name])[:, -1] if name in layouts else ()
+                found[name] = {**kept, "violations": kept["violations"] + int(sum(updates))}
+        return found
 
     def _arrangements(
         self, old: _ComputedUpdates, new: _ComputedUpdates, transaction: Transaction
@@ -293,6 +315,8 @@ class _Erasure:
         if not len(updates) and not left:
             return entry
         layout, shards = BatchLayout.of(entry, 1), list(entry.shards)
+        if before.shape[1] != layout.width:  # that of a loop, whose times have rounds
+            raise Unproved
         lanes = [*layout.shard_lanes(waiting=waiting)]
         parts = [
             kernels.shard_of(kernels.take(rows, lanes), len(lanes), len(shards))
@@ -318,19 +342,19 @@ class _Erasure:
                 compaction = compact_together(layout, stored, fresh, since)
             else:
                 correction = Correction(layout, stored, own, self.pool, since, upper)
-                if self._placed(identity) and not correction.is_proved(there, remaining):
+                if self._placed(identity) is not None and not correction.is_proved(there, remaining):
                     raise Unproved
                 compaction = correction.compaction
             shards[at] = compaction.write(transaction, identity, at)
         return replace(entry, shards=tuple(shards))
 
-    def _placed(self, fingerprint: str) -> tuple[str, ...]:
-        """Return the columns of a node's records that have the values of the partitions' columns: then no other records can be in the same ones; () if one is gone."""
+    def _placed(self, fingerprint: str) -> tuple[str, ...] | None:
+        """Return the columns of a node's records that have the values of the partitions' columns: then no other records can be in the same ones; None if one is gone."""
         partitions = next((each for _, each in self.graphs if fingerprint in each.places), None)
         if partitions is None:
-            return ()
+            return None
         found = [sorted(partitions.places[fingerprint].get(name, ())) for name in partitions.columns]
-        return tuple(some[0] for some in found) if all(found) else ()
+        return tuple(some[0] for some in found) if all(found) else None
 
     def _prove_log(
         self,
@@ -341,7 +365,7 @@ class _Erasure:
         computed: tuple[Matrix, Matrix],
     ) -> None:
         """Raise Unproved if the files of a log had, or have, other updates of the corrected records than were computed."""
-        if not self._placed(self.graph.outputs[name].fingerprint):
+        if self._placed(self.graph.outputs[name].fingerprint) is None:
             return
         width = updates.shape[1] - 2
         records = kernels.distinct_keys(updates, width)
@@ -374,7 +398,7 @@ class _Part:
         """Return what the graph computes of the partitions with the rows, and without them, and the layouts of outputs."""
         fed: tuple[dict[str, Matrix], dict[str, Matrix]] = ({}, {})
         values = self._values()
-        total = 0
+        total, most = 0, MOST if self.partitions.columns else rows_held(self.rebuild.request.resources.memory) // 4
         for name, scan in self.graph.scans().items():
             parts: tuple[list[Matrix], list[Matrix]] = ([], [])
             layout = Layout(scan.schema)
@@ -382,7 +406,7 @@ class _Part:
                 rows = rows._replace(frame=rows.frame.select(list(scan.schema)))
                 matrix = rows.matrix(layout, self.pool)
                 total += len(matrix)
-                if total > MOST:
+                if total > most:
                     raise Unproved
                 parts[0].append(matrix)
                 parts[1].append(matrix[~gone] if gone is not None else matrix)
@@ -430,7 +454,7 @@ class _Part:
 
     def _is_parted(self, name: str) -> bool:
         """Return whether an input has the partitions."""
-        return self.graph.scans()[name].fingerprint in self.partitions.places
+        return bool(self.partitions.columns) and self.graph.scans()[name].fingerprint in self.partitions.places
 
     def _rows(self, name: str, values: pl.DataFrame | None) -> Iterator[tuple[Rows, np.ndarray[Any, Any] | None]]:
         """Yield the rows of an input that matter, and which of them are forgotten, of an input that has such rows."""

@@ -16,7 +16,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.rounds import reopened
-from ddcli.engine.times import BEYOND, Frontier
+from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
@@ -453,7 +453,7 @@ class OutputWriter:
     ) -> tuple[OutputEntry, list[tuple[Matrix, Matrix]], Frontier]:
         """Add `updates` at closed times to the files of a log that have these times, and write only these files again.
 
-        Return the log's entry, what each file had and has of the records of the updates, and perhaps of others, and the frontier to which the
+        What has later times than all files gets a file of its own. Return the log's entry, what each file had and has of the records of the updates, and perhaps of others, and the frontier to which the
         log's times have been advanced. `columns` are enough to find few records; default: all. Times have one coordinate.
         """
         assert self.transaction is not None, "a dry run writes nothing"
@@ -461,9 +461,9 @@ class OutputWriter:
         files: list[FileEntry] = []
         found: list[tuple[Matrix, Matrix]] = []
         horizon = Frontier()
-        records = output_frame(updates, layout, pool, self.time)
+        records, last = output_frame(updates, layout, pool, self.time), LEAST
         for old, (start, end) in zip(known.files, spans(known.files), strict=True):
-            place = directory / old.name
+            place, last = directory / old.name, max(last, end)
             summary = read_summary(place) if SUMMED.fullmatch(old.name) else None
             own = updates[(updates[:, width] >= start) & (updates[:, width] < end)]
             if summary is not None:
@@ -484,6 +484,13 @@ class OutputWriter:
             else:
                 self.transaction.retire(place)
                 forgetting.note(place, old.size, None, 0)
+        later = updates[updates[:, width] >= last]
+        if len(later):
+            number, rows = self.transaction.number, output_frame(later, layout, pool, self.time)
+            like = FileEntry("", 0, 0, "", ((last,),), self.upper, first=number, commit=number)
+            files.append(self._part(self._path(name), rows, like))
+            found.append((later[:0], later))
+            forgetting.note(None, 0, directory / files[-1].name, files[-1].size)
         files = files or self._without_rows(name, forgetting)
         if files == [*known.files]:
             return known, found, horizon

@@ -406,8 +406,16 @@ COLLECTIONS = {
     "while": "{from: sales, apply: [{temporal_filter: {from: day + n, until: day + 2 * n + 1}}]}",
     "by_day": "{from: sales, apply: [{reduce: {by: [day], n: count(*), s: sum(n)}}]}",
     "by_value": "{from: sales, apply: [{reduce: {by: [v], n: count(*), least: min(n), first: min(w)}}]}",
+    "total": "{from: sales, apply: [{reduce: {n: count(*), s: sum(n), some: count(k)}}]}",
+    "least": "{from: sales, apply: [{reduce: {v: min(v), w: max(w), all: count(distinct w)}}]}",
+    "top": "{from: sales, apply: [{top_k: {k: 2, order_by: [n desc, w]}}]}",
+    "whole": "{from: sales, apply: [{reduce: {t: sum(n)}}, {map: {t: t, one: 1}}]}",
+    "persons": "{from: sums, apply: [{reduce: {n: count(*), s: sum(s), w: min(w)}}]}",
+    "shares": "{from: sales, apply: [{map: {w: w, n: n, one: 1}}, {join: {with: whole, on: [one]}}, {map: {w: w, share: 100 * n, t: t}}]}",
     "emails": "{from: people, apply: [{project: [email]}]}",
 }
+BELOW = {"persons": "sums", "shares": "whole"}
+"""The collections that others read."""
 CHECKS = """\
 checks:
   - {unique: [k, day], of: sales, otherwise: warn}
@@ -415,6 +423,8 @@ checks:
   - {row: n <> 2, of: sales, otherwise: CONSEQUENCE}
   - {refers: {k: people.k}, of: sales, otherwise: CONSEQUENCE}
   - {in: {email: ['ann-MARK@1.']}, of: people, otherwise: warn}
+  - {change: {rows: 50%, sum(n): 1000}, of: sales, otherwise: warn}
+  - {change: {max(length(email)): 100}, of: people, otherwise: warn}
 """
 INPUTS = """\
   sales: {path: in/sales/, format: append, columns: {k: "string?", v: int64, n: int64, w: string, day: int64}, time: day, changed: replace}
@@ -549,10 +559,10 @@ def test_tables_keep_rows_apart(tmp_path, seed, monkeypatch):
 
 
 def verdicts_in(root):
-    """Return the violations of each check as the manifest counts them, and as they are in its log."""
+    """Return the violations of each check as the manifest counts them, and as they are in its log, and its measures."""
     kept = read_newest(root / STATE).cache.get("checks", {})
     logs = {name: sum(log_of(root / STATE / "logs" / name).values()) for name in kept}
-    return {name: (entry["violations"], logs[name]) for name, entry in kept.items()}
+    return {name: (entry["violations"], entry.get("measures"), logs[name]) for name, entry in kept.items()}
 
 
 @pytest.mark.parametrize("seed", range(many(10)))
@@ -565,7 +575,7 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     names = draw.sample(list(COLLECTIONS), draw.randrange(1, 6))
     history = draw.choice(["", "history: all\n", "history: 2\n"])
     text = f"dd: 1\nname: judged\n{history}inputs:\n{INPUTS}collections:\n"
-    text += "".join(f"  {name}: {COLLECTIONS[name]}\n" for name in names)
+    text += "".join(f"  {name}: {COLLECTIONS[name]}\n" for name in sorted({*names, *map(BELOW.get, names)} - {None}))
     text += "outputs:\n" + "".join(f"  {name}: out/{name}/\n" for name in names)
     if draw.random() < 0.4:
         text += CHECKS.replace("CONSEQUENCE", draw.choice(["warn", "quarantine"]))
