@@ -29,6 +29,7 @@ from ddcli.job.verdict import (
     SHOWN,
     begun,
     measured,
+    measured_as,
     number_of,
     record_text,
     refuse,
@@ -105,7 +106,8 @@ class CheckGate:
         for name, (verdict, measures) in self._found.items():
             kept[name] = {"violations": verdict.violations}
             kept[name] |= {"problems": list(verdict.problems)} if verdict.problems else {}
-            kept[name] |= {"measures": measures} if measures is not None else {}
+            if measures is not None:
+                kept[name] |= {"measures": measures, "measured": measured_as(self.request.spec.checks[name])}
             if verdict.accepted is not None:
                 kept[name]["accepted"] = verdict.accepted
                 accepted.append({"check": name, "at": at, "by": verdict.accepted, "found": verdict.words})
@@ -120,8 +122,9 @@ class CheckGate:
         verdict = begun(check)
         measures: dict[str, Any] | None = None
         if check.measures:
-            before = known.get("measures") if known else None
-            after = before or {}
+            held = known.get("measures") if known else None
+            before = held if known and known.get("measured", measured_as(check)) == measured_as(check) else None
+            after = held or {}
             if net is None or net.height:
                 rows = [] if net is None else [row for row in net.iter_rows(named=True) if row["diff"] > 0]
                 after = {column: number_of(value) for row in rows for column, value in row.items() if column != "diff"}

@@ -230,7 +230,8 @@ class StepExecutor:
         if self.transaction is None:
             return LARGE_RESULT
         slices = max((len(feed.slices) for feed in self.taken.values()), default=0)
-        return INLINE // (len(self.assembled.nest.scope.stages) * max(self.cut.passes, slices))
+        stages = max(len(self.assembled.nest.scope.stages), 1)  # none, where a change only removes outputs
+        return INLINE // (stages * max(self.cut.passes, slices))
 
     def run_as_tasks(
         self,

@@ -52,6 +52,11 @@ def number_of(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float | Decimal) else None
 
 
+def measured_as(check: CheckSpec) -> list[str]:
+    """Return what the measures of a check are of: a measure has changed since the last commit only if that measured the same."""
+    return [check.kind, check.of.value if check.of else "", *(measure.name for measure in check.measures)]
+
+
 def measured(
     check: CheckSpec, before: Mapping[str, Any] | None, after: Mapping[str, Any], removed: Mapping[str, int], now: int
 ) -> tuple[str, ...]:

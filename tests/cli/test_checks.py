@@ -9,9 +9,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from ddcli.driver.run import run
+from ddcli.store.state.manifest import read_newest
 from tests.cases import cases
 from tests.cli.test_watch import Watch
 from tests.harness import contents, files
+from tests.spark.support import Here, started
 
 COLUMNS = '{id: int64, person: int64?, amount: int64?, at: "datetime[us]?"}'
 BASE = f"""\
@@ -327,6 +330,29 @@ def test_a_new_check_of_an_old_state(checked):
     assert checked("run", "p.yaml").code == 0
     checked.checks(["{unique: [id], of: orders}"])  # one that was there before
     assert checked("run", "p.yaml").code == 0
+
+
+def test_another_measure_has_no_change_yet(checked):
+    """The sum of persons is no change of the sum of amounts, though the check has kept its name."""
+    checked.checks(["{name: steady, change: {sum(amount): 10%}, of: orders}"])
+    assert checked("run", "p.yaml").code == 0
+    checked.checks(["{name: steady, change: {sum(person): 10%}, of: orders}"])
+    result = checked("run", "p.yaml", "--apply")
+    assert (result.code, "ok     1 check" in result.err) == (0, True)
+    checked.write("orders/2.csv", HEAD + "9,90,1,2024-01-01T00:00\n")
+    result = checked("run", "p.yaml")
+    assert (result.code, "sum(person) changed from 3 to 93" in result.err) == (7, True), result.err
+
+
+def test_a_check_is_removed_on_spark(checked):
+    """Nothing is left to compute."""
+    kept, removed = "{row: amount < 50, of: orders}", "{row: amount < 60, of: orders}"
+    checked.checks([kept, removed])
+    with started(Here(0)):
+        run(checked.folder / "p.yaml", engine="spark")
+        checked.checks([kept])
+        run(checked.folder / "p.yaml", engine="spark", apply=True)
+    assert [*read_newest(checked.folder / ".dd/p").cache["checks"]] == ["orders_row_amount_50"]
 
 
 def test_other_columns_of_violations(checked):
