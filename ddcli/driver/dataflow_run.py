@@ -28,6 +28,7 @@ from ddcli.job.verdict import (
     MOST_ACCEPTED,
     SHOWN,
     begun,
+    kept_of,
     measured,
     measured_as,
     number_of,
@@ -104,10 +105,7 @@ class CheckGate:
             accepted = without_measures(self.request.spec, accepted)
         at = datetime.now(UTC).isoformat(timespec="seconds")
         for name, (verdict, measures) in self._found.items():
-            kept[name] = {"violations": verdict.violations}
-            kept[name] |= {"problems": list(verdict.problems)} if verdict.problems else {}
-            if measures is not None:
-                kept[name] |= {"measures": measures, "measured": measured_as(self.request.spec.checks[name])}
+            kept[name] = kept_of(self.request.spec.checks[name], verdict.violations, verdict.problems, measures)
             if verdict.accepted is not None:
                 kept[name]["accepted"] = verdict.accepted
                 accepted.append({"check": name, "at": at, "by": verdict.accepted, "found": verdict.words})

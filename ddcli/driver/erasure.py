@@ -28,7 +28,7 @@ from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.errors import DdError
 from ddcli.job.corrections import OWN_TIMES
 from ddcli.job.sizes import rows_held
-from ddcli.job.verdict import ACCEPTED, KEPT, measured, number_of, without_measures
+from ddcli.job.verdict import ACCEPTED, KEPT, kept_of, measured, number_of, without_measures
 from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING
@@ -281,9 +281,7 @@ class _Erasure:
                 if name in layouts:
                     rows = decode(as_of(new.outputs[name], 1, (BEYOND - 1,)), layouts[name], self.pool)
                     measures = {column: number_of(value) for row in rows.to_dicts() for column, value in row.items()}
-                problems = measured(check, None, measures, {}, request.clock.now)
-                found[name] = {"violations": 0, "measures": measures}
-                found[name] |= {"problems": list(problems)} if problems else {}
+                found[name] = kept_of(check, 0, measured(check, None, measures, {}, request.clock.now), measures)
             else:
                 updates = _difference(old.outputs[name], new.outputs[name])[:, -1] if name in layouts else ()
                 found[name] = {**kept, "violations": kept["violations"] + int(sum(updates))}

@@ -57,6 +57,15 @@ def measured_as(check: CheckSpec) -> list[str]:
     return [check.kind, check.of.value if check.of else "", *(measure.name for measure in check.measures)]
 
 
+def kept_of(
+    check: CheckSpec, violations: int, problems: Sequence[str], measures: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return what a manifest keeps of a check after a commit; `measures` of one that has some."""
+    kept: dict[str, Any] = {"violations": violations}
+    kept |= {"problems": list(problems)} if problems else {}
+    return kept | ({} if measures is None else {"measures": measures, "measured": measured_as(check)})
+
+
 def measured(
     check: CheckSpec, before: Mapping[str, Any] | None, after: Mapping[str, Any], removed: Mapping[str, int], now: int
 ) -> tuple[str, ...]:

@@ -207,7 +207,7 @@ def _change(
         files, known, whole = list(log.files), 0, True  # such a table is overwritten
     _, owner = read_owned(path)
     order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
-    footer = tags_metadata(owner.tags, owner.state) if owner is not None else None
+    footer = (tags_metadata(owner.tags, owner.state) if owner is not None else None) or {}
     moved = _types if spec.kind == "parquet" else lambda texts: _of_instants(_types(texts))
     schema, time = moved(log.schema), _types(manifest.cache["time"])
     secret, shown = bytes.fromhex(manifest.identity), order_among(order, log.schema)
@@ -216,13 +216,13 @@ def _change(
 
         columns = history_columns(schema, moved(manifest.cache["time"]))
         key, track = ([text.value for text in texts] for texts in (spec.history, spec.track))
-        given = name, path, files, columns, time, secret, whole, True, known, shown, None, footer or {}
+        given = name, path, files, columns, time, secret, whole, True, known, shown, None, footer
         lookup = None if whole else _past(request.state, name, manifest, key)
         begin = None if spec.begin is None else real(locate(request.base, spec.begin.value))
         return HistoryChange(*given, log_files=list(log.files), key=key, track=track, lookup=lookup, begin=begin)
     from ddcli.store.targets.change import Change
 
-    return Change(name, path, files, schema, time, secret, whole, spec.table, known, shown, None, footer or {})
+    return Change(name, path, files, schema, time, secret, whole, spec.table, known, shown, None, footer)
 
 
 def _past(state: Path, name: str, manifest: Manifest, key: Sequence[str]) -> KeyLookup | None:

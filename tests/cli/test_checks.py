@@ -344,6 +344,17 @@ def test_another_measure_has_no_change_yet(checked):
     assert (result.code, "sum(person) changed from 3 to 93" in result.err) == (7, True), result.err
 
 
+def test_another_measure_has_no_change_after_forgotten_rows(checked):
+    """The state keeps what it measured also where only the files with the rows were written again."""
+    archived = BASE.replace("path: orders/,", "path: orders/, consumed: {archive: archive/},")
+    checked.checks(["{name: steady, change: {sum(amount): 10%}, of: orders}"], archived)
+    assert checked("run", "p.yaml").code == 0
+    assert checked("forget", "p.yaml", "--input", "orders", "--where", "id = 1").code == 0
+    checked.checks(["{name: steady, change: {sum(person): 10%}, of: orders}"], archived)
+    result = checked("run", "p.yaml", "--apply")
+    assert (result.code, "ok     1 check" in result.err) == (0, True), result.err
+
+
 def test_a_check_is_removed_on_spark(checked):
     """Nothing is left to compute."""
     kept, removed = "{row: amount < 50, of: orders}", "{row: amount < 60, of: orders}"
