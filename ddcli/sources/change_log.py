@@ -337,11 +337,11 @@ def _owner_of(folder: Path) -> Owner | None:
 
 def _tags_within(file: Path) -> tuple[Tags, str]:
     """Return the tags in a file's metadata, and the identity of the state that wrote it; none and "" without."""
-    text = read_metadata(file, TAGS)
-    if not text:
+    metadata = read_metadata(file)
+    if TAGS not in metadata:
         return {}, ""
     try:
-        return tags_from(json.loads(text)), read_metadata(file, STATE) or ""
+        return tags_from(json.loads(metadata[TAGS])), metadata.get(STATE, "")
     except (ValueError, RecursionError):
         return {}, ""
 

@@ -111,12 +111,12 @@ def _versions(footer: bytes) -> tuple[FileVersion, ...]:
     return tuple(found) if all(_is_version(each, rows) for each in found) else ()
 
 
-def read_metadata(path: Path, key: str) -> str | None:
-    """Return a text of the metadata in a file's footer; None where there is none, or no file."""
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata in a file's footer; none where it can't be read, or there is no file."""
     try:
-        return metadata_of(fields(read_footer(path))).get(key)
+        return metadata_of(fields(read_footer(path)))
     except (DdError, OSError, ValueError, IndexError, KeyError):
-        return None
+        return {}
 
 
 def rows_of(path: Path, known: str) -> int | None:
@@ -200,7 +200,7 @@ class Summary(NamedTuple):
 
 def read_summary(path: Path) -> Summary | None:
     """Return a file's summary; None for a file without one, or that is gone."""
-    text = read_metadata(path, SUMMED)
+    text = read_metadata(path).get(SUMMED)
     try:
         horizon, rows = json.loads(text or "")
         found = Summary(tuple(horizon), tuple(map(Part.from_row, rows)))
