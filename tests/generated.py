@@ -18,7 +18,7 @@ from ddcli.cli.main import cli
 from ddcli.cli.reference import AGGREGATE, DIFFERENCES, ERROR, GROUPS, WINDOW, catalogue
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS
-from ddcli.plan.operators.groups import PYTHON, PYTHON_REDUCE, PythonOr, ReduceShape
+from ddcli.plan.operators.groups import PYTHON, PYTHON_REDUCE, PythonOr, reduce_arguments
 from ddcli.plan.operators.table import OPERATORS
 from ddcli.spec.shapes import ByKind, Record
 from tests.diagram import diagram
@@ -94,9 +94,9 @@ def operators():
         shape = row.shape.mapping if isinstance(row.shape, ByKind) else row.shape
         keys = shape.keys if isinstance(shape, Record) else {}
         about = "; ".join(f"`{name}`: {key.about}" if key.about else f"`{name}`" for name, key in keys.items())
-        functions = {PythonOr: PYTHON.example, ReduceShape: PYTHON_REDUCE.example}
-        if type(shape) in functions:
-            about = f"or with a Python function: {code(functions[type(shape)])}"
+        if isinstance(shape, PythonOr) or shape is reduce_arguments:
+            example = (PYTHON if isinstance(shape, PythonOr) else PYTHON_REDUCE).example
+            about = f"or with a Python function: {code(example)}"
         rows.append(f"| {code(row.example)} | {cell(row.about)} | {cell(about)} |")
     return "\n".join(rows)
 

@@ -58,19 +58,6 @@ def meet(one: Time, other: Time) -> Time:
     return tuple(min(x, y) for x, y in zip(one, other, strict=True))
 
 
-def advance(time: Time, since: Frontier) -> Time:
-    """Return the time that stands for `time` to every reader at or after `since`: meet over f in since of (time join f).
-
-    It is at or before the same times from `since` on as `time` is (McSherry et al., "Shared Arrangements", VLDB 2020).
-    Join distributes over meet here, so that is the join with the meet of all f. With a closed
-    `since` there are no readers, and the time stays as it is.
-
-    >>> advance((2, 0), Frontier([(1, 3), (3, 1)]))
-    (2, 1)
-    """
-    return join(time, since.as_time()) if since else time
-
-
 def box(corner: Time) -> Frontier:
     """Return the frontier that closes the times before `corner` in every coordinate, and no others.
 
@@ -144,7 +131,11 @@ class Frontier:
         return Frontier((*self.elements, *other.elements))
 
     def as_time(self) -> Time:
-        """Return the greatest time at or before all elements: the one to advance to; a single element is that itself."""
+        """Return the greatest time at or before all elements: the one to advance to; a single element is that itself.
+
+        A time's join with it stands for the time to every reader at or after the frontier: that is the meet over f of (time join f), as
+        join distributes over meet (McSherry et al., "Shared Arrangements", VLDB 2020).
+        """
         assert self.elements, "a closed frontier is no time"
         return self.elements[0] if len(self.elements) == 1 else reduce(meet, self.elements)
 

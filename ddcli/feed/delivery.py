@@ -93,16 +93,10 @@ class OutputFeed:
             if each.log != output.log or is_passed(first, each.acknowledged)
         }
 
-    def deliver(self, consumer: str) -> Delivery:
-        """Return the changes since a consumer last acknowledged, and record that they were offered.
-
-        A new consumer is at the beginning, and gets the whole contents. Without new files nothing is offered.
-        """
-        return next(self.follow(consumer, [None]))
-
     def follow(self, consumer: str, commits: Iterable[None]) -> Iterator[Delivery]:
-        """Yield the changes since a consumer last acknowledged, and at each further commit those since the one before.
+        """Yield the changes since a consumer last acknowledged, and at each further commit those since the one before; record that they were offered.
 
+        A new consumer is at the beginning, and gets the whole contents first. Without new files nothing is offered.
         The consumer may acknowledge all changes up to one of these together.
         """
         _, output = self._newest()

@@ -8,7 +8,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec.bounds import EXAMPLES, WORK_CLASSES, Bounds, Budget, parse_bound
 from ddcli.spec.column_shapes import NAME
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape, shape
 from ddcli.spec.shapes import Key, Pairs, Record
 from ddcli.spec.tree import Node, Scalar
 from ddcli.spec.values import Choice
@@ -34,16 +34,12 @@ class FigureText(Shape[Text]):
         return {"type": ["string", "integer", "number"]}
 
 
-class WorkClass(Shape[Text]):
-    """A class of work, with its place."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
-        Choice("class of work", WORK_CLASSES).read(node, place, notes)
-        assert isinstance(node, Scalar)
-        return node.text
-
-    def _schema(self) -> JsonSchema:
-        return {"enum": list(WORK_CLASSES)}
+@shape(lambda: {"enum": list(WORK_CLASSES)})
+def work_class(node: Node, place: NodePlace, notes: Notes) -> Text:
+    """Return a class of work, with its place."""
+    Choice("class of work", WORK_CLASSES).read(node, place, notes)
+    assert isinstance(node, Scalar)
+    return node.text
 
 
 def _bounds(_: NodePlace, arguments: dict[str, Any]) -> Bounds:
@@ -61,7 +57,7 @@ FIGURES = {
     "seconds": Key(FigureText("seconds"), about="seconds, by the clock, or of an operator in all threads: 60, 5min"),
     "bytes": Key(FigureText("bytes"), about="bytes written to the state and the outputs: 500MB, 2GiB"),
 }
-WORK = {"work": Key(WorkClass(), about=f"the class that no operator's work may exceed: {', '.join(WORK_CLASSES)}")}
+WORK = {"work": Key(work_class, about=f"the class that no operator's work may exceed: {', '.join(WORK_CLASSES)}")}
 BUDGET_KEYS = {
     **FIGURES,
     **WORK,

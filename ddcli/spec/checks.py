@@ -14,10 +14,10 @@ from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION
 from ddcli.spec.model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
 from ddcli.spec.operator_model import GroupColumn, Inline, Operator
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Refused, Shape
+from ddcli.spec.reader import NodePlace, Notes, Reference, Refused, Shape, shape
 from ddcli.spec.shapes import Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import Choice, QueryText, Words
+from ddcli.spec.values import Choice, Words, query_text
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -40,18 +40,14 @@ REMOVED = "removed"
 """The measure of a `change` that counts the retractions that a commit writes to an output's log."""
 
 
-class Literal(Shape[str]):
-    """A value of a list, as the text of an SQL literal."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
-        if not isinstance(node, Scalar) or node.kind == "null":
-            raise notes.mismatch(node, place, "a value", "a null is no violation: `not_null` refuses it")
-        if node.plain and node.kind in ("int", "float", "bool"):
-            return _number(node.text.value)
-        return "'" + node.text.value.replace("'", "''") + "'"
-
-    def _schema(self) -> JsonSchema:
-        return {"type": ["string", "integer", "number", "boolean"]}
+@shape(lambda: {"type": ["string", "integer", "number", "boolean"]})
+def literal(node: Node, place: NodePlace, notes: Notes) -> str:
+    """Return a value of a list, as the text of an SQL literal."""
+    if not isinstance(node, Scalar) or node.kind == "null":
+        raise notes.mismatch(node, place, "a value", "a null is no violation: `not_null` refuses it")
+    if node.plain and node.kind in ("int", "float", "bool"):
+        return _number(node.text.value)
+    return "'" + node.text.value.replace("'", "''") + "'"
 
 
 def _number(text: str) -> str:
@@ -66,53 +62,48 @@ def _number(text: str) -> str:
     return str(int(text, 0)) if re.match(r"[-+]?0[xo]", text) else text
 
 
-class OtherColumn(Shape[tuple[Text, Text]]):
-    """The column of another collection, `customers.id`."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[Text, Text]:
-        if not isinstance(node, Scalar) or not re.fullmatch(r"[^.].*\.[^.]+", node.text.value):
-            raise notes.mismatch(node, place, "a column of a collection", "for example `customers.id`")
-        name, _, column = node.text.value.rpartition(".")
-        span = node.span
-        inside = Span(span.file, span.line, span.column + node.text.inset, len(name), span.source)
-        found = Text(name, inside)
-        notes.references.append(Reference(found, place.owner))
-        return found, Text(column, replace(inside, column=inside.column + len(name) + 1, length=len(column)))
-
-    def _schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": r"\.", "examples": ["customers.id"]}
+@shape(lambda: {"type": "string", "pattern": r"\.", "examples": ["customers.id"]})
+def other_column(node: Node, place: NodePlace, notes: Notes) -> tuple[Text, Text]:
+    """Return the column of another collection, `customers.id`."""
+    if not isinstance(node, Scalar) or not re.fullmatch(r"[^.].*\.[^.]+", node.text.value):
+        raise notes.mismatch(node, place, "a column of a collection", "for example `customers.id`")
+    name, _, column = node.text.value.rpartition(".")
+    span = node.span
+    inside = Span(span.file, span.line, span.column + node.text.inset, len(name), span.source)
+    found = Text(name, inside)
+    notes.references.append(Reference(found, place.owner))
+    return found, Text(column, replace(inside, column=inside.column + len(name) + 1, length=len(column)))
 
 
-class Range(Shape[Limit]):
-    """The least and the greatest change, or one number for both directions: `5%`, `[-10%, +50%]`, `[-1000, 5000]`."""
+END = {"type": ["string", "number"]}
+"""The JSON Schema of an end of a range."""
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Limit:
-        hint = "for example `[-10%, +50%]`, `5%` or `[-1000, 5000]`"
-        items = node.items if isinstance(node, Sequence) else (node,)
-        found = [BOUND.fullmatch(item.text.value) if isinstance(item, Scalar) else None for item in items]
-        ends = [(float(each[1]), bool(each[2])) for each in found if each]
-        if len(ends) != len(items) or len(ends) not in (1, 2):
-            raise notes.mismatch(node, place, "a change, or its least and greatest value", hint)
-        if len(ends) == 1 and isinstance(node, Scalar) and node.text.value[0] in "+-":
-            size = node.text.value[1:]
-            problem, hint = (
-                f"'{node.text.value}' is one direction of a change",
-                f"`{size}` bounds both directions, `[-{size}, +{size}]` each by itself",
-            )
-            raise notes.refuse(place.path, problem, node.span, hint)
-        if len({relative for _, relative in ends}) > 1:
-            raise notes.refuse(place.path, "one end is a percentage, the other is not", node.span, hint)
-        numbers = [end / 100 if relative else end for end, relative in ends]
-        least, most = numbers if len(numbers) == 2 else (-abs(numbers[0]), abs(numbers[0]))
-        if least > most:
-            raise notes.refuse(place.path, "the least change is greater than the greatest", node.span, "swap the two")
-        texts = [item.text.value for item in items if isinstance(item, Scalar)]
-        written = f"[{', '.join(texts)}]" if isinstance(node, Sequence) else texts[0]
-        return Limit(least, most, ends[0][1], written)
 
-    def _schema(self) -> JsonSchema:
-        one = {"type": ["string", "number"]}
-        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 2, "maxItems": 2}]}
+@shape(lambda: {"anyOf": [END, {"type": "array", "items": END, "minItems": 2, "maxItems": 2}]})
+def change_limit(node: Node, place: NodePlace, notes: Notes) -> Limit:
+    """Return the least and the greatest change, or one number for both directions: `5%`, `[-10%, +50%]`, `[-1000, 5000]`."""
+    hint = "for example `[-10%, +50%]`, `5%` or `[-1000, 5000]`"
+    items = node.items if isinstance(node, Sequence) else (node,)
+    found = [BOUND.fullmatch(item.text.value) if isinstance(item, Scalar) else None for item in items]
+    ends = [(float(each[1]), bool(each[2])) for each in found if each]
+    if len(ends) != len(items) or len(ends) not in (1, 2):
+        raise notes.mismatch(node, place, "a change, or its least and greatest value", hint)
+    if len(ends) == 1 and isinstance(node, Scalar) and node.text.value[0] in "+-":
+        size = node.text.value[1:]
+        problem, hint = (
+            f"'{node.text.value}' is one direction of a change",
+            f"`{size}` bounds both directions, `[-{size}, +{size}]` each by itself",
+        )
+        raise notes.refuse(place.path, problem, node.span, hint)
+    if len({relative for _, relative in ends}) > 1:
+        raise notes.refuse(place.path, "one end is a percentage, the other is not", node.span, hint)
+    numbers = [end / 100 if relative else end for end, relative in ends]
+    least, most = numbers if len(numbers) == 2 else (-abs(numbers[0]), abs(numbers[0]))
+    if least > most:
+        raise notes.refuse(place.path, "the least change is greater than the greatest", node.span, "swap the two")
+    texts = [item.text.value for item in items if isinstance(item, Scalar)]
+    written = f"[{', '.join(texts)}]" if isinstance(node, Sequence) else texts[0]
+    return Limit(least, most, ends[0][1], written)
 
 
 @frozen
@@ -135,7 +126,7 @@ KINDS: dict[str, tuple[Shape[Any], str]] = {
     "in": (
         Pairs(
             COLUMN,
-            Many(Literal(), "a list of values"),
+            Many(literal, "a list of values"),
             "a mapping of columns to lists of values, such as {status: [open, paid]}",
         ),
         "the values that a column may have, beside null",
@@ -143,14 +134,14 @@ KINDS: dict[str, tuple[Shape[Any], str]] = {
     "refers": (
         Pairs(
             COLUMN,
-            OtherColumn(),
+            other_column,
             "a mapping of columns to columns of another collection, such as {customer_id: customers.id}",
         ),
         "columns whose values another collection has: {customer_id: customers.id}",
     ),
-    "sql": (QueryText(), "a query whose rows are violations"),
+    "sql": (query_text, "a query whose rows are violations"),
     "change": (
-        Pairs(AGGREGATE, Range(), "a mapping of measures to ranges, such as {rows: 10%}"),
+        Pairs(AGGREGATE, change_limit, "a mapping of measures to ranges, such as {rows: 10%}"),
         "the change by one commit of `rows`, of an aggregate, or by `removed` rows: {rows: [-10%, +50%]}",
     ),
     "fresh": (
@@ -173,32 +164,28 @@ RECORD: Record[dict[str, Any]] = Record(
 )
 
 
-class OneCheck(Shape[_Check]):
-    """A check: the key of its kind, the collection that it is `of`, its consequence and its name."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> _Check:
-        # References of a check count as references of a thing of its own.
-        place = NodePlace(place.path, place.word, place.path)
-        arguments = RECORD.read(node, place, notes)
-        assert isinstance(node, Mapping), "it was read as one"
-        words = [word for word, _ in node.entries if word.value in KINDS]
-        if len(words) != 1:
-            problem = f"a check is of one kind, and this is {' and '.join(word.value for word in words) or 'of none'}"
-            hint = f"one of {', '.join(KINDS)}"
-            raise notes.refuse(place.path, problem, (words[1] if words else place.word).span, hint)
-        (word,) = words
-        if word.value == "sql" and "of" in arguments:
-            raise notes.refuse(place.path, "a query names what it is about itself", word.span, "leave `of` out")
-        if word.value != "sql" and "of" not in arguments:
-            raise notes.refuse(place.path, "the key 'of' is missing", word.span, "for example `of: orders`")
-        if word.value == "refers" and (others := _others(arguments["refers"])):
-            problem = f"all columns refer to one collection, and these to '{others[0].value}' and '{others[1].value}'"
-            hint = "write a check for each; two columns of one are looked up together"
-            raise notes.refuse(f"{place.path}.refers", problem, others[1].span, hint)
-        return _Check(word.value, arguments.pop(word.value), word.span, place.path, **arguments)
-
-    def _schema(self) -> JsonSchema:
-        return RECORD.schema() | {"oneOf": [{"required": [kind]} for kind in KINDS]}
+@shape(lambda: RECORD.schema() | {"oneOf": [{"required": [kind]} for kind in KINDS]})
+def one_check(node: Node, place: NodePlace, notes: Notes) -> _Check:
+    """Return a check: the key of its kind, the collection that it is `of`, its consequence and its name."""
+    # References of a check count as references of a thing of its own.
+    place = NodePlace(place.path, place.word, place.path)
+    arguments = RECORD.read(node, place, notes)
+    assert isinstance(node, Mapping), "it was read as one"
+    words = [word for word, _ in node.entries if word.value in KINDS]
+    if len(words) != 1:
+        problem = f"a check is of one kind, and this is {' and '.join(word.value for word in words) or 'of none'}"
+        hint = f"one of {', '.join(KINDS)}"
+        raise notes.refuse(place.path, problem, (words[1] if words else place.word).span, hint)
+    (word,) = words
+    if word.value == "sql" and "of" in arguments:
+        raise notes.refuse(place.path, "a query names what it is about itself", word.span, "leave `of` out")
+    if word.value != "sql" and "of" not in arguments:
+        raise notes.refuse(place.path, "the key 'of' is missing", word.span, "for example `of: orders`")
+    if word.value == "refers" and (others := _others(arguments["refers"])):
+        problem = f"all columns refer to one collection, and these to '{others[0].value}' and '{others[1].value}'"
+        hint = "write a check for each; two columns of one are looked up together"
+        raise notes.refuse(f"{place.path}.refers", problem, others[1].span, hint)
+    return _Check(word.value, arguments.pop(word.value), word.span, place.path, **arguments)
 
 
 def _others(pairs: Items[tuple[Text, tuple[Text, Text]]]) -> tuple[Text, Text] | None:
@@ -207,7 +194,7 @@ def _others(pairs: Items[tuple[Text, tuple[Text, Text]]]) -> tuple[Text, Text] |
     return next(((first, other) for _, (other, _) in pairs if other.value != first.value), None)
 
 
-CHECKS = Many(OneCheck(), "a list of checks", least=0)
+CHECKS = Many(one_check, "a list of checks", least=0)
 
 
 @dataclass

@@ -9,10 +9,10 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec import operator_model
 from ddcli.spec.operator_model import Inline, Operator, Source
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, OperatorForm, Refused, Shape, suggest
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, OperatorForm, Refused, Shape, shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import ColumnName, ColumnType, ExpressionText, Flag, PathWords, ReferenceName, Words
+from ddcli.spec.values import ColumnName, ExpressionText, PathWords, ReferenceName, Words, column_type, flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as Table
@@ -34,7 +34,7 @@ def _columns(_: NodePlace, pairs: tuple[tuple[Text, Any], ...]) -> operator_mode
     return {name.value: (name, type_) for name, type_ in pairs}
 
 
-TYPED_COLUMNS = As(Pairs(COLUMN, ColumnType(), "a mapping of columns to types"), _columns)
+TYPED_COLUMNS = As(Pairs(COLUMN, column_type, "a mapping of columns to types"), _columns)
 TAG = Words("a tag", r"\w[\w-]*", f"a tag is made of {LETTERS}")
 
 
@@ -48,7 +48,7 @@ class InputColumn(NamedTuple):
 
 
 _TAGGED = {
-    "type": Key(ColumnType(), about="the column's type; it may be left out where all columns have tags alone"),
+    "type": Key(column_type, about="the column's type; it may be left out where all columns have tags alone"),
     "tags": Key(
         Many(TAG, "a list of tags", distinct=True, alone=True),
         about="words such as pii: commands that show rows show a digest of the column's values, unless `--show TAG` asks for them",
@@ -56,7 +56,7 @@ _TAGGED = {
 }
 _IN_FILES = _TAGGED | {
     "from": Key(COLUMNS, about="the names that files have for the column, beside its own", argument="former"),
-    "optional": Key(Flag(), about="files may lack the column: it is null in their rows"),
+    "optional": Key(flag, about="files may lack the column: it is null in their rows"),
 }
 
 
@@ -75,7 +75,7 @@ class InputColumns(Shape[tuple[tuple[Text, InputColumn], ...]]):
     def _pairs(self) -> Pairs[InputColumn]:
         keys, more = (_IN_FILES, "and names, tags or `optional`") if self.in_files else (_TAGGED, "and tags")
         mapping = Record(_input_column, keys, f"a type, {more}", "{type: string, tags: [pii]}", 1)
-        typed = As(ColumnType(), lambda _, kind: InputColumn(kind))
+        typed = As(column_type, lambda _, kind: InputColumn(kind))
         return Pairs(COLUMN, ByKind("a type", scalar=typed, mapping=mapping), "a mapping of columns to types")
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[tuple[Text, InputColumn], ...]:
@@ -171,59 +171,57 @@ INLINE: Shape[Any] = Record(_inline, FLOW, "a name or a collection", "{from: ord
 SOURCE: Shape[Any] = ByKind("a name or a collection in place", scalar=REFERENCE, mapping=INLINE)
 
 
-class OneOperator(Shape[Operator]):
-    """An item of `apply`: a word, or a mapping of one operator to its arguments."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Operator:
-        if isinstance(node, Scalar) and node.kind != "null":
-            word, value = node.text, Scalar(Text("", node.span), "null", plain=True, comment=node.comment)
-            first = re.match(r"\w+", word.value)
-            if word.value not in notes.operators and first and first[0] in notes.operators:
-                problem = f"{first[0]!r} is not followed by a colon"
-                hint = f"write `- {first[0]}: {word.value[first.end() :].strip(': ')}`"
-                raise notes.refuse(place.path, problem, node.span, hint)
-            return self._known(word, value, place, notes)
-        if not isinstance(node, Mapping):
-            raise notes.mismatch(node, place, "an operator", "for example `- filter: amount > 0`")
-        if len(node.entries) != 1:
-            raise self._not_one(node, place, notes)
-        return self._known(*node.entries[0], place, notes)
-
-    def _known(self, word: Text, value: Node, place: NodePlace, notes: Notes) -> Operator:
-        form = notes.operators.get(word.value)
-        if form is None:
-            listed = f"(operators: {', '.join(notes.operators)})"
-            hint = suggest(word.value, notes.operators, listed)
-            meant = word.value.lower().replace("_", "")
-            for other in notes.operators.values():
-                if meant in other.other_words:
-                    hint = f"that is `{other.name}` here {listed}"
-            raise notes.refuse(place.path, f"unknown operator {word.value!r}", word.span, hint)
-        inner = place.entry(word)
-        if form.in_loop:
-            notes.entering.append(inner)
-        arguments = form.shape.read(value, inner, notes)
-        inputs = arguments.pop("inputs", ())
-        return Operator(form.name, arguments, word.span, inner.path, inputs)
-
-    def _not_one(self, node: Mapping, place: NodePlace, notes: Notes) -> Refused:
-        """Refuse a mapping of no or several keys: mostly a wrong indentation or a missing dash."""
-        words = [word.value for word, _ in node.entries]
-        if not words:
-            return notes.refuse(place.path, "must be an operator, found an empty mapping", node.span)
-        second = node.entries[1][0]
-        if second.value in notes.operators:
-            hint = f"begin each operator with a dash: `- {second.value}: ...`"
-        else:
-            hint = f"indent what belongs to `{words[0]}` further than `{words[0]}` itself"
-        listed = ", ".join(repr(word) for word in words)
-        return notes.refuse(place.path, f"one item is one operator, found {listed}", second.span, hint)
-
-    def _schema(self) -> JsonSchema:
-        return {"$ref": "#/$defs/operator"}
+@shape(lambda: {"$ref": "#/$defs/operator"})
+def one_operator(node: Node, place: NodePlace, notes: Notes) -> Operator:
+    """Return an item of `apply`: a word, or a mapping of one operator to its arguments."""
+    if isinstance(node, Scalar) and node.kind != "null":
+        word, value = node.text, Scalar(Text("", node.span), "null", plain=True, comment=node.comment)
+        first = re.match(r"\w+", word.value)
+        if word.value not in notes.operators and first and first[0] in notes.operators:
+            problem = f"{first[0]!r} is not followed by a colon"
+            hint = f"write `- {first[0]}: {word.value[first.end() :].strip(': ')}`"
+            raise notes.refuse(place.path, problem, node.span, hint)
+        return _known(word, value, place, notes)
+    if not isinstance(node, Mapping):
+        raise notes.mismatch(node, place, "an operator", "for example `- filter: amount > 0`")
+    if len(node.entries) != 1:
+        raise _not_one(node, place, notes)
+    return _known(*node.entries[0], place, notes)
 
 
-LISTED = Many(OneOperator(), "a list of operators", least=0)
+def _known(word: Text, value: Node, place: NodePlace, notes: Notes) -> Operator:
+    form = notes.operators.get(word.value)
+    if form is None:
+        listed = f"(operators: {', '.join(notes.operators)})"
+        hint = suggest(word.value, notes.operators, listed)
+        meant = word.value.lower().replace("_", "")
+        for other in notes.operators.values():
+            if meant in other.other_words:
+                hint = f"that is `{other.name}` here {listed}"
+        raise notes.refuse(place.path, f"unknown operator {word.value!r}", word.span, hint)
+    inner = place.entry(word)
+    if form.in_loop:
+        notes.entering.append(inner)
+    arguments = form.shape.read(value, inner, notes)
+    inputs = arguments.pop("inputs", ())
+    return Operator(form.name, arguments, word.span, inner.path, inputs)
+
+
+def _not_one(node: Mapping, place: NodePlace, notes: Notes) -> Refused:
+    """Refuse a mapping of no or several keys: mostly a wrong indentation or a missing dash."""
+    words = [word.value for word, _ in node.entries]
+    if not words:
+        return notes.refuse(place.path, "must be an operator, found an empty mapping", node.span)
+    second = node.entries[1][0]
+    if second.value in notes.operators:
+        hint = f"begin each operator with a dash: `- {second.value}: ...`"
+    else:
+        hint = f"indent what belongs to `{words[0]}` further than `{words[0]}` itself"
+    listed = ", ".join(repr(word) for word in words)
+    return notes.refuse(place.path, f"one item is one operator, found {listed}", second.span, hint)
+
+
+LISTED = Many(one_operator, "a list of operators", least=0)
 
 
 def operator_schema(operators: Table[str, OperatorForm]) -> JsonSchema:

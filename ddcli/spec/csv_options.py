@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions.csv_dialect import Dialect
 from ddcli.expressions.moments import FormatError, has_time, parts_of
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Nothing, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, Flag, Whole
+from ddcli.spec.values import Choice, Whole, flag
 
 if TYPE_CHECKING:
     from ddcli.errors import Span
@@ -119,41 +119,12 @@ KEYS = {
     "date_format": Key(MomentFormat(timed=False), about="how dates are written: %d.%m.%Y"),
     "timestamp_format": Key(MomentFormat(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"),
     "header": Key(
-        Flag(),
+        flag,
         about="false: the columns are as in `columns`, in order; default: true, but inferred columns ask where it looks otherwise",
     ),
     "comment": Key(LiteralText("the beginning of a comment"), about="lines that begin with it are skipped"),
     "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header to skip"),
 }
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class _Options(Shape[Dialect]):
-    """The options; none is in the way of another."""
-
-    record: Record[Dialect]
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Dialect:
-        given = self.record.read(node, place, notes)
-        assert isinstance(node, Mapping)
-        delimiters = given.delimiter or ",\t"
-        if given.quote and given.quote in delimiters:
-            raise _clash(node, place, notes, "quote", "delimiter" if given.delimiter else "default delimiter")
-        for name in ("delimiter", "quote"):
-            other = getattr(given, name)
-            if given.comment and other and given.comment.startswith(other):
-                raise _clash(node, place, notes, "comment", name)
-        if given.thousands == given.decimal:
-            raise _clash(node, place, notes, "thousands", "decimal sign")
-        return given
-
-    def _schema(self) -> JsonSchema:
-        return self.record.schema()
-
-
-def _clash(node: Mapping, place: NodePlace, notes: Notes, name: str, other: str) -> Refused:
-    span: Span = next(value.span for word, value in node.entries if word.value == name)
-    return notes.refuse(f"{place.path}.{name}", f"it begins as the {other} does", span, "they must be different")
 
 
 def _built(_: NodePlace, arguments: dict[str, Any]) -> Dialect:
@@ -162,4 +133,26 @@ def _built(_: NodePlace, arguments: dict[str, Any]) -> Dialect:
     return Dialect(**arguments)
 
 
-CSV = _Options(Record(_built, KEYS, "a mapping of options", '{delimiter: ";", decimal: ","}', least=1))
+_OPTIONS = Record(_built, KEYS, "a mapping of options", '{delimiter: ";", decimal: ","}', least=1)
+
+
+@shape(_OPTIONS.schema)
+def csv_dialect(node: Node, place: NodePlace, notes: Notes) -> Dialect:
+    """Return the options; none is in the way of another."""
+    given = _OPTIONS.read(node, place, notes)
+    assert isinstance(node, Mapping)
+    delimiters = given.delimiter or ",\t"
+    if given.quote and given.quote in delimiters:
+        raise _clash(node, place, notes, "quote", "delimiter" if given.delimiter else "default delimiter")
+    for name in ("delimiter", "quote"):
+        other = getattr(given, name)
+        if given.comment and other and given.comment.startswith(other):
+            raise _clash(node, place, notes, "comment", name)
+    if given.thousands == given.decimal:
+        raise _clash(node, place, notes, "thousands", "decimal sign")
+    return given
+
+
+def _clash(node: Mapping, place: NodePlace, notes: Notes, name: str, other: str) -> Refused:
+    span: Span = next(value.span for word, value in node.entries if word.value == name)
+    return notes.refuse(f"{place.path}.{name}", f"it begins as the {other} does", span, "they must be different")

@@ -18,12 +18,12 @@ from ddcli.spec.include import ANCHORS, KEY, Includes
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.model import LOGS, Clock, InputSpec
 from ddcli.spec.names import NO_ONE, check_names
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.tables import HISTORY, OUTPUT
-from ddcli.spec.tests import Tests
+from ddcli.spec.tests import tests
 from ddcli.spec.tree import Mapping, Node, Scalar, parse_tree
-from ddcli.spec.values import Choice, PathWords, QueryText, Whole, Words
+from ddcli.spec.values import Choice, PathWords, Whole, Words, query_text
 from ddcli.spec.variables import digest_of
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _collection(place: NodePlace, arguments: dict[str, Any]) -> model.Collection
 
 
 def _a_collection() -> Shape[model.CollectionSpec]:
-    return COLLECTION
+    return collection
 
 
 A_COLLECTION: Shape[model.CollectionSpec] = Defined("collection", _a_collection)
@@ -175,9 +175,7 @@ LOOPING = Record(
 QUERYING = Record(
     _collection,
     {
-        "sql": Key(
-            QueryText(), required=True, about="a query, over inputs and collections by name", argument="sources"
-        ),
+        "sql": Key(query_text, required=True, about="a query, over inputs and collections by name", argument="sources"),
         "apply": FLOW["apply"],
     }
     | ON,
@@ -186,41 +184,32 @@ QUERYING = Record(
 )
 
 
-class LoopStart(Shape[model.CollectionSpec]):
-    """A collection: with `iterate` a loop, with `sql` a query, else `from` others."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.CollectionSpec:
-        words = {word.value: word for word, _ in node.entries} if isinstance(node, Mapping) else {}
-        if isinstance(node, Mapping) and "sql" in words:
-            for other in ("from", "iterate"):
-                if other in words:
-                    problem = f"begins with `{other}` and with `sql`: it is one or the other"
-                    raise notes.refuse(place.path, problem, words[other].span, "name other collections in the query")
-            return QUERYING.read(node, place, notes)
-        if not isinstance(node, Mapping) or "iterate" not in words:
-            return BEGINNING.read(node, place, notes)
-        wrong = "from" in words
-        if wrong:
-            problem = "begins `from` others and with `iterate`: it is one or the other"
-            notes.refuse(
-                place.path, problem, words["from"].span, "name the loop's initial collections under `variables`"
-            )
-            node = Mapping(tuple(entry for entry in node.entries if entry[0].value != "from"), node.span, node.flow)
-        read = LOOPING.read(node, place, notes)
-        if read.apply and isinstance(read.sources, model.Iterate) and isinstance(read.sources.result, tuple):
-            problem = f"{NO_ONE} to apply operators to"
-            hint = f"begin a collection `from: {read.names[0]}`, or name one result without brackets"
-            notes.refuse(place.path, problem, words["apply"].span, hint)
-            wrong = True
-        if wrong:
-            raise Refused
-        return read
-
-    def _schema(self) -> JsonSchema:
-        return {"anyOf": [BEGINNING.schema(), LOOPING.schema(), QUERYING.schema()]}
-
-
-COLLECTION = LoopStart()
+@shape(lambda: {"anyOf": [BEGINNING.schema(), LOOPING.schema(), QUERYING.schema()]})
+def collection(node: Node, place: NodePlace, notes: Notes) -> model.CollectionSpec:
+    """Return a collection: with `iterate` a loop, with `sql` a query, else `from` others."""
+    words = {word.value: word for word, _ in node.entries} if isinstance(node, Mapping) else {}
+    if isinstance(node, Mapping) and "sql" in words:
+        for other in ("from", "iterate"):
+            if other in words:
+                problem = f"begins with `{other}` and with `sql`: it is one or the other"
+                raise notes.refuse(place.path, problem, words[other].span, "name other collections in the query")
+        return QUERYING.read(node, place, notes)
+    if not isinstance(node, Mapping) or "iterate" not in words:
+        return BEGINNING.read(node, place, notes)
+    wrong = "from" in words
+    if wrong:
+        problem = "begins `from` others and with `iterate`: it is one or the other"
+        notes.refuse(place.path, problem, words["from"].span, "name the loop's initial collections under `variables`")
+        node = Mapping(tuple(entry for entry in node.entries if entry[0].value != "from"), node.span, node.flow)
+    read = LOOPING.read(node, place, notes)
+    if read.apply and isinstance(read.sources, model.Iterate) and isinstance(read.sources.result, tuple):
+        problem = f"{NO_ONE} to apply operators to"
+        hint = f"begin a collection `from: {read.names[0]}`, or name one result without brackets"
+        notes.refuse(place.path, problem, words["apply"].span, hint)
+        wrong = True
+    if wrong:
+        raise Refused
+    return read
 
 
 VERSION = "1"
@@ -229,30 +218,22 @@ PIPELINE_NAME = PathWords(
 )
 
 
-class Setting(Shape[Text]):
-    """The value of a setting: any scalar, as it is written."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
-        if not isinstance(node, Scalar) or not node.text.value:
-            raise notes.mismatch(node, place, "a value")
-        return node.text
-
-    def _schema(self) -> JsonSchema:
-        return {"type": ["string", "integer", "number", "boolean"]}
+@shape(lambda: {"type": ["string", "integer", "number", "boolean"]})
+def setting(node: Node, place: NodePlace, notes: Notes) -> Text:
+    """Return the value of a setting: any scalar, as it is written."""
+    if not isinstance(node, Scalar) or not node.text.value:
+        raise notes.mismatch(node, place, "a value")
+    return node.text
 
 
-class Zone(Shape[str]):
-    """The name of a time zone."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
-        if not isinstance(node, Scalar) or not is_zone(node.text.value):
-            name = node.text.value if isinstance(node, Scalar) else ""
-            problem = f"no time zone is named {name!r}" if name else "the name of a time zone is expected"
-            raise notes.refuse(place.path, problem, node.span, "for example `timezone: Europe/Berlin`")
-        return node.text.value
-
-    def _schema(self) -> JsonSchema:
-        return {"type": "string", "examples": ["Europe/Berlin", UTC]}
+@shape(lambda: {"type": "string", "examples": ["Europe/Berlin", UTC]})
+def time_zone(node: Node, place: NodePlace, notes: Notes) -> str:
+    """Return the name of a time zone."""
+    if not isinstance(node, Scalar) or not is_zone(node.text.value):
+        name = node.text.value if isinstance(node, Scalar) else ""
+        problem = f"no time zone is named {name!r}" if name else "the name of a time zone is expected"
+        raise notes.refuse(place.path, problem, node.span, "for example `timezone: Europe/Berlin`")
+    return node.text.value
 
 
 ERRORS: Shape[model.Errors | None] = ByKind(
@@ -278,26 +259,22 @@ SPARK: Shape[model.SparkSpec] = Record(
     {
         "master": Key(Words("a master"), about="local[4], spark://host:7077, yarn, k8s://..."),
         "remote": Key(REMOTE, about="the address of Spark Connect, in place of a master"),
-        "conf": Key(Pairs(SETTING, Setting(), "a mapping of settings"), about="Spark's settings"),
+        "conf": Key(Pairs(SETTING, setting, "a mapping of settings"), about="Spark's settings"),
     },
     "a mapping",
     "{master: spark://host:7077}",
 )
 
 
-class Version(Shape[str]):
-    """The version of the language."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
-        if not isinstance(node, Scalar):
-            raise notes.mismatch(node, place, f"the version of the file's language, `dd: {VERSION}`")
-        if node.text.value != VERSION:
-            hint = f"this dd reads version {VERSION}: write `dd: {VERSION}`, or get a newer dd"
-            raise notes.refuse("", f"unknown version {node.text.value!r} of the file's language", node.span, hint)
-        return VERSION
-
-    def _schema(self) -> JsonSchema:
-        return {"enum": [int(VERSION)]}
+@shape(lambda: {"enum": [int(VERSION)]})
+def language_version(node: Node, place: NodePlace, notes: Notes) -> str:
+    """Return the version of the language."""
+    if not isinstance(node, Scalar):
+        raise notes.mismatch(node, place, f"the version of the file's language, `dd: {VERSION}`")
+    if node.text.value != VERSION:
+        hint = f"this dd reads version {VERSION}: write `dd: {VERSION}`, or get a newer dd"
+        raise notes.refuse("", f"unknown version {node.text.value!r} of the file's language", node.span, hint)
+    return VERSION
 
 
 INCLUDE: Shape[Any] = ByKind(
@@ -307,7 +284,7 @@ INCLUDE: Shape[Any] = ByKind(
     hint="for example `include: shared/inputs.yaml`",
 )
 SECTIONS = {
-    "dd": Key(Version(), about=f"the version of this language; default: {VERSION}", argument="version"),
+    "dd": Key(language_version, about=f"the version of this language; default: {VERSION}", argument="version"),
     "name": Key(PIPELINE_NAME, about="names the state, .dd/<name>/ beside this file; default: the file's name"),
     KEY: Key(INCLUDE, about="files with inputs, collections, outputs, checks and tests for this one, relative to it"),
     "clock": Key(
@@ -316,7 +293,8 @@ SECTIONS = {
         "unless an input is a log of changes or names a time",
     ),
     "timezone": Key(
-        Zone(), about="zone by whose clocks timestamps with a zone are cast, cut and shown, Europe/Berlin; default: UTC"
+        time_zone,
+        about="zone by whose clocks timestamps with a zone are cast, cut and shown, Europe/Berlin; default: UTC",
     ),
     "inputs": Key(Pairs(NAME, INPUT, "a mapping of names to inputs", things=True), required=True),
     "collections": Key(Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True, least=0)),
@@ -330,7 +308,7 @@ SECTIONS = {
     "spark": Key(SPARK, about="where Spark is, for `--engine spark`"),
     "budget": Key(BUDGET, about="the most that a run may take, before its commit: rows, seconds, bytes; and work"),
     "checks": Key(CHECKS, about="conditions on inputs and collections that a run must meet before it commits"),
-    "tests": Key(Tests(), about="steps of input updates, and their expected results: see dd test"),
+    "tests": Key(tests, about="steps of input updates, and their expected results: see dd test"),
 }
 EXAMPLES = {"inputs": "add `inputs: {orders: landing/orders/}`", "outputs": "add `outputs: {orders: marts/orders/}`"}
 
@@ -459,7 +437,7 @@ def json_schema(operators: Table[str, OperatorForm]) -> JsonSchema:
         "operator": operator_schema(operators),
         "apply": LISTED.schema(),
         "source": SOURCE.schema(),
-        "collection": COLLECTION.schema(),
+        "collection": collection.schema(),
     }
     sections = {
         name: key.shape.schema() | ({"description": key.about} if key.about else {}) for name, key in SECTIONS.items()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ddcli.dataclass import dataclass
 from ddcli.errors import Text, did_you_mean
 from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME, InputColumns, declared
-from ddcli.spec.csv_options import CSV
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
+from ddcli.spec.csv_options import csv_dialect
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, shape
 from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
 from ddcli.spec.tables import table_records
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, Flag, PathWords, Words
+from ddcli.spec.values import Choice, PathWords, Words, flag
 
 PATH = PathWords("a path")
 INFER, GROW = "infer", "grow"
@@ -80,7 +79,7 @@ COMMON = {
         "grow: also what later files add",
     ),
     "file_name": Key(FILE_NAME, about="columns in the names of files: people-{day}.csv"),
-    "csv": Key(CSV, about="how CSV files are written"),
+    "csv": Key(csv_dialect, about="how csv_dialect files are written"),
     "rounding": Key(
         Choice("rounding", ("half_up",)),
         about="round decimals of text with more digits than their column has; default: refuse them",
@@ -117,7 +116,7 @@ OWN: dict[str, dict[str, Key]] = {
         "key": Key(_SEVERAL, about="the table's key: events hold its new record; without a key, also the old one"),
         "order_by": Key(EXPRESSION, about="place in the source's log; default: source.lsn, flattened __lsn"),
         "negative": NEGATIVE,
-        "flattened": Key(Flag(), about="rows as the transform ExtractNewRecordState leaves them"),
+        "flattened": Key(flag, about="rows as the transform ExtractNewRecordState leaves them"),
     },
     "delta_cdf": {"time": Key(ONE_TIME.shape, about="default: _commit_version"), "negative": NEGATIVE},
 }
@@ -151,102 +150,101 @@ def _meant(word: Text) -> str | None:
     return word.value if word.value in known else did_you_mean(word.value, sorted(known))
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class _ByFormat(Shape[model.InputSpec]):
-    """A mapping whose keys depend on its format."""
+def _schema() -> JsonSchema:
+    others = [_IMPORT, *_TABLES.values()]
+    return {"anyOf": [*(_one(kind, record) for kind, record in _RECORDS.items()), *(each.schema() for each in others)]}
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.InputSpec:
-        assert isinstance(node, Mapping)
-        if node.get("import") is not None:
-            return _IMPORT.read(node, place, notes)
-        for kind, record in _TABLES.items():
-            if node.get(kind) is not None:
-                if kind == "database" and (node.get("table") is None) == (node.get("query") is None):
-                    hint = "for example `{database: sqlite:///shop.db, table: orders}`"
-                    raise notes.refuse(place.path, "must have `table` or `query`, and not both", place.word.span, hint)
-                where = node.get("spark")
-                if isinstance(where, Mapping) and (where.get("table") is None) == (where.get("query") is None):
-                    hint = "for example `{spark: {table: shop.orders}}`"
-                    raise notes.refuse(
-                        f"{place.path}.spark", "must have `table` or `query`, and not both", where.span, hint
-                    )
-                given = record.read(node, place, notes)
-                self._check(node, place, notes, given)
-                return given
-        # Other errors depend on the format, also if its key is misspelt, which the record reports.
-        written = node.get("format") or next((value for word, value in node.entries if _meant(word) == "format"), None)
-        known = isinstance(written, Scalar) and written.text.value in OWN
-        kind = written.text.value if isinstance(written, Scalar) and known else "updates"
-        if written is None or known:
-            wrong = False
-            for word, _ in node.entries:
-                formats = [other for other, keys in OWN.items() if word.value in keys]
-                if formats and kind not in formats:
-                    hint = f"it is a key of the format{'s' if len(formats) > 1 else ''} {', '.join(formats)}"
-                    notes.refuse(place.path, f"the format '{kind}' has no key {word.value!r}", word.span, hint)
-                    wrong = True
-            if wrong:
-                raise Refused
-            given = _RECORDS[kind].read(node, place, notes)
-            self._check(node, place, notes, given)
+
+@shape(_schema)
+def input_by_format(node: Node, place: NodePlace, notes: Notes) -> model.InputSpec:
+    """Return an input from a mapping whose keys depend on its format."""
+    assert isinstance(node, Mapping)
+    if node.get("import") is not None:
+        return _IMPORT.read(node, place, notes)
+    for kind, record in _TABLES.items():
+        if node.get(kind) is not None:
+            if kind == "database" and (node.get("table") is None) == (node.get("query") is None):
+                hint = "for example `{database: sqlite:///shop.db, table: orders}`"
+                raise notes.refuse(place.path, "must have `table` or `query`, and not both", place.word.span, hint)
+            where = node.get("spark")
+            if isinstance(where, Mapping) and (where.get("table") is None) == (where.get("query") is None):
+                hint = "for example `{spark: {table: shop.orders}}`"
+                raise notes.refuse(
+                    f"{place.path}.spark", "must have `table` or `query`, and not both", where.span, hint
+                )
+            given = record.read(node, place, notes)
+            _check(node, place, notes, given)
             return given
-        return _RECORDS[kind].read(node, place, notes)
+    # Other errors depend on the format, also if its key is misspelt, which the record reports.
+    written = node.get("format") or next((value for word, value in node.entries if _meant(word) == "format"), None)
+    known = isinstance(written, Scalar) and written.text.value in OWN
+    kind = written.text.value if isinstance(written, Scalar) and known else "updates"
+    if written is None or known:
+        wrong = False
+        for word, _ in node.entries:
+            formats = [other for other, keys in OWN.items() if word.value in keys]
+            if formats and kind not in formats:
+                hint = f"it is a key of the format{'s' if len(formats) > 1 else ''} {', '.join(formats)}"
+                notes.refuse(place.path, f"the format '{kind}' has no key {word.value!r}", word.span, hint)
+                wrong = True
+        if wrong:
+            raise Refused
+        given = _RECORDS[kind].read(node, place, notes)
+        _check(node, place, notes, given)
+        return given
+    return _RECORDS[kind].read(node, place, notes)
 
-    def _check(self, node: Mapping, place: NodePlace, notes: Notes, given: model.InputSpec) -> None:
-        """Report keys that don't fit together."""
-        if given.flattened and not given.key:
-            hint = "a flattened event holds its key's new record: name the columns, `key: [id]`"
-            notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
-            raise Refused
-        if given.csv and not given.csv.has_header and given.columns is None and not given.infers:
-            hint = "declare them under `columns`, in the order that they have in the files, or write `columns: infer`"
-            notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
-            raise Refused
-        if (wrong := _unnamed(given) or _not_optional(given) or _not_growing(given) or _no_data(given)) is not None:
-            columns = next(value for word, value in node.entries if word.value == "columns")
-            notes.refuse(f"{place.path}.columns", wrong[0], columns.span, wrong[1])
-            raise Refused
-        if given.late == "arrive" and (reason := _unmovable(given)):
-            span = next(node.span for word, node in node.entries if word.value == "late")
-            notes.refuse(f"{place.path}.late", reason[0], span, reason[1])
-            raise Refused
-        if given.negative != "allow" and (given.key or len(given.time) > 1):
-            why = "of its keys each has one record" if given.key else "its time has several coordinates"
-            span = next(node.span for word, node in node.entries if word.value == "negative")
-            notes.refuse(f"{place.path}.negative", f"this input can't be watched: {why}", span, "leave `negative` out")
-            raise Refused
-        for policy, action, what in (
-            ("changed", "replace", "be replaced in"),
-            ("missing", "retract", "be missing from"),
-        ):
-            if getattr(given, policy) != action or given.consumed == "keep":
-                continue
-            span = next(node.span for word, node in node.entries if word.value == policy)
-            hint = "leave one of both out: the other files of an input are read again when one is replaced, in their places"
-            notes.refuse(f"{place.path}.{policy}", f"files that are `consumed` have no place to {what}", span, hint)
-            raise Refused
-        if given.quarantine is not None and given.late != "quarantine":
-            hint = "set `late: quarantine` beside it, or leave it out"
-            notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
-            raise Refused
-        for key in given.key:
-            if given.columns is not None and key.value not in given.columns:
-                listed = f"declared are: {', '.join(given.columns)}"
-                notes.refuse(f"{place.path}.key", f"'{key.value}' is not under `columns`", key.span, listed)
-                raise Refused
 
-    def _schema(self) -> JsonSchema:
-        return {"anyOf": [*(self._one(kind, record) for kind, record in _RECORDS.items()), *self._others()]}
+def _check(node: Mapping, place: NodePlace, notes: Notes, given: model.InputSpec) -> None:
+    """Report keys that don't fit together."""
+    if given.flattened and not given.key:
+        hint = "a flattened event holds its key's new record: name the columns, `key: [id]`"
+        notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
+        raise Refused
+    if given.csv and not given.csv.has_header and given.columns is None and not given.infers:
+        hint = "declare them under `columns`, in the order that they have in the files, or write `columns: infer`"
+        notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
+        raise Refused
+    if (wrong := _unnamed(given) or _not_optional(given) or _not_growing(given) or _no_data(given)) is not None:
+        columns = next(value for word, value in node.entries if word.value == "columns")
+        notes.refuse(f"{place.path}.columns", wrong[0], columns.span, wrong[1])
+        raise Refused
+    if given.late == "arrive" and (reason := _unmovable(given)):
+        span = next(node.span for word, node in node.entries if word.value == "late")
+        notes.refuse(f"{place.path}.late", reason[0], span, reason[1])
+        raise Refused
+    if given.negative != "allow" and (given.key or len(given.time) > 1):
+        why = "of its keys each has one record" if given.key else "its time has several coordinates"
+        span = next(node.span for word, node in node.entries if word.value == "negative")
+        notes.refuse(f"{place.path}.negative", f"this input can't be watched: {why}", span, "leave `negative` out")
+        raise Refused
+    for policy, action, what in (
+        ("changed", "replace", "be replaced in"),
+        ("missing", "retract", "be missing from"),
+    ):
+        if getattr(given, policy) != action or given.consumed == "keep":
+            continue
+        span = next(node.span for word, node in node.entries if word.value == policy)
+        hint = "leave one of both out: the other files of an input are read again when one is replaced, in their places"
+        notes.refuse(f"{place.path}.{policy}", f"files that are `consumed` have no place to {what}", span, hint)
+        raise Refused
+    if given.quarantine is not None and given.late != "quarantine":
+        hint = "set `late: quarantine` beside it, or leave it out"
+        notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
+        raise Refused
+    for key in given.key:
+        if given.columns is not None and key.value not in given.columns:
+            listed = f"declared are: {', '.join(given.columns)}"
+            notes.refuse(f"{place.path}.key", f"'{key.value}' is not under `columns`", key.span, listed)
+            raise Refused
 
-    def _others(self) -> list[JsonSchema]:
-        return [_IMPORT.schema(), *(record.schema() for record in _TABLES.values())]
 
-    def _one(self, kind: str, record: Record[model.InputSpec]) -> JsonSchema:
-        schema = record.schema()
-        schema["properties"] = schema["properties"] | {"format": {"enum": [kind]}}
-        if kind != "updates":
-            schema["required"] = [*schema["required"], "format"]
-        return schema
+def _one(kind: str, record: Record[model.InputSpec]) -> JsonSchema:
+    schema = record.schema()
+    schema["properties"] = schema["properties"] | {"format": {"enum": [kind]}}
+    if kind != "updates":
+        schema["required"] = [*schema["required"], "format"]
+    return schema
 
 
 def _unnamed(given: model.InputSpec) -> tuple[str, str] | None:
@@ -373,7 +371,7 @@ _IMPORT: Record[model.InputSpec] = Record(
 INPUT = ByKind(
     "a path or a mapping",
     scalar=As(PATH, lambda place, path: _input(place, {"path": path})),
-    mapping=_ByFormat(),
+    mapping=input_by_format,
     hint="for example `orders: landing/orders/`",
 )
 

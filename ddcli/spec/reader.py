@@ -15,7 +15,7 @@ from ddcli.errors import Span, SpecError, Text, did_you_mean
 from ddcli.spec.tree import Broken, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 T = TypeVar("T")
 JsonSchema = dict[str, Any]
@@ -115,6 +115,25 @@ class Shape(ABC, Generic[T]):
 
     @abstractmethod
     def _schema(self) -> JsonSchema: ...
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class _FunctionShape(Shape[T]):
+    """The shape of the values that a function reads, with what returns their JSON Schema."""
+
+    reader: Callable[[Node, NodePlace, Notes], T]
+    form: Callable[[], JsonSchema]
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> T:
+        return self.reader(node, place, notes)
+
+    def _schema(self) -> JsonSchema:
+        return self.form()
+
+
+def shape(schema: Callable[[], JsonSchema]) -> Callable[[Callable[[Node, NodePlace, Notes], T]], Shape[T]]:
+    """Return a decorator that makes a shape of a function from a node to its value; `schema` returns the JSON Schema of the same values."""
+    return lambda reader: _FunctionShape(reader, schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from ddcli.errors import Text, masked
 from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, REFERENCE, InputColumns, declared
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
+from ddcli.spec.reader import NodePlace, Notes, Shape, shape
 from ddcli.spec.shapes import As, ByKind, Key, Record
 from ddcli.spec.values import Choice, PathWords, Words
 from ddcli.spec.variables import is_given
@@ -331,68 +331,64 @@ def _target(kind: str, where: Any, form: str) -> model.TargetSpec:
     return model.TargetSpec(kind, where, table=form != "log")
 
 
-class _Mapping(Shape[model.OutputSpec]):
-    """A mapping of an output's keys that go together."""
+OUTPUT_KEYS: Record[dict[str, Any]] = Record(lambda _, arguments: arguments, KEYS, "a path or a mapping", EXAMPLE)
 
-    record: Record[dict[str, Any]] = Record(lambda _, arguments: arguments, KEYS, "a path or a mapping", EXAMPLE)
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.OutputSpec:
-        arguments = self.record.read(node, place, notes)
-        kinds = [kind for kind in TARGETS if kind in arguments]
-        if len(kinds) > 1:
-            problem = f"an output is in one place, and this names {' and '.join(kinds)}"
-            raise notes.refuse(place.path, problem, place.word.span, "write another output `from` the same collection")
-        form = arguments.get("form", "log")
-        if form == "history" and "key" not in arguments:
-            problem = "a history is one of records, and nothing identifies them: the key 'key' is missing"
-            raise notes.refuse(place.path, problem, place.word.span, "for example `key: [id]`")
-        if form == "history" and "keep" in arguments:
-            problem = "`keep` sums up the updates of which a history is made"
-            raise notes.refuse(place.path, problem, place.word.span, "leave one of the two out")
-        for name in ("track", "begin") if form != "history" else ():
-            if name in arguments:
-                raise notes.refuse(place.path, f"`{name}` is for histories", place.word.span, "add `as: history`")
-        if form == "history" and not kinds and (path := arguments.pop("path", None)) is not None:
-            arguments["parquet"], kinds = replace(path, value=f"{path.value.rstrip('/')}/{HISTORY_FILE}"), ["parquet"]
-        if form in ("table", "history") and not kinds:
-            hint = f"for example `{{as: {form}, delta: lake/orders/}}`; `path` is where its log is"
-            raise notes.refuse(place.path, "the table has no place", place.word.span, hint)
-        if "claims" in arguments and "keep" not in arguments:
-            problem = "`claims` bounds how long a log is kept for others, and this one is kept for ever"
-            raise notes.refuse(place.path, problem, place.word.span, "write `keep`, too, or leave `claims` out")
-        if "form" in arguments and not kinds:
-            raise notes.refuse(
-                place.path,
-                "`as: log` is for tables of Delta Lake, Iceberg and DuckLake",
-                place.word.span,
-                "leave it out",
-            )
-        if kinds == ["parquet"] and form == "log":
-            hint = "add `as: table`; a log is a directory of Parquet files: `path: marts/orders/`"
-            raise notes.refuse(place.path, "a Parquet file has contents, and no log", place.word.span, hint)
-        if kinds == [model.DATABASE] and form == "log":
-            raise notes.refuse(place.path, "a database has contents, and no log", place.word.span, "add `as: table`")
-        if kinds == [model.SPARK] and form != "table":
-            raise notes.refuse(place.path, "Spark writes the contents alone", place.word.span, "add `as: table`")
-        keyed = form == "history" or kinds == [model.SPARK]
-        if kinds != [model.DATABASE] and (
-            named := [name for name in ("called", "key") if name in arguments and not (name == "key" and keyed)]
-        ):
-            wrong = "table" if named[0] == "called" else "key"
-            hint = "leave it out, or name a database: `to: postgresql://user@host/shop`"
-            raise notes.refuse(place.path, f"`{wrong}` is for tables in databases", place.word.span, hint)
-        if not kinds and "path" not in arguments:
-            raise notes.refuse(place.path, "the key 'path' is missing", place.word.span, f"for example `{EXAMPLE}`")
-        return _output(place, arguments)
-
-    def _schema(self) -> JsonSchema:
-        schema = self.record.schema()
-        return schema | {"anyOf": [{"required": [name]} for name in ("path", *TARGETS)]}
+@shape(lambda: OUTPUT_KEYS.schema() | {"anyOf": [{"required": [name]} for name in ("path", *TARGETS)]})
+def output_mapping(node: Node, place: NodePlace, notes: Notes) -> model.OutputSpec:
+    """Return an output from a mapping of keys that go together."""
+    arguments = OUTPUT_KEYS.read(node, place, notes)
+    kinds = [kind for kind in TARGETS if kind in arguments]
+    if len(kinds) > 1:
+        problem = f"an output is in one place, and this names {' and '.join(kinds)}"
+        raise notes.refuse(place.path, problem, place.word.span, "write another output `from` the same collection")
+    form = arguments.get("form", "log")
+    if form == "history" and "key" not in arguments:
+        problem = "a history is one of records, and nothing identifies them: the key 'key' is missing"
+        raise notes.refuse(place.path, problem, place.word.span, "for example `key: [id]`")
+    if form == "history" and "keep" in arguments:
+        problem = "`keep` sums up the updates of which a history is made"
+        raise notes.refuse(place.path, problem, place.word.span, "leave one of the two out")
+    for name in ("track", "begin") if form != "history" else ():
+        if name in arguments:
+            raise notes.refuse(place.path, f"`{name}` is for histories", place.word.span, "add `as: history`")
+    if form == "history" and not kinds and (path := arguments.pop("path", None)) is not None:
+        arguments["parquet"], kinds = replace(path, value=f"{path.value.rstrip('/')}/{HISTORY_FILE}"), ["parquet"]
+    if form in ("table", "history") and not kinds:
+        hint = f"for example `{{as: {form}, delta: lake/orders/}}`; `path` is where its log is"
+        raise notes.refuse(place.path, "the table has no place", place.word.span, hint)
+    if "claims" in arguments and "keep" not in arguments:
+        problem = "`claims` bounds how long a log is kept for others, and this one is kept for ever"
+        raise notes.refuse(place.path, problem, place.word.span, "write `keep`, too, or leave `claims` out")
+    if "form" in arguments and not kinds:
+        raise notes.refuse(
+            place.path,
+            "`as: log` is for tables of Delta Lake, Iceberg and DuckLake",
+            place.word.span,
+            "leave it out",
+        )
+    if kinds == ["parquet"] and form == "log":
+        hint = "add `as: table`; a log is a directory of Parquet files: `path: marts/orders/`"
+        raise notes.refuse(place.path, "a Parquet file has contents, and no log", place.word.span, hint)
+    if kinds == [model.DATABASE] and form == "log":
+        raise notes.refuse(place.path, "a database has contents, and no log", place.word.span, "add `as: table`")
+    if kinds == [model.SPARK] and form != "table":
+        raise notes.refuse(place.path, "Spark writes the contents alone", place.word.span, "add `as: table`")
+    keyed = form == "history" or kinds == [model.SPARK]
+    if kinds != [model.DATABASE] and (
+        named := [name for name in ("called", "key") if name in arguments and not (name == "key" and keyed)]
+    ):
+        wrong = "table" if named[0] == "called" else "key"
+        hint = "leave it out, or name a database: `to: postgresql://user@host/shop`"
+        raise notes.refuse(place.path, f"`{wrong}` is for tables in databases", place.word.span, hint)
+    if not kinds and "path" not in arguments:
+        raise notes.refuse(place.path, "the key 'path' is missing", place.word.span, f"for example `{EXAMPLE}`")
+    return _output(place, arguments)
 
 
 OUTPUT = ByKind(
     "a path or a mapping",
     scalar=As(PLACE, lambda place, path: _output(place, {"path": path})),
-    mapping=_Mapping(),
+    mapping=output_mapping,
     hint="for example `orders: marts/orders/`",
 )

@@ -7,78 +7,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec.budget import STEP_BUDGET
 from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME
 from ddcli.spec.model import WrittenExpectation, WrittenRows, WrittenStep, WrittenTest
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
+from ddcli.spec.reader import NodePlace, Notes, Refused, Shape, shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import Flag, PathWords, Words
+from ddcli.spec.values import PathWords, Words, flag
 
 
-class _Any(Shape[Node]):
-    """A value of any kind: the column decides."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Node:
-        return node
-
-    def _schema(self) -> JsonSchema:
-        return {}
+@shape(lambda: {"type": "number", "minimum": 0})
+def tolerance(node: Node, place: NodePlace, notes: Notes) -> float:
+    """Return a number from 0."""
+    if not isinstance(node, Scalar) or node.kind not in ("int", "float") or not float(node.text.value) >= 0:
+        raise notes.mismatch(node, place, "a number from 0")
+    return float(node.text.value)
 
 
-class _Tolerance(Shape[float]):
-    """A number from 0."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> float:
-        if not isinstance(node, Scalar) or node.kind not in ("int", "float") or not float(node.text.value) >= 0:
-            raise notes.mismatch(node, place, "a number from 0")
-        return float(node.text.value)
-
-    def _schema(self) -> JsonSchema:
-        return {"type": "number", "minimum": 0}
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class _MappingRows(Shape[WrittenRows]):
-    """Rows as mappings."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
-        rows = ROWS.read(node, place, notes)
-        assert isinstance(node, Sequence)
-        return WrittenRows(
-            place.word.span, tuple((cells, item.span) for cells, item in zip(rows, node.items, strict=True))
-        )
-
-    def _schema(self) -> JsonSchema:
-        return ROWS.schema()
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class _ListRows(Shape[WrittenRows]):
-    """Rows as lists of values, under the names of their columns."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
-        columns, rows = TABLE.read(node, place, notes)
-        wrong, items = False, []
-        written = node.get("rows") if isinstance(node, Mapping) else None
-        assert isinstance(written, Sequence)
-        for at, (row, item) in enumerate(zip(rows, written.items, strict=True)):
-            if len(row) != len(columns):
-                problem = f"the row has {len(row)} values, there are {len(columns)} columns"
-                notes.refuse(f"{place.path}.rows[{at}]", problem, item.span, "write null for a value that is missing")
-                wrong = True
-            items.append((tuple(zip(columns, row, strict=False)), item.span))
-        if wrong:
-            raise Refused
-        return WrittenRows(place.word.span, tuple(items))
-
-    def _schema(self) -> JsonSchema:
-        return TABLE.schema()
-
-
-VALUE = _Any()
+VALUE: Shape[Node] = shape(dict)(lambda node, _place, _notes: node)
+"""A value of any kind: the column decides."""
 ROWS = Many(Pairs(COLUMN, VALUE, "a row, a mapping of columns to values"), "a list of rows", least=0)
 TABLE: Record[tuple[tuple[Text, ...], tuple[tuple[Node, ...], ...]]] = Record(
     lambda _, arguments: (arguments["columns"], arguments["rows"]),
@@ -89,11 +37,39 @@ TABLE: Record[tuple[tuple[Text, ...], tuple[tuple[Node, ...], ...]]] = Record(
     "rows",
     "{columns: [id, name], rows: [[1, Ann], [2, Bo]]}",
 )
+
+
+@shape(ROWS.schema)
+def mapping_rows(node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
+    """Return rows that are mappings."""
+    rows = ROWS.read(node, place, notes)
+    assert isinstance(node, Sequence)
+    return WrittenRows(place.word.span, tuple((cells, item.span) for cells, item in zip(rows, node.items, strict=True)))
+
+
+@shape(TABLE.schema)
+def list_rows(node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
+    """Return rows that are lists of values, under the names of their columns."""
+    columns, rows = TABLE.read(node, place, notes)
+    wrong, items = False, []
+    written = node.get("rows") if isinstance(node, Mapping) else None
+    assert isinstance(written, Sequence)
+    for at, (row, item) in enumerate(zip(rows, written.items, strict=True)):
+        if len(row) != len(columns):
+            problem = f"the row has {len(row)} values, there are {len(columns)} columns"
+            notes.refuse(f"{place.path}.rows[{at}]", problem, item.span, "write null for a value that is missing")
+            wrong = True
+        items.append((tuple(zip(columns, row, strict=False)), item.span))
+    if wrong:
+        raise Refused
+    return WrittenRows(place.word.span, tuple(items))
+
+
 GIVEN: Shape[WrittenRows] = ByKind(
     "rows or a file",
     scalar=As(PathWords("a path"), lambda place, path: WrittenRows(place.word.span, file=path)),
-    sequence=_MappingRows(),
-    mapping=_ListRows(),
+    sequence=mapping_rows,
+    mapping=list_rows,
     hint="for example `[{id: 1, name: Ann}]`",
 )
 
@@ -110,12 +86,12 @@ ONE_EXPECTATION: Record[WrittenExpectation] = Record(
         "contents": Key(GIVEN, about="all its records, in the named columns; `diff` is the multiplicity, default 1"),
         "changes": Key(GIVEN, about="the updates of the step; `diff` defaults to +1; the time may be named"),
         "at": Key(VALUE, about="the time of the contents; default: when the step is done"),
-        "tolerance": Key(_Tolerance(), about="the greatest difference of equal floats; default: 1e-9 of their size"),
+        "tolerance": Key(tolerance, about="the greatest difference of equal floats; default: 1e-9 of their size"),
         "unique": Key(COLUMNS, about="columns that identify a record"),
         "not_null": Key(COLUMNS, about="columns that are never null"),
         "accepted": Key(ACCEPTED, about="the values that columns may have; null is always accepted"),
         "always": Key(EXPRESSION, about="a condition that is true of each record"),
-        "non_negative": Key(Flag(), about="true: no record has a negative multiplicity"),
+        "non_negative": Key(flag, about="true: no record has a negative multiplicity"),
     },
     "what is expected",
     "{collection: orders, unique: [id]}",
@@ -126,31 +102,27 @@ QUALIFIED = {"at": ("contents",), "tolerance": ("contents", "changes")}
 """The keys that only qualify others, and those that they qualify."""
 
 
-class _ExpectationShape(Shape[WrittenExpectation]):
-    """The shape of an expectation. A collection's name is refused, alone or as a key, and so is an option of an expectation without one."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenExpectation:
-        if isinstance(node, Mapping) and len(node.entries) == 1:
-            word, value = node.entries[0]
-            if word.value not in ONE_EXPECTATION.keys and isinstance(value, Sequence):
-                hint = f"for the rows of a collection write `{{collection: {word.value}, contents: [...]}}`"
-                raise notes.refuse(place.path, f"unknown key {word.value!r}", word.span, hint)
-        found = ONE_EXPECTATION.read(node, place, notes)
-        if found.is_empty:
-            raise notes.refuse(place.path, "nothing is expected of the collection", node.span, f"add one of {RULES}")
-        assert isinstance(node, Mapping)
-        words = {word.value: word for word, _ in node.entries}
-        for name, rules in QUALIFIED.items():
-            if name in words and not words.keys() & {*rules}:
-                problem = f"`{name}` is about {' or '.join(rules)}, and there is none"
-                raise notes.refuse(place.path, problem, words[name].span, f"add `{rules[0]}`, or remove `{name}`")
-        return found
-
-    def _schema(self) -> JsonSchema:
-        return ONE_EXPECTATION.schema() | {"anyOf": [{"required": [name]} for name in RULES.split(", ")]}
+@shape(lambda: ONE_EXPECTATION.schema() | {"anyOf": [{"required": [name]} for name in RULES.split(", ")]})
+def expectation(node: Node, place: NodePlace, notes: Notes) -> WrittenExpectation:
+    """Return an expectation. Refuse a collection's name, alone or as a key, and an option of an expectation without one."""
+    if isinstance(node, Mapping) and len(node.entries) == 1:
+        word, value = node.entries[0]
+        if word.value not in ONE_EXPECTATION.keys and isinstance(value, Sequence):
+            hint = f"for the rows of a collection write `{{collection: {word.value}, contents: [...]}}`"
+            raise notes.refuse(place.path, f"unknown key {word.value!r}", word.span, hint)
+    found = ONE_EXPECTATION.read(node, place, notes)
+    if found.is_empty:
+        raise notes.refuse(place.path, "nothing is expected of the collection", node.span, f"add one of {RULES}")
+    assert isinstance(node, Mapping)
+    words = {word.value: word for word, _ in node.entries}
+    for name, rules in QUALIFIED.items():
+        if name in words and not words.keys() & {*rules}:
+            problem = f"`{name}` is about {' or '.join(rules)}, and there is none"
+            raise notes.refuse(place.path, problem, words[name].span, f"add `{rules[0]}`, or remove `{name}`")
+    return found
 
 
-EXPECTED = _ExpectationShape()
+EXPECTED = expectation
 EXPECT: Shape[tuple[WrittenExpectation, ...]] = ByKind(
     "what is expected, or a list of that",
     mapping=As(EXPECTED, lambda _, one: (one,)),
@@ -174,47 +146,6 @@ ONE_STEP: Record[WrittenStep] = Record(
 )
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class OneTest(Shape[WrittenTest]):
-    """A test: of several steps, of one, or of expectations that always hold."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenTest:
-        found = _TEST.read(node, place, notes)
-        name: Text | None = found.pop("name", None)
-        steps: tuple[WrittenStep, ...] = found.pop("steps", ())
-        expect: tuple[WrittenExpectation, ...] = found.get("expect", ())
-        if steps and found:
-            problem = f"has both 'steps' and {next(iter(found))!r}"
-            raise notes.refuse(place.path, problem, node.span, "move these keys into the steps")
-        if "time" in found and "given" not in found:
-            raise notes.refuse(place.path, "has a time, but no `given`", node.span, "add `given`")
-        standing = not steps and "given" not in found
-        if standing and "budget" in found:
-            raise notes.refuse(place.path, "has a budget, but no `given`", node.span, "add `given`")
-        if standing:
-            self._check_standing(expect, node, place, notes)
-        if name is None:
-            if not standing:
-                hint = "`- name: a word on it`: `dd test --only` selects by that"
-                raise notes.refuse(place.path, "the key 'name' is missing", node.span, hint)
-            name = Text(f"{', '.join(dict.fromkeys(each.collection.value for each in expect))} always", node.span)
-        if standing:
-            return WrittenTest(name, node.span, (), expect)
-        return WrittenTest(name, node.span, steps or (WrittenStep(node.span, **found),))
-
-    @staticmethod
-    def _check_standing(expect: tuple[WrittenExpectation, ...], node: Node, place: NodePlace, notes: Notes) -> None:
-        if not expect:
-            raise notes.refuse(place.path, "neither `given` nor `expect`", node.span, "add `given` and `expect`")
-        for each in expect:
-            if not each.standing:
-                hint = "add `given`; or expect a condition: unique, not_null, accepted, always, non_negative"
-                raise notes.refuse(each.place, "rows are expected, but there is no `given`", each.span, hint)
-
-    def _schema(self) -> JsonSchema:
-        return _TEST.schema()
-
-
 _TEST: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
     {
@@ -228,25 +159,56 @@ _TEST: Record[dict[str, Any]] = Record(
 )
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class Tests(Shape[tuple[WrittenTest, ...]]):
-    """A list of tests, whose names differ."""
+@shape(_TEST.schema)
+def one_test(node: Node, place: NodePlace, notes: Notes) -> WrittenTest:
+    """Return a test: of several steps, of one, or of expectations that always hold."""
+    found = _TEST.read(node, place, notes)
+    name: Text | None = found.pop("name", None)
+    steps: tuple[WrittenStep, ...] = found.pop("steps", ())
+    expect: tuple[WrittenExpectation, ...] = found.get("expect", ())
+    if steps and found:
+        problem = f"has both 'steps' and {next(iter(found))!r}"
+        raise notes.refuse(place.path, problem, node.span, "move these keys into the steps")
+    if "time" in found and "given" not in found:
+        raise notes.refuse(place.path, "has a time, but no `given`", node.span, "add `given`")
+    standing = not steps and "given" not in found
+    if standing and "budget" in found:
+        raise notes.refuse(place.path, "has a budget, but no `given`", node.span, "add `given`")
+    if standing:
+        _check_standing(expect, node, place, notes)
+    if name is None:
+        if not standing:
+            hint = "`- name: a word on it`: `dd test --only` selects by that"
+            raise notes.refuse(place.path, "the key 'name' is missing", node.span, hint)
+        name = Text(f"{', '.join(dict.fromkeys(each.collection.value for each in expect))} always", node.span)
+    if standing:
+        return WrittenTest(name, node.span, (), expect)
+    return WrittenTest(name, node.span, steps or (WrittenStep(node.span, **found),))
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[WrittenTest, ...]:
-        if not isinstance(node, Sequence):
-            raise notes.mismatch(node, place, "a list of tests", "begin each test with `- `")
-        found = _TESTS.read(node, place, notes)
-        known: dict[str, WrittenTest] = {}
-        for test in found:
-            if test.steps and test.name.value in known:
-                first = known[test.name.value].name.span
-                problem = f"two tests are named {test.name.value!r}, the first at {first}"
-                raise notes.refuse(place.path, problem, test.name.span, "rename one of the two")
-            known[test.name.value] = test
-        return found
 
-    def _schema(self) -> JsonSchema:
-        return _TESTS.schema()
+def _check_standing(expect: tuple[WrittenExpectation, ...], node: Node, place: NodePlace, notes: Notes) -> None:
+    if not expect:
+        raise notes.refuse(place.path, "neither `given` nor `expect`", node.span, "add `given` and `expect`")
+    for each in expect:
+        if not each.standing:
+            hint = "add `given`; or expect a condition: unique, not_null, accepted, always, non_negative"
+            raise notes.refuse(each.place, "rows are expected, but there is no `given`", each.span, hint)
 
 
-_TESTS = Many(OneTest(), "a list of tests", least=0)
+_TESTS = Many(one_test, "a list of tests", least=0)
+
+
+@shape(_TESTS.schema)
+def tests(node: Node, place: NodePlace, notes: Notes) -> tuple[WrittenTest, ...]:
+    """Return a list of tests, whose names differ."""
+    if not isinstance(node, Sequence):
+        raise notes.mismatch(node, place, "a list of tests", "begin each test with `- `")
+    found = _TESTS.read(node, place, notes)
+    known: dict[str, WrittenTest] = {}
+    for test in found:
+        if test.steps and test.name.value in known:
+            first = known[test.name.value].name.span
+            problem = f"two tests are named {test.name.value!r}, the first at {first}"
+            raise notes.refuse(place.path, problem, test.name.span, "rename one of the two")
+        known[test.name.value] = test
+    return found

@@ -8,7 +8,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, no_column, parse_type
 from ddcli.spec.model import Query
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Shape, suggest
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Shape, shape, suggest
 from ddcli.spec.tree import Node, Scalar, Sequence, unfinished
 
 TYPE_NAMES = (*SIMPLE, *ALIASES, "decimal(12, 2)", "datetime[us]", "datetime[us, UTC]", "duration[us]", "list[string]")
@@ -106,28 +106,23 @@ class ExpressionText(Shape[Text]):
         return {"type": ["string", "integer", "number", "boolean"], "minLength": 1, "description": "an SQL expression"}
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class QueryText(Shape[Query]):
-    """An SQL query, kept as text with the names that it refers to."""
+@shape(lambda: {"type": "string", "minLength": 1, "description": "an SQL query"})
+def query_text(node: Node, place: NodePlace, notes: Notes) -> Query:
+    """Return an SQL query, kept as text with the names that it refers to."""
+    if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value.strip():
+        hint = "write it as a block: `sql: |`, and the query below, indented"
+        raise notes.mismatch(node, place, "a query", hint)
+    if node.comment and node.plain and unfinished(node.text.value):
+        hint = "write it as a block: `sql: |`, and the query below, indented"
+        raise notes.refuse(place.path, "` #` cuts the query: a comment begins here", node.comment, hint)
+    from ddcli.expressions.statement import read_statement, tables_of
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Query:
-        if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value.strip():
-            hint = "write it as a block: `sql: |`, and the query below, indented"
-            raise notes.mismatch(node, place, "a query", hint)
-        if node.comment and node.plain and unfinished(node.text.value):
-            hint = "write it as a block: `sql: |`, and the query below, indented"
-            raise notes.refuse(place.path, "` #` cuts the query: a comment begins here", node.comment, hint)
-        from ddcli.expressions.statement import read_statement, tables_of
-
-        try:
-            tables = tables_of(read_statement(node.text))
-        except SpecError as error:
-            raise notes.refuse(place.path, error.problem, error.span or node.span, error.hint) from None
-        notes.references += [Reference(table, place.owner) for table in tables]
-        return Query(node.text, tables, place.path)
-
-    def _schema(self) -> JsonSchema:
-        return {"type": "string", "minLength": 1, "description": "an SQL query"}
+    try:
+        tables = tables_of(read_statement(node.text))
+    except SpecError as error:
+        raise notes.refuse(place.path, error.problem, error.span or node.span, error.hint) from None
+    notes.references += [Reference(table, place.owner) for table in tables]
+    return Query(node.text, tables, place.path)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -153,33 +148,25 @@ class Whole(Shape[int]):
         return {"type": "integer", "minimum": self.least} | ({"maximum": self.most} if self.most is not None else {})
 
 
-class Percent(Shape[Text]):
-    """A percentage as it is written, so that no digit of it is rounded."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
-        if not isinstance(node, Scalar) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", node.text.value):
-            raise notes.mismatch(node, place, "a number from 0 to 100", "for example `percent: 0.5`")
-        return node.text
-
-    def _schema(self) -> JsonSchema:
-        return {"type": "number", "exclusiveMinimum": 0, "maximum": 100}
+@shape(lambda: {"type": "number", "exclusiveMinimum": 0, "maximum": 100})
+def percentage(node: Node, place: NodePlace, notes: Notes) -> Text:
+    """Return a percentage as it is written, so that no digit of it is rounded."""
+    if not isinstance(node, Scalar) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", node.text.value):
+        raise notes.mismatch(node, place, "a number from 0 to 100", "for example `percent: 0.5`")
+    return node.text
 
 
-class Flag(Shape[bool]):
-    """True or false, but not a word that YAML 1.1 reads as one of them."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> bool:
-        if not isinstance(node, Scalar) or not node.may_be("bool"):
-            hint = None
-            if isinstance(node, Scalar) and (word := {"yes": "true", "on": "true"}.get(node.text.value.lower())):
-                hint = f"write `{word}`"
-            elif isinstance(node, Scalar) and node.text.value.lower() in ("no", "off"):
-                hint = "write `false`"
-            raise notes.mismatch(node, place, "true or false", hint)
-        return node.text.value.lower() == "true"
-
-    def _schema(self) -> JsonSchema:
-        return {"type": "boolean"}
+@shape(lambda: {"type": "boolean"})
+def flag(node: Node, place: NodePlace, notes: Notes) -> bool:
+    """Return true or false, but refuse a word that YAML 1.1 reads as one of them."""
+    if not isinstance(node, Scalar) or not node.may_be("bool"):
+        hint = None
+        if isinstance(node, Scalar) and (word := {"yes": "true", "on": "true"}.get(node.text.value.lower())):
+            hint = f"write `{word}`"
+        elif isinstance(node, Scalar) and node.text.value.lower() in ("no", "off"):
+            hint = "write `false`"
+        raise notes.mismatch(node, place, "true or false", hint)
+    return node.text.value.lower() == "true"
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -202,27 +189,23 @@ class Choice(Shape[str]):
         return {"enum": list(self.words)}
 
 
-class ColumnType(Shape[Type]):
-    """The type of a column."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Type:
-        if not isinstance(node, Scalar) or not node.text.value:
-            raise notes.mismatch(node, place, "a type", 'for example int64, string?, "decimal(12, 2)"')
-        text = node.text.value
-        if read := parse_type(text):
-            return read
-        listed = (
-            f"(types: {', '.join(SIMPLE)}, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)"
-        )
-        bare = text.strip().removesuffix("?").lower()
-        raise notes.refuse(place.path, f"unknown type {text!r}", node.span, suggest(bare, TYPE_NAMES, listed))
-
-    def _schema(self) -> JsonSchema:
-        return {
-            "type": ["string", "null"],
-            "minLength": 1,
-            "examples": ["int64", "string?", "decimal(12, 2)", "datetime[us]"],
-        }
+@shape(
+    lambda: {
+        "type": ["string", "null"],
+        "minLength": 1,
+        "examples": ["int64", "string?", "decimal(12, 2)", "datetime[us]"],
+    }
+)
+def column_type(node: Node, place: NodePlace, notes: Notes) -> Type:
+    """Return the type of a column."""
+    if not isinstance(node, Scalar) or not node.text.value:
+        raise notes.mismatch(node, place, "a type", 'for example int64, string?, "decimal(12, 2)"')
+    text = node.text.value
+    if read := parse_type(text):
+        return read
+    listed = f"(types: {', '.join(SIMPLE)}, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)"
+    bare = text.strip().removesuffix("?").lower()
+    raise notes.refuse(place.path, f"unknown type {text!r}", node.span, suggest(bare, TYPE_NAMES, listed))
 
 
 @dataclass(eq=False, repr=False, slots=True)

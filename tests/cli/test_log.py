@@ -308,13 +308,13 @@ def test_a_reader_whose_hold_was_released_is_refused_and_begins_anew(logs):
 
 def test_what_a_consumer_has_not_got_stays(logs):
     feed = OutputFeed.open("out/a", logs.folder)
-    feed.deliver("mail")
+    next(feed.follow("mail", [None]))
     feed.acknowledge("mail")
     produce(logs, 4)
     produce(logs, 5)
     (done,) = compacted(logs, "out/a")
     assert done["files"] == 4
-    assert {row[0]: row[1] for row in feed.deliver("mail").changes.iter_rows()} == {"y": 2}
+    assert {row[0]: row[1] for row in next(feed.follow("mail", [None])).changes.iter_rows()} == {"y": 2}
 
 
 def test_what_is_no_output_is_refused(logs):

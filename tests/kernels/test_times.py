@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.times import Frontier
-from ddcli.engine.times import advance as advance_time
+from ddcli.engine.times import Frontier, join, meet
 from tests.kernels.support import EXTREME, LANES, canonical, interpreted, matrices, matrix
 
 SHAPES = st.integers(1, 3).flatmap(lambda nt: st.tuples(st.just(nt), st.integers(1, nt)))
@@ -58,7 +59,8 @@ def test_advancing_to_a_frontier_is_advancing_to_its_meet(elements, time):
     """So the kernel takes one time."""
     frontier = Frontier(elements)
     m = np.array([[*time, 1]])
-    assert kernels.advance(m, frontier.as_time(), 2).tolist() == [[*advance_time(time, frontier), 1]]
+    expected = reduce(meet, (join(time, element) for element in frontier))
+    assert kernels.advance(m, frontier.as_time(), 2).tolist() == [[*expected, 1]]
 
 
 @pytest.mark.parametrize("rows", [[[4, 1, EXTREME[1]], [4, 2, 1]], [[3, 1, 1], [4, 1, EXTREME[0]], [4, 2, -1]]])

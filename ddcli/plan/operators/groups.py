@@ -18,10 +18,10 @@ from ddcli.plan.windows import with_window
 from ddcli.plan.words import noting, raise_all
 from ddcli.spec.column_shapes import ASSIGNMENTS, BY, COLUMN, COLUMNS, EXPRESSION, ORDER, TYPED_COLUMNS
 from ddcli.spec.operator_model import PythonFunction
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, shape
 from ddcli.spec.shapes import As, ByKind, Key, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import ExpressionText, Flag, Whole, Words
+from ddcli.spec.values import ExpressionText, Whole, Words, flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,22 +45,18 @@ FUNCTION_NAME = Words(
 FUNCTION = {
     "function": Key(FUNCTION_NAME, required=True, about="a Python function, module:function", argument="name"),
     "columns": Key(TYPED_COLUMNS, required=True, about="the columns it returns, and their types"),
-    "batch": Key(Flag(), about="called with a DataFrame, not with one record"),
+    "batch": Key(flag, about="called with a DataFrame, not with one record"),
 }
 EXAMPLE = "{function: 'prices:convert', columns: {price: int64}}"
 PYTHON = Record(lambda _, arguments: PythonFunction(**arguments), FUNCTION, "a mapping", EXAMPLE)
 
 
-class Memory(Shape[str | None]):
-    """True, or the name of a memory: another name begins an empty one."""
-
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str | None:
-        if isinstance(node, Scalar) and node.may_be("bool"):
-            return "" if Flag().read(node, place, notes) else None
-        return Words("true, false or the name of a memory").read(node, place, notes).value
-
-    def _schema(self) -> JsonSchema:
-        return {"type": ["boolean", "string", "integer"]}
+@shape(lambda: {"type": ["boolean", "string", "integer"]})
+def memory(node: Node, place: NodePlace, notes: Notes) -> str | None:
+    """Return the name of a memory, empty for true, None for false: another name begins an empty one."""
+    if isinstance(node, Scalar) and node.may_be("bool"):
+        return "" if flag.read(node, place, notes) else None
+    return Words("true, false or the name of a memory").read(node, place, notes).value
 
 
 CALL = ByKind[dict[str, Any]](
@@ -70,7 +66,7 @@ CALL = ByKind[dict[str, Any]](
         lambda _, arguments: arguments,
         {
             "call": Key(FUNCTION_NAME, required=True, about="a Python function, module:function", argument="name"),
-            "memo": Key(Memory(), about="true: remember its results; or the name of the memory"),
+            "memo": Key(memory, about="true: remember its results; or the name of the memory"),
             "calls": Key(Whole(1), about="the most records that a run calls it for"),
         },
         "a mapping",
@@ -174,48 +170,46 @@ PYTHON_REDUCE = Record(
 )
 
 
-class ReduceShape(Shape["Arguments"]):
-    """`by`, and either output columns with their aggregates or a Python function."""
+def _reduce_schema() -> JsonSchema:
+    plain = {"type": "object", "properties": {"by": BY.schema()}, "additionalProperties": EXPRESSION.schema()}
+    return {"anyOf": [PYTHON_REDUCE.schema(), plain | {"not": {"required": ["function"]}}]}
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Arguments:
-        if not isinstance(node, Mapping):
-            raise notes.mismatch(node, place, "a mapping", "for example `reduce: {by: [region], orders: count(*)}`")
-        if names_function(node, place, notes):
-            return PYTHON_REDUCE.read(node, place, notes)
-        by: tuple[GroupColumn, ...] = ()
-        wrong = False
-        for word, value in node.entries:
-            if word.value == "by":
-                try:
-                    by = BY.read(value, place.key(word), notes)
-                except Refused:
-                    wrong = True
-        rest = tuple(entry for entry in node.entries if entry[0].value != "by")
-        if not rest:
-            hint = (
-                "add a column with its aggregate, `orders: count(*)`; for the groups alone use `project` and `distinct`"
-            )
-            raise notes.refuse(place.path, "no column is computed", place.word.span, hint)
-        columns = ASSIGNMENTS.read(Mapping(rest, node.span, node.flow), place, notes)
-        for name in columns:
-            if any(name[0].value == key.name.value for key in by):
-                notes.refuse(
-                    place.path, f"the column {name[0].value!r} is in `by` too", name[0].span, "rename one of the two"
-                )
+
+@shape(_reduce_schema)
+def reduce_arguments(node: Node, place: NodePlace, notes: Notes) -> Arguments:
+    """Return `by`, and either output columns with their aggregates or a Python function."""
+    if not isinstance(node, Mapping):
+        raise notes.mismatch(node, place, "a mapping", "for example `reduce: {by: [region], orders: count(*)}`")
+    if names_function(node, place, notes):
+        return PYTHON_REDUCE.read(node, place, notes)
+    by: tuple[GroupColumn, ...] = ()
+    wrong = False
+    for word, value in node.entries:
+        if word.value == "by":
+            try:
+                by = BY.read(value, place.key(word), notes)
+            except Refused:
                 wrong = True
-        if wrong:
-            raise Refused
-        return {"by": by, "columns": columns}
-
-    def _schema(self) -> JsonSchema:
-        plain = {"type": "object", "properties": {"by": BY.schema()}, "additionalProperties": EXPRESSION.schema()}
-        return {"anyOf": [PYTHON_REDUCE.schema(), plain | {"not": {"required": ["function"]}}]}
+    rest = tuple(entry for entry in node.entries if entry[0].value != "by")
+    if not rest:
+        hint = "add a column with its aggregate, `orders: count(*)`; for the groups alone use `project` and `distinct`"
+        raise notes.refuse(place.path, "no column is computed", place.word.span, hint)
+    columns = ASSIGNMENTS.read(Mapping(rest, node.span, node.flow), place, notes)
+    for name in columns:
+        if any(name[0].value == key.name.value for key in by):
+            notes.refuse(
+                place.path, f"the column {name[0].value!r} is in `by` too", name[0].span, "rename one of the two"
+            )
+            wrong = True
+    if wrong:
+        raise Refused
+    return {"by": by, "columns": columns}
 
 
 @operator(
     "reduce",
     "{by: [region], orders: count(*)}",
-    ReduceShape(),
+    reduce_arguments,
     other_words="groupby aggregate agg summarize summarise",
 )
 def reduce(

@@ -32,7 +32,7 @@ from ddcli.plan.relation import Relation, concat
 from ddcli.plan.words import Unbuilt, noting, placing, raise_all
 from ddcli.spec.column_shapes import ALIAS, ASSIGNMENTS, COLUMN, COLUMNS, EXPRESSION, NAME, ON, SOURCES
 from ddcli.spec.shapes import As, ByKind, Key, Pairs, Record
-from ddcli.spec.values import Choice, ExpressionText, Flag, Percent, Words
+from ddcli.spec.values import Choice, ExpressionText, Words, flag, percentage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -135,7 +135,7 @@ UNSAMPLED = ("float32", "float64", "binary", "duration", "list", "struct")
     "{by: [customer_id], percent: 10}",
     {
         "by": Key(COLUMNS, required=True, about="the columns whose values are hashed"),
-        "percent": Key(Percent(), required=True, about="the share of these values to keep, such as 0.5"),
+        "percent": Key(percentage, required=True, about="the share of these values to keep, such as 0.5"),
     },
     other_words="tablesample",
     keeps_columns=True,
@@ -269,7 +269,7 @@ def join(operands: Operands, on: Assignments, how: str = "inner", name: Text | N
             Choice("direction", ("backward", "forward")),
             about="the last at or before (default), or the first at or after",
         ),
-        "strict": Key(Flag(), about="an equal value is no match"),
+        "strict": Key(flag, about="an equal value is no match"),
     },
     other_words="joinasof asof mergeasof",
 )
