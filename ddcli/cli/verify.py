@@ -66,8 +66,8 @@ def command(
     A slice is computed by another way than a run takes: of one column of an output, the values whose hash falls into the slice
     are chosen; of the inputs, the rows that records with these values can depend on are read; and the pipeline runs over
     them in memory, without its state. So a slice takes seconds, and N disjoint slices prove all. Of a share, the state remembers which slices were right: each call takes another one until all were covered, and then begins again. An output none of
-    whose columns decides which rows matter, such as a total, is named: only --all verifies it. Arrangements of the state are compared in the same way, where a column of their key
-    restricts all inputs; results of functions that remember are read, not called for.
+    whose columns decides which rows matter, such as a total, is named: only --all verifies it. Arrangements of the state are compared in the same way, where a column of theirs
+    restricts all inputs, and the others are named; results of functions that remember are read, not called for. Rows with null in the column are in the first slice.
 
     --all computes everything anew as a run does, also beyond the memory, from the files that the state has read, without anything that the state keeps.
     It also verifies all arrangements of the state.
@@ -81,7 +81,7 @@ def command(
     \b
     JSON: {"pipeline", "at", "same", "slice": {"number", "parts", "covered"|null}|null, "outputs": {NAME: {"column", "values", "records", "differ",
            "first": [{"diff", "record"}]}}, "tables": {NAME: {"place", "differ", "first", "fault"|null}}, "logs": {NAME: {"fingerprint", "fault"|null}},
-           "arrangements": {OPERATOR: right}, "not_compared": {NAME: reason}, "unproven": {NAME: reason}, "seconds"}
+           "arrangements": {OPERATOR: right}, "uncompared": {OPERATOR: reason}, "not_compared": {NAME: reason}, "unproven": {NAME: reason}, "seconds"}
 
     \b
     Examples:

@@ -3,14 +3,15 @@
 A column divides a collection if its values decide which rows of the inputs matter. They are followed down to inputs, and through functions that remember by
 the results that the state keeps: of the records that a function was given, those matter that it gave a record with one of the values.
 
-An arrangement is compared by slices if some column of its key divides it and restricts all inputs below, so that its slice costs what its rows cost. The
-physical graph is then run in memory over the rows that matter, all arrangements that the same rows decide at once. Others, as of totals and loops, are
-compared where everything is computed anew.
+An arrangement is compared by slices if some column divides it and restricts all inputs below, so that its slice costs what its rows cost; one of its key
+is preferred. The physical graph is then run in memory over the rows that matter, all arrangements that the same rows decide at once. Rows with null in that
+column are in the first slice. Others, as of totals and loops, are named, and compared where everything is computed anew.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,7 @@ from ddcli.driver.prepare import TOGETHER, before, bind_remembered
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode
 from ddcli.plan import logical, physical, words
-from ddcli.plan.memo import OUTCOME, MemoizedCalls
+from ddcli.plan.memo import OUTCOME, MemoizedCalls, remembered
 from ddcli.plan.node import Graph
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
@@ -31,7 +32,7 @@ from ddcli.store.batch.layout import BatchLayout, batch_layout
 from ddcli.store.batch.stored_batch import stored_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
@@ -86,6 +87,14 @@ class Sample:
         return f"{self.column}%{self.parts}={self.number}"
 
 
+RowChoice = Callable[[pl.Series], pl.Series]
+"""Returns for each value of the column that divides a collection whether its rows are compared."""
+UNDIVIDED = "no column's values decide which rows of all inputs matter to them"
+SEVERAL = "its times have several coordinates"
+RETURNED = "the functions' results are what they returned"
+OPEN = "they are of times that are open"
+ELSEWHERE = "no operator of the pipeline computes them"
+Found = TypeVar("Found", bool, str)
 Origin = tuple[logical.Source | physical.Scan | MemoizedCalls, str]
 """An input, or a function that remembers, and one of its columns."""
 
@@ -212,39 +221,67 @@ def _no_keys(source: logical.Source, _values: Values, column: str, /) -> KeySet:
     return KeySet(pl.Series(column, [], dtype=source.schema[column].to_polars()))
 
 
-def verify_arrangements(slices: Slices, manifest: Manifest, part: SliceNumber) -> dict[str, bool]:
-    """Return the verdicts on the slices of a state's arrangements, by the operators that keep them: True is right. Times have one coordinate."""
-    found = dict[str, bool]()
-    plan = bind_remembered(slices.inputs.request, manifest).plan(manifest.cache["plan"])
-    if plan.fingerprint == manifest.plan:
-        for nodes, restrictions in _together(slices, manifest, part, plan.graph.nodes):
-            found |= _compared(slices, manifest, part, nodes, restrictions)
-    return by_title(found, slices.inputs.request, manifest)
+def verify_arrangements(
+    slices: Slices, manifest: Manifest, part: SliceNumber
+) -> tuple[dict[str, bool], dict[str, str]]:
+    """Return the verdicts on the slices of a state's arrangements, by the operators that keep them: True is right; and the reasons why others are not compared."""
+    request, found = slices.inputs.request, dict[str, bool]()
+    plan = bind_remembered(request, manifest).plan(manifest.cache["plan"])
+    single, known = len(slices.inputs.time) == 1, plan.fingerprint == manifest.plan
+    if single and known:
+        for nodes, restrictions, chosen in _together(slices, manifest, part, plan.graph.nodes):
+            for identity, same in _compared(slices, manifest, chosen, nodes, restrictions).items():
+                found[identity] = found.get(identity, True) and same
+    why = (UNDIVIDED if single else SEVERAL) if known else ELSEWHERE
+    return by_title(found, request, manifest), uncompared(found, why, request, manifest)
 
 
-def by_title(verdicts: Mapping[str, bool], request: Request, manifest: Manifest) -> dict[str, bool]:
-    """Return verdicts on arrangements by the words of their operators: False where that of one is."""
-    outline, found = manifest.cache["plan"]["outline"]["nodes"], dict[str, bool]()
-    nodes = bind_remembered(request, manifest).plan(manifest.cache["plan"]).graph.nodes if verdicts else ()
+def uncompared(compared: Container[str], why: str, request: Request, manifest: Manifest) -> dict[str, str]:
+    """Return the reasons why the other arrangements of a state are not compared, by the operators that keep them; `why` is that of most."""
+    left = [identity for identity in manifest.arrangements if identity not in compared]
+    returned = remembered(_nodes(request, manifest)) if left else {}
+    reasons = {}
+    for identity in left:
+        transient = RETURNED if identity in returned else OPEN if identity.endswith(WAITING) else None
+        if transient is None or any(file.rows for file in manifest.arrangements[identity].files):
+            reasons[identity] = transient or why
+    return by_title(reasons, request, manifest)
+
+
+def by_title(found: Mapping[str, Found], request: Request, manifest: Manifest) -> dict[str, Found]:
+    """Return what was found of arrangements by the words of their operators: of several with the same words False, or the first text."""
+    outline, titles = manifest.cache["plan"]["outline"]["nodes"], dict[str, Found]()
+    nodes = _nodes(request, manifest) if found else ()
     texts = {node.fingerprint: (node.kind, _described(node)) for node in nodes}
-    for identity, same in verdicts.items():
-        title = " ".join(filter(None, (outline.get(identity) or texts.get(identity) or [identity])[:2]))
-        found[title] = found.get(title, True) and same
-    return found
+    for identity, node in remembered(nodes).items():
+        texts[identity] = (
+            node.title if identity == node.answers else f"the records whose call of {node.function} failed",
+            "",
+        )
+    for identity, value in found.items():
+        own = identity.removesuffix(WAITING)
+        title = " ".join(filter(None, (outline.get(own) or texts.get(own) or [own])[:2]))
+        title += ", until their time" if own != identity else ""
+        titles[title] = min(titles.get(title, value), value)
+    return titles
+
+
+def _nodes(request: Request, manifest: Manifest) -> Sequence[Node]:
+    return bind_remembered(request, manifest).plan(manifest.cache["plan"]).graph.nodes
 
 
 def _described(node: Node) -> str:
     """Return the details of a node and its columns, without those that are the plan's own."""
     shown = dict.fromkeys(words.named(name) for name in node.schema if not words.OWN.fullmatch(name))
-    return f"{'; '.join(node.details())} ({', '.join(shown)})"
+    return f"{'; '.join(node.details())} ({', '.join(shown)})".lstrip()
 
 
 def _together(
     slices: Slices, manifest: Manifest, part: SliceNumber, plan: Iterable[Node]
-) -> Iterator[tuple[dict[str, tuple[Node, str]], Restrictions]]:
-    """Yield the nodes whose arrangements can be sliced, each with its column, and the restrictions of the inputs that they share."""
+) -> Iterator[tuple[dict[str, tuple[Node, str]], Restrictions, RowChoice]]:
+    """Yield the nodes whose arrangements can be sliced, each with its column, the restrictions of the inputs that they share, and the choice of their rows."""
     values: dict[str, KeySet] = {}
-    groups: dict[str, tuple[dict[str, tuple[Node, str]], Restrictions]] = {}
+    groups: dict[tuple[str, bool], tuple[dict[str, tuple[Node, str]], Restrictions, RowChoice]] = {}
     for node in plan:
         entry = manifest.arrangements.get(node.fingerprint)
         column = _column(slices, node, entry.key) if entry is not None and not node.free else None
@@ -253,15 +290,19 @@ def _together(
         origins = repr([(source.fingerprint, own) for source, own in slices.origins(node, column) or ()])
         if origins not in values:
             values[origins] = KeySet(slices.values(node, column, part))
-        restrictions = slices.restrictions(node, {column: values[origins]})
-        nodes, _ = groups.setdefault(repr(sorted(restrictions.sources.items())), ({}, restrictions))
-        nodes[node.fingerprint] = node, column
+        questions: list[tuple[Any, RowChoice]] = [(values[origins], part.has)]
+        if part.number == 0 and node.schema[column].nullable:
+            questions.append((None, pl.Series.is_null))
+        for value, chosen in questions:
+            restrictions = slices.restrictions(node, {column: value})
+            at = repr(sorted(restrictions.sources.items())), value is None
+            groups.setdefault(at, ({}, restrictions, chosen))[0][node.fingerprint] = node, column
     yield from groups.values()
 
 
 def _column(slices: Slices, node: Node, key: tuple[str, ...]) -> str | None:
-    """Return a column of a key that divides the node's arrangement and restricts all inputs below it."""
-    for name in key:
+    """Return a column that divides the node's arrangement and restricts all inputs below it, of its key if possible."""
+    for name in dict.fromkeys([*key, *node.schema]):
         restricted = slices.restricted(node, name) if name in node.schema else None
         if restricted is not None and all(
             restricted.alternatives(source) is not None and not isinstance(slices.inputs.readers[source], SharedReader)
@@ -274,11 +315,11 @@ def _column(slices: Slices, node: Node, key: tuple[str, ...]) -> str | None:
 def _compared(
     slices: Slices,
     manifest: Manifest,
-    part: SliceNumber,
+    chosen: RowChoice,
     nodes: Mapping[str, tuple[Node, str]],
     restrictions: Restrictions,
 ) -> dict[str, bool]:
-    """Return the verdicts on the slices of some arrangements, by identity."""
+    """Return the verdicts on the chosen rows of some arrangements, by identity."""
     inputs, upper = slices.inputs, before(slices.at)
     graph = physical_graph({identity: node for identity, (node, _) in nodes.items()})
     scans = graph.scans()
@@ -287,14 +328,13 @@ def _compared(
     trial.close(upper, inputs.updates({name: scans[name] for name in trial.layouts}, upper, restrictions))
     found = {}
     for kept in trial.kept:
-        if kept.identity not in nodes or kept.identity.endswith(WAITING):
-            continue
-        column = nodes[kept.identity][1]
-        layout = BatchLayout.of(manifest.arrangements[kept.identity], 1)
-        made = [(kernels.matrix(rows), inputs.pool) for rows in kept.trace.resident()]
-        stored = _stored(slices, manifest, kept.identity)
-        anew, kept_rows = (_slice(parts, layout, column, part) for parts in (made, stored))
-        found[kept.identity] = np.array_equal(anew, kept_rows)
+        if kept.identity in nodes:
+            column = nodes[kept.identity][1]
+            layout = BatchLayout.of(manifest.arrangements[kept.identity], 1)
+            made = [(kernels.matrix(rows), inputs.pool) for rows in kept.trace.resident()]
+            stored = _stored(slices, manifest, kept.identity)
+            anew, kept_rows = (_chosen_rows(parts, layout, column, chosen) for parts in (made, stored))
+            found[kept.identity] = np.array_equal(anew, kept_rows)
     return found
 
 
@@ -307,12 +347,11 @@ def _stored(slices: Slices, manifest: Manifest, identity: str) -> Iterator[tuple
             yield from batch.parts()
 
 
-def _slice(parts: Iterable[tuple[Matrix, Pool]], layout: BatchLayout, column: str, part: SliceNumber) -> Matrix:
-    """Return the rows of an arrangement in a slice, with their multiplicities and without times."""
+def _chosen_rows(parts: Iterable[tuple[Matrix, Pool]], layout: BatchLayout, column: str, chosen: RowChoice) -> Matrix:
+    """Return the rows of an arrangement whose values of a column are chosen, with their multiplicities and without times."""
     lanes, kind = layout.record.lanes(column), {column: layout.record.schema[column]}
     found = [np.empty((0, layout.record.width + 1), np.int64)]
     for matrix, pool in parts:
         values = decode(matrix, Layout(kind), pool, at=lanes.start)[column]
-        chosen = matrix[part.has(values).to_numpy()]
-        found.append(chosen[:, [*range(layout.record.width), -1]])
+        found.append(matrix[chosen(values).to_numpy()][:, [*range(layout.record.width), -1]])
     return kernels.consolidate(np.ascontiguousarray(np.concatenate(found)))

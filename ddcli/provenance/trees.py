@@ -416,6 +416,11 @@ def verification_lines(found: Verification, limit: int) -> Iterator[str]:
     if found.arrangements and all(found.arrangements.values()):
         kept = len(found.arrangements)
         yield f"  {kept:,} {plural(kept, 'arrangement')} of the state: right"
+    for why in dict.fromkeys(found.uncompared.values()):
+        titles = [title for title, reason in found.uncompared.items() if reason == why]
+        also = "; `--all` compares them" if found.slice else ""
+        yield f"  {len(titles):,} {plural(len(titles), 'arrangement')} of the state not compared: {why}{also}"
+        yield from (f"    {title}" for title in titles)
     for name, table in found.tables.items():
         wrong = table.differing.height + table.others
         verdict = "right" if table.same else table.fault or f"{wrong:,} {plural(wrong, 'record')} differ"
@@ -471,6 +476,7 @@ def verification_json(found: Verification, limit: int) -> dict[str, Any]:
         },
         "logs": {name: {"fingerprint": log.fingerprint, "fault": log.fault} for name, log in found.logs.items()},
         "arrangements": found.arrangements,
+        "uncompared": found.uncompared,
         "not_compared": found.lagging,
         "unproven": found.unproven,
         "seconds": found.seconds,

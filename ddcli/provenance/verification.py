@@ -33,7 +33,7 @@ from ddcli.job.request import newest_of, read_request
 from ddcli.plan.test_steps import collection_named
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet
 from ddcli.provenance.question import Question
-from ddcli.provenance.slices import Sample, SliceNumber, Slices, by_title, verify_arrangements
+from ddcli.provenance.slices import ELSEWHERE, Sample, SliceNumber, Slices, by_title, uncompared, verify_arrangements
 from ddcli.screen import shell
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
@@ -153,6 +153,8 @@ class Verification:
     """The logs of the outputs."""
     arrangements: dict[str, bool] = field(default_factory=dict)
     """The verdicts on the arrangements that were computed, by the operators that keep them: True is right."""
+    uncompared: dict[str, str] = field(default_factory=dict)
+    """The reasons why other arrangements of the state are not compared, by the operators that keep them."""
     lagging: dict[str, str] = field(default_factory=dict)
     """The reasons why a table is not compared with its output's log: the next run completes it."""
     seconds: float = 0.0
@@ -328,6 +330,7 @@ def _verify_slice(
     found = Verification(request.spec.name.value, None if at is None else format_time(at, inputs.kinds), part)
     if at is None:
         found.unproven = dict.fromkeys(outputs, "no time is closed in it")
+        found.uncompared = uncompared((), "no time is closed", request, manifest)
         return found
     slices = Slices(inputs, at)
     for name, entry in outputs.items():
@@ -340,8 +343,7 @@ def _verify_slice(
             found.unproven[name] = "no column's values decide which rows of the inputs matter to it"
             continue
         found.proofs.append(_proof(slices, name, entry, node, column, part))
-    if len(inputs.time) == 1:
-        found.arrangements = verify_arrangements(slices, manifest, part)
+    found.arrangements, found.uncompared = verify_arrangements(slices, manifest, part)
     return found
 
 
@@ -468,6 +470,7 @@ def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, Outp
         stored = stored_numbers(request.state, manifest, built)
         same = {identity: number == built[identity] % (1 << 64) for identity, number in stored}
         found.arrangements = by_title(same, request, manifest)
+        found.uncompared = uncompared(same, ELSEWHERE, request, manifest)
         for name, entry in outputs.items():
             columns = list(entry.schema)
             none = pl.LazyFrame(schema={**dict.fromkeys(columns, pl.Null()), COUNT: pl.Int64()})

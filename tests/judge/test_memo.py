@@ -252,6 +252,9 @@ def test_readers_of_a_state_call_nothing(remembering):
     assert "checked: this 1 update alone produces it" in why.err
     assert "{k: 1, w: y}" in why.out
     assert "answers: 2 updates: right" in shop("verify", "p.yaml", "--all").out
+    results = "the remembered results of m:each"
+    uncompared = json.loads(shop("verify", "p.yaml", "-o", "json").out)["uncompared"]
+    assert uncompared == {results: "the functions' results are what they returned"}
     assert (
         shop("sql", "select k, answer from answers order by k", "--from", "p.yaml", "-o", "csv").out
         == "k,answer\n1,1\n2,2\n2,2\n"

@@ -262,6 +262,55 @@ outputs: {reach: out/}
     assert any("distinct" in title for title in found.arrangements), found.arrangements
 
 
+def doubled(state, *, chosen):
+    """Return what `dd verify --slice 1/2` and `2/2` find where each stored row that `chosen` accepts, as values by name, is there once more."""
+    plain = StoredBatch.parts
+
+    def parts(batch):
+        for matrix, pool in plain(batch):
+            rows = decode(matrix, batch.layout.record, pool).iter_rows(named=True)
+            yield matrix + np.array([[*[0] * (matrix.shape[1] - 1), chosen(row)] for row in rows]), pool
+
+    with patch.object(StoredBatch, "parts", parts):
+        return [verify(state, (number, 2)) for number in range(2)]
+
+
+def test_slices_of_arrangements(shop):
+    """Rows with null in the column that divides an arrangement are in the first slice; a column outside of the key divides, too; others are named."""
+    shop.write(
+        "p.yaml",
+        """
+inputs: {p: {path: in/, columns: {k: int64, v: 'int64?'}}}
+collections:
+  by_v: {from: p, apply: [{reduce: {by: [v], last: max(k)}}]}
+  by_sum: {from: p, apply: [{map: {k: k, sum: v + k}}, {reduce: {by: [sum], last: max(k)}}]}
+outputs: {by_v: by_v/, by_sum: by_sum/}
+""",
+    )
+    types = {"k": pl.Int64, "v": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+    shop.log("in/1.parquet", [(1, None, 0, 1), *((at, at, 0, 1) for at in range(2, 9))], **types)
+    assert shop("run", "p.yaml").code == 0
+    path = shop.folder / "p.yaml"
+    found = doubled(path, chosen=lambda _: False)
+    reduced = "reduce by sum; max(k) (sum)"
+    undivided = "no column's values decide which rows of all inputs matter to them"
+    for each in found:
+        assert each.same, each
+        assert each.uncompared == {reduced: undivided}
+        assert [title.split(" (")[0] for title in each.arrangements] == [
+            "arrange by v",
+            "reduce by v; max(k)",
+            "arrange by sum",
+        ]
+    assert verify(path, None).uncompared == {}
+    found = doubled(path, chosen=lambda row: "v" in row and row["v"] is None)
+    assert [[*each.arrangements.values()] for each in found] == [[False, False, True], [True, True, True]]
+    found = doubled(path, chosen=lambda row: row.get("k") == 5)
+    assert [sum(not each.arrangements[title] for each in found) for title in found[0].arrangements] == [1, 0, 1]
+    text = shop("verify", "p.yaml", "--slice", "1/2").out
+    assert f"1 arrangement of the state not compared: {undivided}; `--all` compares them\n    {reduced}\n" in text
+
+
 def test_a_table_that_can_not_be_compared_differs(orders):
     """A null where its type refuses them, half of a file, and no file."""
     orders.write("orders.yaml", TEXT.replace("all: out/all/", "all: {path: out/all/, as: table, parquet: all.parquet}"))
@@ -498,16 +547,15 @@ class Faults:
         self.edit_slices()
 
     def edit_slices(self):
-        """Have a row of each stored batch be there once more as its parts are read: the slice of each arrangement that is compared by slices is wrong."""
-        plain, changed = StoredBatch.parts, set()
+        """Have a row of each stored batch be there once more as its parts are read: the slice of each arrangement that is compared by slices is wrong, and all others are named."""
+        plain, changed, drawn = StoredBatch.parts, set(), self.draw.randrange(1 << 30)
 
-        def parts(batch):
+        def parts(batch):  # a batch may be read for two choices of rows
             for matrix, pool in plain(batch):
-                nulls = decode(matrix, batch.layout.record, pool).null_count()
-                if len(matrix) and not any(nulls[name][0] for name in batch.layout.key.names):
+                if len(matrix):
                     changed.add((batch.path, batch.entry.at))
                     matrix = matrix.copy()
-                    matrix[self.draw.randrange(len(matrix)), -1] += 1
+                    matrix[drawn % len(matrix), -1] += 1
                 yield matrix, pool
 
         request = read_request(self.path)
@@ -522,7 +570,10 @@ class Faults:
         }
         titles = by_title({owners[place]: False for place in changed}, request, manifest)
         assert all(found.arrangements[title] is False for title in titles), found
+        all_titles = by_title(dict.fromkeys(owners.values(), True), request, manifest)
+        assert all_titles.keys() <= found.arrangements.keys() | found.uncompared.keys(), found
         self.counts["slice"] += len(titles)
+        self.counts["unsliced"] += len(found.uncompared)
 
 
 def judge_faults(case, folder, counts):
@@ -557,4 +608,5 @@ def test_every_fault_of_random_states_is_found_and_none_in_clean_ones():
             judge_faults(with_tables(case, kind) if kind else case, Path(folder), COUNTS)
 
     judged()
+    print(COUNTS)
     assert min(COUNTS[kind] for kind in ("clean", "value", "file")) > 0, COUNTS
