@@ -44,6 +44,7 @@ from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
+    from ddcli.sinks.side_logs import NotedUpdates
     from ddcli.sources.input_format import InputFacts
     from ddcli.sources.readers import Feed, Reader
     from ddcli.spec.model import CheckSpec, Spec
@@ -75,27 +77,37 @@ DIFF = "diff"
 
 @dataclass
 class CheckGate:
-    """The checks of a request at one commit. `continues` returns whether the log of a check has the updates of earlier commits."""
+    """The checks of a request at one commit, judged by the updates of their collections that it adds. `continues` returns whether the log of a
+    check has the updates of earlier commits.
+    """
 
     request: Request
     before: Manifest | None
-    writer: OutputWriter
+    noted: Mapping[str, NotedUpdates]
+    removed: Counter[str]
     continues: Callable[[str], bool]
     _found: dict[str, tuple[Verdict, dict[str, Any] | None]] = field(default_factory=dict)
 
     def judge(self) -> dict[str, Verdict]:
-        """Return the verdict of each check, or raise CheckError if one of them stops the run.
+        """Return the verdict of each check."""
+        self._found = {name: self._verdict(name, check) for name, check in self.request.spec.checks.items()}
+        return {name: verdict for name, (verdict, _) in self._found.items()}
+
+    def refuse(self, done: str = NOTHING) -> None:
+        """Raise CheckError if a check stops the run; `done` states the consequence.
 
         Taking back a time, and forgetting rows, are demands of a person that no check stops.
         """
-        request = self.request
-        self._found = {name: self._verdict(name, check) for name, check in request.spec.checks.items()}
-        found = {name: verdict for name, (verdict, _) in self._found.items()}
-        if request.decided.reopened is None and request.decided.forgetting is None:
-            refuse(request.spec, found, NOTHING)
-        return found
+        decided = self.request.decided
+        if decided.reopened is None and decided.forgetting is None:
+            refuse(self.request.spec, {name: verdict for name, (verdict, _) in self._found.items()}, done)
 
-    def noted(self, manifest: Manifest) -> Manifest:
+    def and_then(self, noted: Mapping[str, NotedUpdates], removed: Counter[str]) -> CheckGate:
+        """Return the gate of the one commit that this one becomes with a later one, which adds these updates."""
+        both = {name: self.noted[name].and_then(later) for name, later in noted.items()}
+        return replace(self, noted=both, removed=self.removed + removed, _found={})
+
+    def written(self, manifest: Manifest) -> Manifest:
         """Return a manifest with the numbers of its checks, and the acceptances of those that fail."""
         if not self._found:
             return manifest
@@ -110,12 +122,13 @@ class CheckGate:
                 kept[name]["accepted"] = verdict.accepted
                 accepted.append({"check": name, "at": at, "by": verdict.accepted, "found": verdict.words})
         notes = {KEPT: kept} | ({ACCEPTED: accepted[-MOST_ACCEPTED:]} if accepted else {})
-        return replace(manifest, cache=manifest.cache | notes)
+        others = {name: each for name, each in manifest.cache.items() if name != ACCEPTED}
+        return replace(manifest, cache=others | notes)
 
     def _verdict(self, name: str, check: CheckSpec) -> tuple[Verdict, dict[str, Any] | None]:
         """Return the verdict of a check, and its measures after this commit."""
         known = self.before.cache.get(KEPT, {}).get(name) if self.before and self.continues(name) else None
-        noted = self.writer.noted.get(name)
+        noted = self.noted.get(name)
         net = noted.net() if noted else None
         verdict = begun(check)
         measures: dict[str, Any] | None = None
@@ -127,9 +140,7 @@ class CheckGate:
                 rows = [] if net is None else [row for row in net.iter_rows(named=True) if row["diff"] > 0]
                 after = {column: number_of(value) for row in rows for column, value in row.items() if column != "diff"}
             measures = after
-            verdict = replace(
-                verdict, problems=measured(check, before, after, self.writer.removed, self.request.clock.now)
-            )
+            verdict = replace(verdict, problems=measured(check, before, after, self.removed, self.request.clock.now))
         else:
             total = (known["violations"] if known else 0) + (noted.total if noted else 0)
             verdict = replace(verdict, violations=total, new=None if net is None else 0)
@@ -140,21 +151,19 @@ class CheckGate:
                 verdict = replace(verdict, new=new, first=texts, records=first)
         if not verdict.passed and name in self.request.decided.accepts:
             verdict = replace(verdict, accepted=self.request.decided.accepts[name])
-        if verdict.stops and verdict.violations and not verdict.first:
+        if verdict.stops and verdict.violations and not verdict.first and known and net is not None:
             first = self._known_violations(name, net)
             verdict = replace(verdict, first=tuple(map(record_text, first)), records=first)
         return verdict, measures
 
-    def _known_violations(self, name: str, net: pl.DataFrame | None) -> tuple[dict[str, Any], ...]:
+    def _known_violations(self, name: str, net: pl.DataFrame) -> tuple[dict[str, Any], ...]:
         """Return the first violations that the last commit had and this one has: the log's, with the run's changes."""
         import polars as pl
 
         assert self.before is not None, "it has them"
         log, place = self.before.outputs[name], output_paths(self.request.state, self.before)[name]
         updates = [pl.read_parquet(io.BytesIO(read_checked(place / file.name, file))) for file in log.files]
-        parts = [
-            frame.select(*log.schema, DIFF) for frame in [*updates, *([] if net is None or not net.height else [net])]
-        ]
+        parts = [frame.select(*log.schema, DIFF) for frame in [*updates, *([net] if net.height else [])]]
         sums = pl.concat(parts).group_by(*log.schema, maintain_order=True).agg(pl.col(DIFF).sum())
         return tuple(sums.filter(pl.col(DIFF) > 0).head(SHOWN).drop(DIFF).iter_rows(named=True))
 
@@ -220,6 +229,7 @@ class StepResult:
     facts: dict[str, InputFacts]
     errors: ErrorLog
     verdicts: dict[str, Verdict]
+    gate: CheckGate
 
 
 @dataclass
@@ -233,6 +243,15 @@ class DataflowRun(ABC):
     placement: Placement
     time: Schema
     """The time columns of the outputs and their types, one for each coordinate."""
+    waiting: CheckGate | None = field(default=None, kw_only=True)
+    """The checks at a commit that waits to become one with this one."""
+    consequence: str = field(default=NOTHING, kw_only=True)
+    """What a check that stops the run leaves."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether this commit becomes one with a later one, which its checks are judged by."""
+        return False
 
     @property
     def kinds(self) -> list[Type]:
@@ -302,17 +321,22 @@ class DataflowRun(ABC):
                     counts = self.counted(scope, given, writer)
                 self.check(facts)
                 self.planning.check_spent(counts)
-                gate = CheckGate(request, self.manifest, writer, self.continues)
+                if self.waiting is None:
+                    gate = CheckGate(request, self.manifest, writer.noted, writer.removed, self.continues)
+                else:
+                    gate = self.waiting.and_then(writer.noted, writer.removed)
                 verdicts = gate.judge()
+                if not self.waits:
+                    gate.refuse(self.consequence)
                 if transaction is None:
-                    return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts)
-                manifest = gate.noted(self.next_manifest(given, writer, errors, transaction))
+                    return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts, gate)
+                manifest = gate.written(self.next_manifest(given, writer, errors, transaction))
                 if request.budget is not None:
                     made = traces.entries(given.interval.upper)
                     self.planning.check_written(transaction, counts, made, writer)
                 refuse_rewritten(given.readers)
                 request.progress.begin("committing")
-                return StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors, verdicts)
+                return StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors, verdicts, gate)
         finally:
             workers.close()
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddcli.driver.dataflow_run import NOTHING
 from ddcli.driver.prepare import RunPlan, prepare, with_amended_files
 from ddcli.driver.replacement import CopyDirectory, open_replacements, seen_with, with_copies
 from ddcli.driver.single_run import SingleRun, state_size
@@ -38,6 +39,7 @@ from ddcli.store.time_text import format_frontier
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from ddcli.driver.dataflow_run import CheckGate
     from ddcli.driver.prepare import Prepared
     from ddcli.driver.replacement import Replacement
     from ddcli.expressions.types import Schema
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.directory import State
     from ddcli.store.state.manifest import Manifest
 
+REBUILT = "what the change of the pipeline or of its files makes is committed, the new rows are not"
 ATTEMPTS = 3
 """Attempts at a run, each with a new secret: a collision in the second is as good as impossible already."""
 
@@ -97,21 +100,22 @@ def _attempt(
     found: dict[str, InputFiles] | None,
     copies: CopyDirectory,
 ) -> RunSummary:
-    """Bring the state to the plan, if that has changed, then take in new rows; both in one commit where files are replaced or withdrawn. The readers are added to `opened`.
+    """Bring the state to the plan, if that has changed, then take in new rows; both in one commit where files are replaced or withdrawn, or there are checks. The readers are added to `opened`.
 
     A state without a manifest begins with `secret`, or with that of its imports if it is None.
     """
     rebuilt: RunSummary | None = None
+    waiting: CheckGate | None = None
     asked = request.spec
     with ExitStack() as whole:
         while True:
             request, ready, planning, replacements = _planned(request, manifest, opened, found, copies)
             if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
                 break
-            joins = request.decided.withdrawn and request.decided.closes and not request.side_logs
+            joins = request.decided.closes and not request.side_logs and (request.decided.withdrawn or asked.checks)
             if state is not None and state.staged is None and joins:
                 whole.enter_context(state.joined())
-            after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
+            after, done, waiting = _rebuild(request, manifest, state, planning, ready.bound.time, placement, waiting)
             rebuilt = _joined(rebuilt, done) if rebuilt else done
             if state is None and found is not None:
                 raise UsageError(
@@ -125,7 +129,9 @@ def _attempt(
                 if named and state.staged is None:  # that is done even if a new file is refused
                     request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
             manifest, request, found = after, replace(_after_rebuild(request), spec=asked), None
-        summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements)
+        consequence = NOTHING if rebuilt is None or waiting is not None else REBUILT
+        checks = waiting, consequence
+        summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements, checks)
     if rebuilt is None:
         return summary
     return _joined(rebuilt, summary) if summary.changed else rebuilt
@@ -183,8 +189,10 @@ def _take_in(
     placement: Placement,
     secret: bytes | None,
     replacements: dict[str, Replacement],
+    checks: tuple[CheckGate | None, str],
 ) -> RunSummary:
-    """Take in new rows, if there are any, by the plan that made the state."""
+    """Take in new rows, if there are any, by the plan that made the state. `checks` are those at a commit that waits for this one, and the consequence of a failing one."""
+    waiting, consequence = checks
     if manifest is not None:
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
@@ -211,12 +219,15 @@ def _take_in(
             return RunSummary(request.spec.name.value, None, None, changed=False)
         upper = late_upper(request, manifest, ready.found, readers)
         if upper is None:
-            if state is not None:
-                _note_tags(request, manifest, state, planning.graph)
-            return idle_summary(request, manifest)
+            if waiting is not None:
+                waiting.refuse()
+            return _with_tags(request, manifest, state, planning.graph)
     assert upper is not None, "a run without rows to read has ended"
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
-    run = SingleRun(request, manifest, state, planning, placement, time, secret, readers, seen, upper, replacements)
+    rows = readers, seen, upper, replacements
+    run = SingleRun(
+        request, manifest, state, planning, placement, time, secret, *rows, waiting=waiting, consequence=consequence
+    )
     summary = run.run()
     if manifest is None or not replacements:
         return summary
@@ -225,32 +236,45 @@ def _take_in(
     return replace(summary, withdrawn=withdrawn, replaced=replaced)
 
 
-def _note_tags(request: Request, manifest: Manifest, state: State, graph: PhysicalGraph) -> None:
-    """Commit the tags of outputs' columns where their logs have others: after an edit of the file that changes no row."""
-    found = {name: read_owned(path)[1] for name, path in request.outputs.items()}
+def _with_tags(request: Request, manifest: Manifest, state: State | None, graph: PhysicalGraph) -> RunSummary:
+    """Return the summary of a run without new rows. It commits the tags of outputs' columns where their logs have others: after an edit of the
+    file that changes no row.
+    """
+    found = {name: read_owned(path)[1] for name, path in request.outputs.items()} if state is not None else {}
     stale = {name: each for name, each in found.items() if each and each.tags != graph.tags.get(name, {})}
     exported = tags_of_exports(graph)
-    if stale or manifest.cache.get(TAGS, {}) != exported.get(TAGS, {}):
+    if state is not None and (stale or manifest.cache.get(TAGS, {}) != exported.get(TAGS, {})):
         cache = {name: each for name, each in manifest.cache.items() if name != TAGS}
-        manifest = replace(manifest, cache=cache | exported)
+        noted = replace(manifest, cache=cache | exported)
         with state.begin() as transaction:
             for name, owner in stale.items():
-                facts = reopenings(manifest), owner.horizon, owner.order, owner.log, graph.tags.get(name)
-                write_progress(transaction, request.outputs[name], manifest.upper, *facts)
-            transaction.commit(manifest)
+                facts = reopenings(noted), owner.horizon, owner.order, owner.log, graph.tags.get(name)
+                write_progress(transaction, request.outputs[name], noted.upper, *facts)
+            transaction.commit(noted)
+    return idle_summary(request, manifest)
 
 
 def _rebuild(
-    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, placement: Placement
-) -> tuple[Manifest, RunSummary]:
-    """Bring the state to a changed plan, if that is wanted; return its manifest and the summary of this alone."""
+    request: Request,
+    manifest: Manifest,
+    state: State | None,
+    planning: RunPlan,
+    time: Schema,
+    placement: Placement,
+    waiting: CheckGate | None,
+) -> tuple[Manifest, RunSummary, CheckGate | None]:
+    """Bring the state to a changed plan, if that is wanted; return its manifest, the summary of this alone, and the checks, if the commit waits for
+    that of the new rows. `waiting` are those at a commit that waits for this one.
+    """
     from ddcli.driver.migration import rebuild
 
-    rebuilt, wrote, counts, spark, verdicts, left = rebuild(request, manifest, state, planning, time, placement)
+    rebuilt, wrote, counts, spark, verdicts, left, gate = rebuild(
+        request, manifest, state, planning, time, placement, waiting
+    )
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
     withdrawn, replaced = _corrections(request, manifest, left)
-    return rebuilt, RunSummary(
+    summary = RunSummary(
         request.spec.name.value,
         lower,
         upper,
@@ -269,6 +293,7 @@ def _rebuild(
         dry=state is None,
         checks=verdicts,
     )
+    return rebuilt, summary, gate
 
 
 def _after_rebuild(request: Request) -> Request:

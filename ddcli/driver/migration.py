@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.driver.dataflow_run import CheckGate
     from ddcli.driver.prepare import RunPlan
     from ddcli.engine.lanes import Layout
     from ddcli.engine.times import Time
@@ -86,15 +87,28 @@ if TYPE_CHECKING:
     from ddcli.store.tables.listing import Listing
 
     Rebuilt = tuple[
-        Manifest, dict[str, OutputSummary], Counts, SparkSummary | None, dict[str, Verdict], dict[str, frozenset[str]]
+        Manifest,
+        dict[str, OutputSummary],
+        Counts,
+        SparkSummary | None,
+        dict[str, Verdict],
+        dict[str, frozenset[str]],
+        CheckGate | None,
     ]
 
 
 def rebuild(
-    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, placement: Placement
+    request: Request,
+    manifest: Manifest,
+    state: State | None,
+    planning: RunPlan,
+    time: Schema,
+    placement: Placement,
+    waiting: CheckGate | None = None,
 ) -> Rebuilt:
     """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, Spark's share, the verdicts of checks,
-    and of each input from which files are withdrawn the files that remain or replace them.
+    of each input from which files are withdrawn the files that remain or replace them, and the checks, if the commit waits for that of the new rows.
+    `waiting` are those at a commit that waits for this one.
 
     Without a state, in a dry run, nothing is committed. Raises StateError where outputs would be rewritten and the request doesn't ask for it.
     """
@@ -142,8 +156,8 @@ def rebuild(
         found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
     begun = Rebuild(request, manifest, changes, found, time, at, state.waiting if state else {})
     if request.decided.forgetting is not None and (erased := erase(begun, state)) is not None:
-        return erased, {}, Counts(), None, {}, {}
-    return _Migration(request, manifest, state, planning, placement, time, begun).run()
+        return erased, {}, Counts(), None, {}, {}, None
+    return _Migration(request, manifest, state, planning, placement, time, begun, waiting=waiting).run()
 
 
 @dataclass
@@ -163,7 +177,12 @@ class _Migration(DataflowRun):
             name: frozenset(file.key for file in self._listings[name].files)
             for name in self.rebuild.request.decided.withdrawn
         }
-        return done.manifest, done.writer.output_summaries(), done.counts, done.spark, done.verdicts, left
+        gate = done.gate if self.waits else None
+        return done.manifest, done.writer.output_summaries(), done.counts, done.spark, done.verdicts, left, gate
+
+    @property
+    def waits(self) -> bool:
+        return self.state is not None and self.state.staged is not None and self.request.decided.closes
 
     def begin(self) -> StepInput:
         rebuild, forgetting = self.rebuild, self.rebuild.request.decided.forgetting

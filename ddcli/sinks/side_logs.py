@@ -396,6 +396,12 @@ class NotedUpdates:
             elif frame.height:
                 self.frames.append(frame.drop(self.time))
 
+    def and_then(self, later: NotedUpdates) -> NotedUpdates:
+        """Return these updates and later ones."""
+        rows = self.rows + later.rows
+        frames = [] if rows > MOST else [*self.frames, *later.frames]
+        return NotedUpdates(self.time, frames, rows, self.total + later.total)
+
     def skip(self, rows: int, total: int) -> None:
         """Note that there are updates whose records aren't known here, and the sum of their diffs."""
         with self._lock:

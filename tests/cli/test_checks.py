@@ -398,6 +398,74 @@ def test_other_commands_that_commit(checked):
     assert checked("run", "p.yaml", "--full-refresh", "all").code == 7
 
 
+def test_an_edit_and_new_rows_are_one_commit(checked):
+    """So are withdrawn files and new ones: a check sees what is there after both, and what was there before both."""
+    bound = "{change: {rows: 40%, removed: 1}, of: orders, name: steady}"
+    checked.checks([bound])
+    assert checked("run", "p.yaml").code == 0
+    checked.order("2", (3, 1, 50, ""))
+    checked.checks([bound, "{row: amount < 50, of: orders, name: small}"])
+    told = left_alone(checked, "--apply")
+    assert ("small" in told, "rows changed from 2 to 3 (+50.0%)" in told) == (True, True)
+    assert left_alone(checked, "--full-refresh", "all") == told
+    checked.checks([bound, "{row: amount < 20, of: orders, name: small}"])
+    checked.order("2")
+    assert "small" in left_alone(checked, "--apply")
+
+
+def test_a_corrected_file_heals_what_its_withdrawal_breaks(checked):
+    checked.checks(
+        [
+            "{refers: {person: people.pid}, of: orders, name: known}",
+            "{change: {rows: 0%}, of: people, name: as many}",
+            "{sql: 'select 1 as x from people having count(*) <> 2', name: two}",
+        ]
+    )
+    assert checked("run", "p.yaml").code == 0
+    checked.write("people/2.csv", "pid,city\n2,Oslo\n1,Bern\n")
+    done = checked("retract", "p.yaml", "people/1.csv")
+    assert (done.code, "3 checks" in done.err) == (0, True), done.err
+    checked.write("people/3.csv", "pid,city\n2,Oslo\n3,Bern\n")
+    before = files(checked.folder / "out", checked.folder / ".dd")
+    failed = checked("retract", "p.yaml", "people/2.csv")
+    assert (failed.code, "the check 'known' of 'orders' failed: 1 violation: 1 new" in failed.err) == (7, True)
+    assert "{person: 1, rows: 1}" in failed.err
+    assert files(checked.folder / "out", checked.folder / ".dd") == before
+
+
+def test_more_violations_than_are_noted(checked, monkeypatch):
+    """Their number alone is known, in the first run, too, and for a check that has another meaning now."""
+    monkeypatch.setattr("ddcli.sinks.side_logs.MOST", 1)
+    monkeypatch.setattr("ddcli.sinks.outputs.MOST", 1)
+    checked.checks(["{row: amount < 1, of: orders, name: small}"])
+    told = left_alone(checked)
+    assert ("2 violations; nothing is committed" in told, "{id:" in told) == (True, False)
+    assert checked("run", "p.yaml", "--accept", "small", "--reason", "x").code == 0
+    checked.checks(["{unique: [amount], of: orders, name: small}"])
+    checked.order("2", (3, 1, 10, ""), (4, 1, 20, ""))
+    told = left_alone(checked, "--apply")
+    assert ("2 violations; nothing is committed" in told, "{" in told.partition("^")[2]) == (True, False)
+
+
+def test_rows_put_aside_are_a_commit_after_an_edit(shop):
+    """What a check then leaves is said."""
+    base = (
+        "inputs: {a: {path: in/, format: append, columns: {k: int64, v: int64}}}\n"
+        "errors: quarantine\noutputs: {a: out/}\n"
+    )
+    shop.write("p.yaml", base)
+    shop.write("in/1.csv", "k,v\n1,1\n")
+    assert shop("run", "p.yaml").code == 0
+    shop.write("in/2.csv", "k,v\n2,9\n")
+    shop.write("p.yaml", base + "checks: [{row: v < 5, of: a}]\n")
+    told = shop("run", "p.yaml", "--apply")
+    assert (
+        told.code,
+        "; what the change of the pipeline or of its files makes is committed, the new rows are not" in told.err,
+    ) == (7, True), told.err
+    assert shop("checks", "p.yaml").code == 0
+
+
 def test_the_times_before_a_violation_can_be_closed(shop):
     """Under the clock of events a check sees the state after the run, and a correction at the time of the mistake heals it."""
     shop.write(

@@ -97,6 +97,49 @@ def histories(draw):
     return steps
 
 
+@st.composite
+def edits(draw):
+    """Give the edits of a list of checks before each run: a check comes or goes, is another under its name, or gets another name."""
+    edit = st.tuples(
+        st.sampled_from(["add", "remove", "change", "rename", "limit"]),
+        st.integers(0, 3),
+        a_check(),
+    )
+    return draw(st.lists(st.none() | st.lists(edit, min_size=1, max_size=2), min_size=4, max_size=4))
+
+
+def edited(checks, edits, number):
+    """Return the checks after some edits; one keeps its kind and measures where only its limit or consequence changes."""
+    found = [*checks]
+    for at, (word, place, new) in enumerate(edits):
+        name = {"name": f"new {number} {at}"}
+        if word == "add" or not found:
+            found.append({**new, **name})
+            continue
+        place %= len(found)
+        old = found[place]
+        if word == "remove":
+            del found[place]
+        elif word == "change":
+            found[place] = {**new, "name": old["name"]}
+        elif word == "rename":
+            found[place] = {**old, **name}
+        elif "change" in old:
+            ((measure, bound),) = old["change"].items()
+            found[place] = {**old, "change": {measure: 1 if measure == "removed" else "50%" if bound != "50%" else 2}}
+        elif old["otherwise"] != "quarantine":
+            found[place] = {**old, "otherwise": "warn" if old["otherwise"] == "fail" else "fail"}
+    return found
+
+
+COMMANDS = st.lists(
+    st.none() | st.just("refresh") | st.tuples(st.sampled_from(["orders", "people"]), st.integers(0, 3), st.booleans()),
+    min_size=4,
+    max_size=4,
+)
+"""For each run whether it is a full refresh, or withdraws a file of an input, which is removed afterwards or stays."""
+
+
 def judged(check, orders, people, before):
     """Return the violations of a check as a multiset, or whether its measure is out of range, by its definition; `before` are the rows of the last commit."""
     kind = next(name for name in check if name not in ("otherwise", "of", "name"))
@@ -152,8 +195,14 @@ TWICE = {
     "chance": None,
     "deaths": [None] * 4,
     "arrives": False,
+    "changes": [None] * 4,
+    "commands": [None] * 4,
 }
 """A row that is there twice is removed twice, by one update."""
+TYPES = {
+    "orders": {"id": int, "person": int, "amount": int, "status": str},
+    "people": {"pid": int, "city": str},
+}
 
 
 @settings(
@@ -166,12 +215,13 @@ TWICE = {
     seed=st.none() | st.integers(0, 9),
     deaths=st.lists(st.none() | st.integers(0, 40), min_size=4, max_size=4),
     arrives=st.booleans(),
+    changes=st.just([None] * 4) | edits(),
+    commands=st.just([None] * 4) | COMMANDS,
 )
 @example(**TWICE, seed=None)
 @example(**TWICE, seed=1)
-def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths, arrives):
-    """Of logs of changes, or of files that are replaced where rows of theirs are gone (`arrives`)."""
-    checks = [{**check, "name": f"check {at}"} for at, check in enumerate(checks)]
+def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths, arrives, changes, commands):
+    """Of logs of changes, or of files that are replaced where rows of theirs are gone (`arrives`); by runs, refreshes, withdrawals and edits of the checks."""
     kept = {"format": "append", "changed": "replace"} if arrives else {}
     said = {
         "inputs": {
@@ -184,27 +234,134 @@ def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths, arr
         },
         "collections": {"open": {"from": "orders", "apply": [{"filter": "status = 'open'"}]}},
         "outputs": {"orders": "out/orders/", "open": "out/open/"},
-        "checks": checks,
     }
     with (
         tempfile.TemporaryDirectory() as place,
         nullcontext() if chance is None else cut(*chance[:2], streams=chance[2]),
         started(Here(seed or 0)),
     ):
-        folder = Path(place)
-        (folder / "p.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
-        raw, people, before = Counter(), Counter(), None
-        for number, (new, gone, arrived) in enumerate(steps):
-            updates = Counter(new)
-            updates.subtract({row: raw[row] for row in gone if raw[row]})
-            raw.update(updates)
-            people.update(arrived)
-            types = {"id": int, "person": int, "amount": int, "status": str}
-            write(folder / "in/orders", number, updates, types, arrives=arrives)
-            write(folder / "in/people", number, Counter(arrived), {"pid": int, "city": str}, arrives=arrives)
-            raw = +raw
-            died = any(death is not None for death in deaths[:number])
-            before = judge(folder, checks, raw, people, before, deaths[number], (seed, number, died))
+        shop = Shop(Path(place), said, [{**check, "name": f"check {at}"} for at, check in enumerate(checks)], arrives)
+        for number, ((new, gone, arrived), change, command) in enumerate(zip(steps, changes, commands, strict=False)):
+            options = {"engine": "local" if seed is None or (seed + number) % 2 else "spark"}
+            withdraws = isinstance(command, tuple) and change is None
+            if change is not None:  # an edit comes alone, not with files that are withdrawn or replaced
+                gone = [] if arrives else gone
+                shop.checks = edited(shop.checks, change, number)
+                options["apply"] = True
+            if withdraws:  # under the clock of events, files that are new then are read later
+                new, gone, arrived = (new, [], arrived) if arrives else ([], [], [])
+            before = {name: shop.files(name) for name in TYPES}
+            shop.write(number, new, gone, arrived)
+            file = shop.withdrawn(before[command[0]], *command[:2]) if withdraws else None
+            if file is not None:
+                options["withdraw"] = [file]
+            elif command == "refresh":
+                options["refresh"] = frozenset()
+            shop.judge(deaths[number], options)
+            if file is not None and (arrives or command[2]):
+                file.unlink()
+
+
+class Shop:
+    """A pipeline with checks, its files, and what they mean."""
+
+    def __init__(self, folder, said, checks, arrives):
+        self.folder, self.said, self.checks, self.arrives = folder, said, checks, arrives
+        self.rows = {"orders": Counter(), "people": Counter()}
+        self.gone = set()
+        self.last, self.judged = None, []
+        """The rows of the last commit, and the checks that it had."""
+        self.died = False
+
+    def write(self, number, new, gone, arrived):
+        """Have files come, with the rows that are new and without those that are gone."""
+        updates = Counter(new)
+        updates.subtract({row: self.rows["orders"][row] for row in gone if self.rows["orders"][row]})
+        for name, each in {"orders": updates, "people": Counter(arrived)}.items():
+            self.rows[name].update(each)
+            if number == 0 or +each or -each:
+                write(self.folder / "in" / name, number, each, TYPES[name], arrives=self.arrives)
+
+    def files(self, name):
+        """Return the files of an input that can be withdrawn."""
+        return [path for path in sorted((self.folder / "in" / name).glob("*.parquet")) if path not in self.gone]
+
+    def withdrawn(self, paths, name, at):
+        """Return a file that can be withdrawn, and take its rows out; None where each one has a row that another one takes back."""
+        own, found = len(TYPES[name]), []
+        for path in paths:
+            updates = Counter()
+            for row in pl.read_parquet(path).rows():
+                updates[row[:own]] += row[-1] if not self.arrives else 1
+            if all(self.rows[name][row] >= n for row, n in updates.items()):
+                found.append((path, updates))
+        if not found:
+            return None
+        path, updates = found[at % len(found)]
+        self.rows[name].subtract(updates)
+        self.gone.add(path)
+        return path
+
+    def measured_before(self, check):
+        """Return the rows of the last commit for a check whose measure that commit had."""
+        old = next((each for each in self.judged if each["name"] == check["name"]), None)
+        same = old is not None and measure_of(old) == measure_of(check)
+        return self.last if same else None
+
+    def judge(self, death, options):
+        """Run, and hold what it leaves against the definition."""
+        folder = self.folder
+        (folder / "p.yaml").write_text(yaml.safe_dump(self.said | {"checks": self.checks}, sort_keys=False))
+        raw, people = (+self.rows[name] for name in ("orders", "people"))
+        aside = [check for check in self.checks if check["otherwise"] == "quarantine"]
+        wanted = {id(check): judged(check, raw, people, None) for check in aside}
+        kept = Counter({row: n for row, n in raw.items() if not any(row in wanted[id(check)] for check in aside)})
+        stopping, verdicts = [], {}
+        for check in self.checks:
+            name = check["name"].replace(" ", "_")
+            if check["otherwise"] == "quarantine":
+                verdicts[name] = wanted[id(check)]
+                continue
+            found = judged(check, kept, people, self.measured_before(check))
+            if isinstance(found, Counter):
+                verdicts[name] = found
+            if found and check["otherwise"] == "fail":
+                stopping.append(name)
+        before, committed = files(folder / "out", folder / ".dd"), read_newest(folder / ".dd/p")
+        reason = {"accept": stopping, "reason": "a trial"} if stopping else {}
+        if stopping:
+            with pytest.raises((CheckError, CheckErrors)) as caught:
+                run(folder / "p.yaml", **options)
+            told = getattr(caught.value, "errors", [caught.value])
+            assert sorted(each.verdict["title"].replace(" ", "_") for each in told) == sorted(stopping)
+            after_failure = files(folder / "out", folder / ".dd")
+            # Opening a state removes the leftovers of a run that died.
+            assert after_failure == {
+                path: held for path, held in before.items() if not self.died or path in after_failure
+            }
+            assert read_newest(folder / ".dd/p") == committed
+            with pytest.raises((CheckError, CheckErrors)):
+                run(folder / "p.yaml", dry_run=True, **options)
+        if death is None or not die(folder, folder / "p.yaml", None, death, **options, **reason):
+            self.died = self.died or death is not None
+            run(folder / "p.yaml", **options, **reason)
+        manifest = read_newest(folder / ".dd/p")
+        if manifest is None:  # there is no row at all
+            assert not raw
+            return
+        assert contents(folder / "out/orders") == kept
+        assert contents(folder / "out/open") == {row: n for row, n in kept.items() if row[3] == "open"}
+        for name, found in verdicts.items():
+            assert contents(folder / ".dd/p/logs" / name) == found, name
+            assert manifest.cache["checks"][name]["violations"] == found.total()
+        assert manifest.cache.get("checks", {}).keys() == {check["name"].replace(" ", "_") for check in self.checks}
+        assert {each["check"] for each in manifest.cache.get("accepted", ())} >= set(stopping)
+        self.last, self.judged = kept, self.checks
+
+
+def measure_of(check):
+    """Return what the measure of a check of a change is of."""
+    return check.get("of"), [*check.get("change", ())]
 
 
 def write(place, number, updates, types, *, arrives):
@@ -224,49 +381,3 @@ def write(place, number, updates, types, *, arrives):
         if len(left) < len(before):
             write_log(path, left, types)
     write_log(place / f"{number}.parquet", list((+updates).elements()), types)
-
-
-def judge(folder, checks, raw, people, last, death, chosen):
-    """Run, and hold what it leaves against the definition. `last` has the rows of the last commit, None before the first; return those of this one."""
-    seed, number, died = chosen
-    aside = [check for check in checks if check["otherwise"] == "quarantine"]
-    wanted = {id(check): judged(check, raw, people, None) for check in aside}
-    kept = Counter({row: n for row, n in raw.items() if not any(row in wanted[id(check)] for check in aside)})
-    stopping, verdicts = [], {}
-    for check in checks:
-        name = check["name"].replace(" ", "_")
-        if check["otherwise"] == "quarantine":
-            verdicts[name] = wanted[id(check)]
-            continue
-        found = judged(check, kept, people, last)
-        if isinstance(found, Counter):
-            verdicts[name] = found
-        if found and check["otherwise"] == "fail":
-            stopping.append(name)
-    before, committed = files(folder / "out", folder / ".dd"), read_newest(folder / ".dd/p")
-    engine = "local" if seed is None or (seed + number) % 2 else "spark"
-    reason = {"accept": stopping, "reason": "a trial"} if stopping else {}
-    if stopping:
-        with pytest.raises((CheckError, CheckErrors)) as caught:
-            run(folder / "p.yaml", engine=engine)
-        told = getattr(caught.value, "errors", [caught.value])
-        assert sorted(each.verdict["title"].replace(" ", "_") for each in told) == sorted(stopping)
-        after_failure = files(folder / "out", folder / ".dd")
-        # Opening a state removes the leftovers of a run that died.
-        assert after_failure == {path: held for path, held in before.items() if not died or path in after_failure}
-        assert read_newest(folder / ".dd/p") == committed
-        with pytest.raises((CheckError, CheckErrors)):
-            run(folder / "p.yaml", engine=engine, dry_run=True)
-    if death is None or not die(folder, folder / "p.yaml", None, death, engine=engine, **reason):
-        run(folder / "p.yaml", engine=engine, **reason)
-    manifest = read_newest(folder / ".dd/p")
-    if manifest is None:  # there is no row at all
-        assert not raw
-        return None
-    assert contents(folder / "out/orders") == kept
-    assert contents(folder / "out/open") == {row: n for row, n in kept.items() if row[3] == "open"}
-    for name, found in verdicts.items():
-        assert contents(folder / ".dd/p/logs" / name) == found, name
-        assert manifest.cache["checks"][name]["violations"] == found.total()
-    assert {each["check"] for each in manifest.cache.get("accepted", ())} >= set(stopping)
-    return kept
