@@ -202,7 +202,9 @@ class Checks:
         self.checks: list[Check] = []
         self._mask: pl.Expr | None = None
         self._tried: list[pl.Expr] | None = None
-        self._known: set[tuple[str, str, int]] = set()
+        self._known: set[tuple[str, int, int]] = set()
+        self._lowered = 0
+        """The number of checks so far of the call or cast that is lowered: it may have several with one problem."""
         self._masks: dict[tuple[int, str], int] = {}
         self.reached = 0
         """The number of the mask: equal numbers are equal masks."""
@@ -223,7 +225,8 @@ class Checks:
         if self._tried is not None:
             self._tried.append(failing)
             return True
-        key = (expression.text(), problem, self.reached)
+        key = (expression.text(), self._lowered, self.reached)
+        self._lowered += 1
         if key not in self._known:
             self._known.add(key)
             masked = failing if self._mask is None else failing & self._mask
@@ -240,11 +243,13 @@ class Checks:
         self.fail(call, failing, problem, hint)
 
     def trying(self, tried: bool, lower: Callable[[], pl.Expr]) -> pl.Expr:
-        if not tried:
-            return lower()
-        outer, self._tried = self._tried, []
+        """Return the result of `lower`, the lowering of one call or cast; with `tried` it is null where that fails."""
+        outer, around = self._tried, self._lowered
+        self._tried, self._lowered = [] if tried else outer, 0
         value = lower()
-        failing, self._tried = self._tried, outer
+        failing, self._tried, self._lowered = self._tried, outer, around
+        if not tried:
+            return value
         # A null in `failing` is no failure: `otherwise` takes it.
         return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
 

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.tree import Call, Cast, Expression, Lambda, Literal
-from ddcli.expressions.types import Type
+from ddcli.expressions.types import MAX_PRECISION, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,6 +136,17 @@ def _is_with_exponents(node: Any) -> bool:
     return isinstance(node, Cast) and node.try_ and node.argument.type.kind == "string" and node.type.kind == "decimal"
 
 
+def _is_checked_twice(node: Any) -> bool:
+    """Return whether a call has several checks with one problem, when only the first one counted: null instead of an error."""
+    if not isinstance(node, Call):
+        return False
+    scales = {arg.type.scale for arg in node.args if arg.type.kind == "decimal"}
+    is_long = node.type.kind == "decimal" and node.type.precision == MAX_PRECISION and len(scales) > 1
+    return node.function in {"list_transform", "list_filter", "list_reduce"} or (
+        node.function in {"+", "-"} and is_long
+    )
+
+
 OF_PAIRS = {"covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_sxy"}
 
 
@@ -153,5 +164,6 @@ REVISIONS = {
     "pairs of every size": _is_of_pairs,
     "the second of two times": _is_second_of_two,
     "decimals with exponents": _is_with_exponents,
+    "each check of a call": _is_checked_twice,
 }
 """The revisions, each with the calls whose values it changed."""

@@ -406,10 +406,13 @@ class Calls:
                 "length(e)",
                 f"substring(e, {number})",
                 f"strpos({text}, e)",
+                f"cast(substring({text}, 1, 1) as int) + cast(e as int)",
+                f"cast({text} as double) + cast(e as double)",
                 "concat(e, {})",
             ],
             "int64": [
                 f"e % 7 + {number} % 5",
+                f"e % {number} + 1 % e",
                 "-e",
                 f"repeat({text}, 2)",
                 "list_max([e, {}])",
@@ -441,9 +444,16 @@ class Calls:
         words, bodies = rng.choice([("a, e", []), ("a, e, n", ["n", "a", "case when n % 2 = 0 then e else a end"])])
         bodies += ["e", "coalesce(a, e)", "case when e is null then a else e end", f"coalesce(a, e, {like})", "a"]
         bodies += {
-            "string": ["a || e", "concat(a, '-', e)", "upper(e)", "substring(a, 2) || e"],
+            "string": [
+                "a || e",
+                "concat(a, '-', e)",
+                "upper(e)",
+                "substring(a, 2) || e",
+                "cast(cast(a as int) + cast(e as int) as varchar)",
+            ],
             "int64": [
                 "a % 5 + e % 7",
+                "a % (e + 1) + a % e",
                 "greatest(a, e)",
                 "xor(a, e)",
                 "a / 2 + e",

@@ -77,7 +77,8 @@ TEXTS += ["2013-01-31", "2013-02-30", "2013-01-31 10:20:30.5", "07:08:09", "9999
 def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     most = 10**precision - 1
     small = st.integers(-1000, 1000)
-    return st.one_of(small, st.sampled_from([most, -most, 0, 5, -5]), st.integers(-most, most)).map(
+    near = 6 * 10 ** (precision - 5)  # fits with four digits more, and twice it does not
+    return st.one_of(small, st.sampled_from([most, -most, 0, 5, -5, near]), st.integers(-most, most)).map(
         lambda n: Decimal(f"{n}e-{scale}")
     )
 
@@ -183,6 +184,8 @@ FORMS = {
         "(k << 3)",
         "({int} >> {int})",
         "bit_count({int})",
+        "list_reduce([{int}, {int}, {int}], lambda a, n: a % (n + 1) + j % n)",
+        "list_sum([k % (n + 1) + i % n for n in [{int}, {int}] if n // i >= j // n])",
         "ascii({text})",
         "isoyear({date})",
         "yearweek({moment})",
@@ -288,6 +291,7 @@ FORMS = {
         "try_cast({text} as decimal(10, 2))",
         "cast({decimal} as decimal(9, 1))",
         "cast({decimal} as decimal(38, 10))",
+        "({decimal} + cast({decimal} as decimal(38, 10)))",
         "round({decimal}, 1)",
         "floor({decimal})",
         "ceil({decimal})",

@@ -169,16 +169,19 @@ class Comparison:
         written: str,
         *,
         may_fail: bool = False,
+        must_fail: bool = False,
         differs: Differs | None = None,
         constants: dict[str, object] | None = None,
     ) -> None:
-        """Compare the values of a text, in which the values of some columns may be constants."""
+        """Compare the values of a text, in which the values of some columns may be constants; with `must_fail` it has none where DuckDB fails."""
         found, wanted = ours(written), theirs(written)
         if found is None or wanted is None:
             return
         self.compared += 1
         for row, value, other in zip(ROWS, found, wanted, strict=True):
-            if other == FAILED or same(value, other) or (may_fail and value == FAILED):
+            if other == value == FAILED or (other == FAILED and not must_fail):
+                continue
+            if same(value, other) or (may_fail and value == FAILED):
                 continue
             used = {name: row[name] for name in re.findall(r"\b[ab]\d+\b", written)} | (constants or {})
             if not _with_zero(value, other) and (differs is None or not differs(used, value, other)):
@@ -227,6 +230,9 @@ DIFFERENT: dict[str, Differs] = {
     "/": _digits,
     "bit_count": lambda used, _, __: not used,  # a constant has 32 bits there
     "reverse": _combined,
+    **dict.fromkeys(  # of an empty list
+        ["list_reduce", "array_reduce", "reduce"], lambda used, value, _: value is None and [] in used.values()
+    ),
     **dict.fromkeys(
         ["list_distinct", "array_distinct", "list_intersect", "array_intersect", "list_except"], _unordered
     ),
@@ -244,13 +250,19 @@ DIFFERENT: dict[str, Differs] = {
 """The documented differences of values, by the functions' names."""
 
 
+OF_LAMBDAS = {"list_transform", "list_filter", "list_reduce"}
+"""The functions whose bodies fail at the same elements as there."""
+
+
 def test_every_function_has_the_value_of_duckdb() -> None:
     """Every one is drawn until DuckDB takes a call that is taken here, too."""
     found, missing = Comparison(), []
     for name, meant in some(names()):
         calls, before, tries = Calls(chance("calls", name)), found.compared, 0
         while tries < many(20) or (found.compared == before and tries < 1000):
-            found.add(calls.call(name, meant), may_fail=name in ERRORS, differs=DIFFERENT.get(name))
+            written = calls.call(name, meant)
+            must_fail = meant in OF_LAMBDAS and "substring" not in written  # whose positions are 32 bits wide there
+            found.add(written, may_fail=name in ERRORS, must_fail=must_fail, differs=DIFFERENT.get(name))
             tries += 1
         missing += [name] if found.compared == before else []
     assert found.different == []
