@@ -119,8 +119,9 @@ def inputs_command(pipeline: Path, state: str | None, select: tuple[str, ...], o
 
     Reads no rows, changes nothing and takes no lock.
 
-    JSON: {inputs: {NAME: [{file, state, bytes, modified, read_at, why}]}}. `read_at` is the time of the run that read the file, under `clock: arrival`; `why`
-    the problem of a changed file, or the reason why one is skipped.
+    JSON: {inputs: {NAME: [{file, state, bytes, modified, rows, late, commit, read_at, why}]}}. `rows` is the number of rows that runs have read, without those
+    that wait, were put aside or can't be read; `late` the number of rows that were late; `commit` and `read_at` are commit and time of the run that read the last of them; `why` is
+    the problem of a changed file, or the reason why one is skipped. Null is unknown, as are the numbers of files that an earlier version has read.
 
     \b
     Examples:
@@ -143,12 +144,14 @@ def inputs_command(pipeline: Path, state: str | None, select: tuple[str, ...], o
                 file.state,
                 visible(file.file),
                 "" if file.bytes is None else size_of(file.bytes),
-                file.read_at or "",
+                "" if file.rows is None else f"{file.rows:,} {plural(file.rows, 'row')}",
+                f"{file.late:,} late" if file.late else "",
+                file.read_at or (f"commit {file.commit}" if file.commit else ""),
                 visible(file.why or ""),
             )
             for file in files
         ]
-        for line in in_columns(rows, right={2}):
+        for line in in_columns(rows, right={2, 3, 4}):
             say(f"  {line}")
 
 

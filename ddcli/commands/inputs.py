@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
+from functools import cache
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,14 +20,14 @@ from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
+from ddcli.store.state.runs import read_runs, shown_time
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.time_text import format_frontier, format_time, json_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from ddcli.expressions.types import Type
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.entries import InputFile
     from ddcli.store.state.manifest import Manifest
@@ -40,12 +41,18 @@ STATES = (
 
 
 class InputFileState(NamedTuple):
-    """A file of an input and its state, one of `STATES`. `read_at` is the time of the run that read it, where files have one; `why` the error, or the reason why it is skipped."""
+    """A file of an input and its state, one of `STATES`. Runs have read so many of its `rows`, and found so many `late`; the last of these made the commit `commit` at the time `read_at`.
+
+    What a state of an earlier version hasn't counted is None. `why` is the error, or the reason why the file is skipped.
+    """
 
     file: str
     state: str
     bytes: int | None = None
     modified: str | None = None
+    rows: int | None = None
+    late: int | None = None
+    commit: int | None = None
     read_at: str | None = None
     why: str | None = None
 
@@ -64,16 +71,36 @@ def input_files(path: Path, state: Path | None = None) -> dict[str, list[InputFi
     manifest = read_newest(state)
     if manifest is not None:
         check_pipeline(state, manifest, path)
+
+    @cache
+    def began() -> dict[int, str]:
+        return {each.number: shown_time(each.began) for each in read_runs(state)}
+
     return {
-        name: sorted(_of_input(given, base, name, manifest)) if given.in_files and not given.arrangement else []
+        name: sorted(_of_input(given, base, name, manifest, began), key=lambda each: (each.file, each.state))
+        if given.in_files and not given.arrangement
+        else []
         for name, given in spec.inputs.items()
     }
 
 
-def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None) -> Iterator[InputFileState]:
+def _of_input(
+    given: InputSpec, base: Path, name: str, manifest: Manifest | None, began: Callable[[], Mapping[int, str]]
+) -> Iterator[InputFileState]:
     entry = manifest.inputs.get(name) if manifest is not None else None
     consumed = entry.files if entry is not None else ()
     kinds = list(find_time(manifest).values()) if manifest is not None else []
+
+    def described(file: InputFile, state: str, why: str | None = None) -> InputFileState:
+        modified = datetime.fromtimestamp(file.mtime_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if file.at is not None:
+            read_at: str | None = format_time((file.at,), kinds)
+        else:
+            read_at = began().get(file.commit) if file.commit else None
+        late, commit = (None, None) if file.rows is None else (file.late, file.commit)
+        place = file.archived or file.path
+        return InputFileState(place, state, file.size, modified, file.rows, late, commit, read_at, why)
+
     refused: list[RefusedFile] = []
     try:
         listing = list_input(
@@ -91,35 +118,29 @@ def _of_input(given: InputSpec, base: Path, name: str, manifest: Manifest | None
     except InputError as error:
         if not consumed:
             raise
-        yield from (_state(file, "missing", kinds, error.problem) for file in consumed if not file.withdrawn)
+        yield from (described(file, "missing", error.problem) for file in consumed if not file.withdrawn)
         return
     for file in listing.new:
-        yield _state(file, "repaired" if file.path in listing.amended else "new", kinds)
+        yield described(file, "repaired" if file.path in listing.amended else "new")
     for file in listing.waiting:
-        yield _state(file, "grown" if file.path in listing.grown else "waiting", kinds)
+        yield described(file, "grown" if file.path in listing.grown else "waiting")
     for file in listing.done:
         was = listing.renamed.get(file.path)
         why = f"it was read as '{was}', and is the same" if was is not None else None
-        yield _state(file, "archived" if file.archived else "forgotten" if file.forgotten else "read", kinds, why)
-    yield from (_state(file, "withdrawn", kinds) for file in listing.withdrawn)
+        yield described(file, "archived" if file.archived else "forgotten" if file.forgotten else "read", why)
+    yield from (described(file, "withdrawn") for file in listing.withdrawn)
     for file in consumed:
         if file.key in listing.changed:
             gone = not listing.path(file).exists()
             what = ("missing", "takes out") if gone else ("changed", "replaces")
-            yield _state(file, what[0], kinds, f"the next run {what[1]} its rows")
+            yield described(file, what[0], f"the next run {what[1]} its rows")
     for each in refused:
         gone = not listing.path(each.file).exists()
-        yield _state(each.file, "missing" if gone else "changed", kinds, each.error.problem)
+        yield described(each.file, "missing" if gone else "changed", each.error.problem)
     withdrawn = {file.path for file in listing.withdrawn}
     yield from (
         InputFileState(each.path, "skipped", why=each.why) for each in listing.passed if each.path not in withdrawn
     )
-
-
-def _state(file: InputFile, state: str, kinds: Sequence[Type], why: str | None = None) -> InputFileState:
-    modified = datetime.fromtimestamp(file.mtime_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    read_at = None if file.at is None else format_time((file.at,), kinds)
-    return InputFileState(file.archived or file.path, state, file.size, modified, read_at, why)
 
 
 PATIENCE = 1.0

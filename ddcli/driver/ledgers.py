@@ -14,6 +14,7 @@ from ddcli.job.inputs import replaced_since
 from ddcli.sources.readers import in_files
 from ddcli.store.state.entries import ReplacedFile
 from ddcli.store.state.ledger import identity_of, known_files, next_keys, next_ledger, without_others
+from ddcli.store.state.register import Register
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +47,8 @@ def with_ledgers(
     for name in inputs:
         listing = readers[name].listing
         until = replacements[name].time[0] if name in replacements else None
-        entry = found[name] = _with_replaced(request, name, inputs[name], before, listing, until, transaction.number)
+        entry = _numbered(inputs[name], transaction.number)
+        entry = found[name] = _with_replaced(request, name, entry, before, listing, until, transaction.number)
         if has_ledger(request, name, readers[name]):
             renamed = (file for file in listing.files if file.path in listing.renamed)
             copied = [(file, listing) for file in (*listing.new, *renamed)]
@@ -61,6 +63,14 @@ def with_ledgers(
                 keys=_next_keys(transaction, before, name, entry, read),
             )
     return found
+
+
+def _numbered(entry: InputEntry, number: int) -> InputEntry:
+    """Return an input whose files have the number of the commit, where it takes in rows of them."""
+    if isinstance(entry.files, Register):  # they are as they were
+        return entry
+    new = (replace(file, commit=number) if file.rows is not None and not file.commit else file for file in entry.files)
+    return replace(entry, files=tuple(new))
 
 
 def _next_keys(
@@ -131,9 +141,10 @@ def with_whole_ledgers(
     """
     found, forgetting = dict(inputs), request.decided.forgetting
     for name, reader in readers.items():
-        entry = found[name] = _with_replaced(
-            request, name, inputs[name], before, reader.listing, until, transaction.number
-        )
+        entry = _numbered(inputs[name], transaction.number)
+        if forgetting is not None:
+            entry = forgetting.counted(name, entry)
+        entry = found[name] = _with_replaced(request, name, entry, before, reader.listing, until, transaction.number)
         if not has_ledger(request, name, reader):
             continue
         ledger = _ledger(before, name)
@@ -157,7 +168,7 @@ def with_clean_ledgers(
     """Return the inputs of the next manifest without the copies of files that hold forgotten rows, or that the inputs no longer have."""
     found = dict(inputs)
     for name in forgetting.conditions:
-        entry, unclean = inputs[name], forgetting.unclean.get(name, {})
+        entry, unclean = forgetting.counted(name, inputs[name]), forgetting.unclean.get(name, {})
         clean = [file for file in entry.files if file.key not in unclean and not file.withdrawn]
         ledger, keys = (without_others(transaction, files, clean) for files in (entry.ledger, entry.keys))
         found[name] = replace(entry, ledger=ledger, keys=keys)

@@ -15,6 +15,7 @@ from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables.file_identity import PUT_BACK, RESTORE, fingerprint_of
+from ddcli.store.tables.listing import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,7 +110,8 @@ def join_mirrors(request: Request, state: State) -> None:
             for file in last:
                 transaction.retire(directory / file.path)
             content = fingerprint_of(io.BytesIO(data), len(data))
-            joint = replace(last[-1], path=path.name, size=len(data), fingerprint=content)
+            rows = total(file.rows for file in last)
+            joint = replace(last[-1], path=path.name, size=len(data), fingerprint=content, rows=rows)
             others = [file for file in files if file not in last]
             inputs[name] = replace(inputs[name], files=tuple(sorted([*others, joint], key=lambda file: file.path)))
         if inputs != manifest.inputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass, frozen
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.log.rows import RowCondition
-    from ddcli.store.state.entries import FileEntry, InputFile
+    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile
 
 
 @frozen
@@ -57,11 +57,25 @@ class ErasureRequest:
     """The digests of the numbers of these rows, by input and file, of the files that still have some."""
     archived: dict[str, list[tuple[InputFile, list[int]]]] = field(default_factory=dict)
     """The archived files, or files of a mirror, that hold such rows, by input, with the rows' numbers."""
+    counts: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    """The numbers of these rows, by input and file; None where some of them may not have been taken in."""
 
     def begin(self) -> None:
         """Drop the findings of an earlier attempt."""
-        for each in (self.inputs, self.rewritten, self.kept, self.still_in, self.unclean, self.digests, self.archived):
+        for each in (self.inputs, self.rewritten, self.kept, self.still_in, self.unclean, self.digests):
             each.clear()
+        self.archived.clear()
+        self.counts.clear()
+
+    def counted(self, name: str, entry: InputEntry) -> InputEntry:
+        """Return the entry of an input whose files count the rows that are left."""
+        counts = self.counts.get(name, {})
+
+        def left(file: InputFile) -> InputFile:
+            gone = counts.get(file.key, 0)
+            return replace(file, rows=None if gone is None or file.rows is None else file.rows - gone)
+
+        return replace(entry, files=tuple(map(left, entry.files))) if counts else entry
 
     def note(self, was: Path | None, before: int, file: Path | None, size: int) -> None:
         """Record that a file has replaced another."""

@@ -146,9 +146,11 @@ def find_forgotten(forgetting: ErasureRequest, manifest: Manifest, readers: Mapp
             forgetting.inputs[name] = ForgottenRows()
             continue
         reader.without = condition
-        rows, unclean = 0, {}
+        rows, unclean, whole = 0, {}, reader.taken_whole(manifest.upper)
         for file, numbers in reader.where(condition, most):
             rows += len(numbers)
+            if numbers:
+                forgetting.counts.setdefault(name, {})[file.key] = len(numbers) if file.key in whole else None
             if numbers and (file.archived or name in forgetting.mirrored):
                 forgetting.archived.setdefault(name, []).append((file, numbers))
             elif numbers:

@@ -108,3 +108,62 @@ def test_a_run_is_refused_exactly_if_a_file_is_changed_or_missing(files, seed):
     if not refused:
         summary = json.loads(result.out)
         assert (summary["inputs"]["a"]["files"] if summary["changed"] else 0) == new
+
+
+def counted(shop, *words):
+    """Return what the listing counts of each file: rows, late rows, and whether it names commit and time."""
+    result = shop("inputs", "p.yaml", "-o", "json", *words)
+    assert result.code == 0, result.err
+    files = [file for each in json.loads(result.out)["inputs"].values() for file in each]
+    return {file["file"]: (file["rows"], file["late"], bool(file["commit"] and file["read_at"])) for file in files}
+
+
+@pytest.mark.parametrize("late", ["quarantine", "arrive"])
+def test_rows_are_counted_as_they_are_read(shop, late):
+    shop.write(
+        "p.yaml",
+        PIPELINE.replace("clock: arrival", "clock: event").replace(
+            "format: append, columns: {id: int64}",
+            f"format: append, time: t, late: {late}, columns: {{t: int64, id: int64}}",
+        ),
+    )
+    shop.write("in/1.csv", "t,id\n1,1\n2,2\n7,3\n")
+    assert shop("run", "p.yaml", "--until", "5").code == 0
+    assert counted(shop) == {"1.csv": (2, 0, True)}
+    first = json.loads(shop("inputs", "p.yaml", "-o", "json").out)["inputs"]["a"][0]
+    assert first["commit"] == 1
+    assert shop("run", "p.yaml", "--until", "6").code == 0
+    assert json.loads(shop("inputs", "p.yaml", "-o", "json").out)["inputs"]["a"][0] == first, "it took in nothing more"
+    shop.write("in/2.csv", "t,id\n1,1\n2,2\n6,3\n8,1\n")
+    assert counted(shop)["2.csv"] == (None, None, False)
+    assert shop("run", "p.yaml", "--until", "8").code == 0
+    assert counted(shop) == {"1.csv": (3, 0, True), "2.csv": (1 if late == "quarantine" else 3, 2, True)}
+    assert shop("run", "p.yaml", "--until", "20").code == 0
+    assert counted(shop) == {"1.csv": (3, 0, True), "2.csv": (2 if late == "quarantine" else 4, 2, True)}
+    assert "2 late" in shop("inputs", "p.yaml").out
+
+
+@pytest.mark.parametrize("errors", ["quarantine", "fail"])
+def test_rows_that_cannot_be_read_and_forgotten_rows_do_not_count(shop, errors):
+    shop.write(
+        "p.yaml",
+        PIPELINE.replace("id: int64}", "id: int64, v: string?}, changed: replace").replace(
+            "clock:", f"errors: {errors}\nclock:"
+        ),
+    )
+    for number in (1, 2, 3):
+        shop.write(
+            f"in/{number}.csv",
+            f"id,v\n{number},a\n{number},b\n" + ("x,b\n" if (number, errors) == (3, "quarantine") else ""),
+        )
+    assert shop("run", "p.yaml").code == 0
+    assert {name: rows for name, (rows, *_) in counted(shop).items()} == {"1.csv": 2, "2.csv": 2, "3.csv": 2}
+    assert shop("forget", "p.yaml", "--where", "id = 1 and v = 'b'").code == 0
+    assert counted(shop)["1.csv"][0] == 1
+    shop.write("in/1.csv", "id,v\n1,a\n")
+    shop.write("in/2.csv", "id,v\n2,a\n5,c\n2,b\n")
+    assert shop("run", "p.yaml").code == 0
+    assert counted(shop)["2.csv"] == (3, 0, True)
+    for _ in range(2):  # a repeated command finds them in the file again
+        assert shop("forget", "p.yaml", "--where", "id = 2").code == 0
+        assert {name: rows for name, (rows, *_) in counted(shop).items()} == {"1.csv": 1, "2.csv": 1, "3.csv": 2}

@@ -1,5 +1,6 @@
 """Registers: what is written is read back, whatever changed when, and a commit writes little of it."""
 
+import json
 import random
 import shutil
 from itertools import pairwise
@@ -27,6 +28,27 @@ COLUMNS = {"columns": {}, "time": {"time": "int64"}, "diff": False}
 
 def file(at, **more):
     return InputFile(f"part-{at:06d}.parquet", 1000 + at, 10**18 + at, "ab" * 16, **{"done": True} | more)
+
+
+def test_files_without_counts_are_read_as_earlier_versions_wrote_them():
+    """A state of the version before has no numbers of rows; they are unknown, not 0."""
+    plain = ["a.csv", 10, 20, "ab", True]
+    rows = [
+        ([], {}),
+        ([[[3]]], {"since": ((3,),)}),
+        ([None, 7], {"at": 7}),
+        ([None, 7, True], {"at": 7, "withdrawn": True}),
+        ([None, None, False, "a.csv", "", False, "cd"], {"digest": "cd"}),
+    ]
+    for more, facts in rows:
+        found = InputFile.from_row([*plain, *more])
+        assert found == InputFile("a.csv", 10, 20, "ab", done=True, **facts)
+        assert (found.rows, found.commit, found.late) == (None, 0, 0)
+        assert json.loads(json.dumps(found.to_row())) == [*plain, *more], "and written as it was"
+        counted = InputFile("a.csv", 10, 20, "ab", done=True, rows=0, commit=4, late=len(facts), **facts)
+        assert InputFile.from_row(json.loads(json.dumps(counted.to_row()))) == counted
+    archived = ["/old/a.csv", *plain[1:], None, 7, False, "a.csv", "old/a.csv"]
+    assert InputFile.from_row(archived).archived == "old/a.csv"
 
 
 def update(at):

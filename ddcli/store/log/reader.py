@@ -28,7 +28,7 @@ from ddcli.store.log.pieces import (
     ranks,
 )
 from ddcli.store.log.rows import Arrived, Rows, joined
-from ddcli.store.log.times import CHUNK, advanced, at_or_after, within
+from ddcli.store.log.times import CHUNK, FileTimes, advanced, at_or_after, within
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -122,11 +122,13 @@ class LogReader(LogFiles):
                     )
                     least = tuple(map(min, zip(first, *others, strict=True)))
                     raise late_error(first, row, self._tables.place(known.path, row), self._kinds, lower, least)
-                late += known.count(~at_or_after(self.schema.time, lower))
+                moved = known.count(~at_or_after(self.schema.time, lower))
+                late += moved
                 if self.log.late == "quarantine":
                     aside.append((at, "late", (lower, upper)))
                     file = replace(file, since=lower)
                 else:
+                    file = replace(file, late=moved)
                     only = "advanced"
             grown = self.listing.grown.get(file.path)
             if grown is not None and lower is not None and (late_row := known.before_from(grown.rows, lower)):
@@ -134,7 +136,7 @@ class LogReader(LogFiles):
                 raise late_error(first, row, self._tables.place(known.path, row), self._kinds, lower, first)
             if new and self._paths[at] in self.unparsed:
                 unparsed.append((file.path, self.unparsed[self._paths[at]]))
-            files.append(replace(file, done=not left, at=None if left else file.at))
+            files.append(self._taken(file, known, upper, done=not left))
             if not known.rows or (self.tables is not None and at not in self.tables.files):
                 continue
             if only:
@@ -151,6 +153,23 @@ class LogReader(LogFiles):
         return ConsumedRange(
             slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside), tuple(unparsed)
         )
+
+    def _taken(self, file: InputFile, times: FileTimes, upper: Times, *, done: bool) -> InputFile:
+        """Return a file with the marks of a run that takes its rows in, up to a frontier."""
+        rows, late = times.counts(file.since, upper)
+        same = file.rows == rows
+        late = file.late if file.since is None else late
+        at, commit = file.at if done else None, file.commit if same else 0
+        return replace(file, done=done, at=at, rows=rows, commit=commit, late=late)
+
+    def taken_whole(self, upper: Times) -> set[str]:
+        """Return the keys of the files all of whose rows are before a frontier, and none was put aside."""
+        files = zip(self.listing.to_read, self._paths, self._times(), strict=True)
+        return {
+            file.key
+            for file, path, times in files
+            if file.since is None and path not in self.unparsed and not times.any_at_or_after(upper)
+        }
 
     def put_aside(self, most: int | None = None) -> list[LogSlice]:
         """Return the rows that earlier runs put aside of these files, in slices of at most `most` rows."""

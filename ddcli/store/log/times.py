@@ -68,6 +68,7 @@ class FileTimes:
     ) -> None:
         self.tables, self.path, self.schema = tables, path, schema
         assert limit is None or kept is not None, "files that grow are small"
+        self._counts: dict[tuple[Times | None, Times], tuple[int, int]] = {}
         self.frame = None if kept is None else self._checked(kept.head(limit) if limit is not None else kept)
         if self.frame is None:
             self.rows, bounds = self._bounds()
@@ -130,6 +131,14 @@ class FileTimes:
     def count(self, condition: pl.Expr) -> int:
         """Return the number of rows that meet a condition."""
         return sum(frame.select(condition.sum()).item() for _, frame in self._frames())
+
+    def counts(self, since: Times | None, upper: Times) -> tuple[int, int]:
+        """Return the number of rows at or after `since` (None: from the beginning) and not at or after `upper`, and of those before `since`."""
+        if (since, upper) not in self._counts:
+            late = 0 if since is None or not self.any_before(since) else self.count(~at_or_after(self.schema, since))
+            part = late or self.any_at_or_after(upper)
+            self._counts[since, upper] = self.count(within(self.schema, since, upper)) if part else self.rows, late
+        return self._counts[since, upper]
 
     def distinct(self, lower: Times | None, upper: Times) -> set[Time]:
         """Return the different times within an interval; for a file without rows whose path states a time, this one."""

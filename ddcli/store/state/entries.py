@@ -6,6 +6,7 @@ This module imports no third-party library, as `manifest`.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ddcli.dataclass import frozen
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
 PLAIN = 5
-"""The number of values in the row of a plain file: its identity, and whether all of it was taken in."""
+"""The number of values in the row of a plain file whose rows were not counted: its identity, and whether all of it was taken in."""
 PLAINLY = 256
 """Characters of a path that need no closer look."""
 
@@ -105,6 +106,7 @@ class InputFile:
     `at` is the time of the run that took it in, where that is the time of its rows. The state has no rows of a file that was
     `withdrawn`: it is remembered so that it isn't taken in again unchanged, and, if it is in an archive, so that it can be withdrawn again. One that was
     `archived` has that path, relative to the pipeline file or absolute; one that was `forgotten` is gone. Another file may have the name of one of these.
+    Runs have taken in so many of its `rows`, the last of them with the `commit`; None and 0: unknown. So many of all its rows were `late`.
     """
 
     path: str
@@ -119,6 +121,9 @@ class InputFile:
     forgotten: bool = False
     digest: str = ""
     """That of an object's content, where its store gives each writing of it another fingerprint."""
+    rows: int | None = None
+    commit: int = 0
+    late: int = 0
 
     @property
     def key(self) -> str:
@@ -127,19 +132,20 @@ class InputFile:
             return f"//{self.fingerprint}/{self.path}"
         return f"/{self.archived}" if self.archived else self.path
 
+    def counted_as(self, other: InputFile) -> InputFile:
+        """Return the file with the rows that were counted in another."""
+        return replace(self, rows=other.rows, commit=other.commit, late=other.late)
+
     def to_row(self) -> list[Any]:
         """Return it as its register has it: a list, as an input may have tens of thousands."""
         row = [self.key, self.size, self.mtime_ns, self.fingerprint, self.done]
-        if self.digest:
-            more = [self.since, self.at, self.withdrawn, self.path, self.archived, self.forgotten, self.digest]
-            return [*row, *more]
-        if self.archived or self.forgotten:
-            return [*row, self.since, self.at, self.withdrawn, self.path, self.archived, self.forgotten]
-        if self.withdrawn:
-            return [*row, self.since, self.at, True]
-        if self.at is not None:
-            return [*row, self.since, self.at]
-        return [*row, self.since] if self.since else row
+        row += [] if self.rows is None else [self.rows, self.commit]
+        archive = self.path, self.archived, self.forgotten
+        more = [self.since, self.at, self.withdrawn, *archive, self.digest, self.late]
+        defaults = _defaults(self.key)
+        while more and more[-1] == defaults[len(more) - 1]:
+            more.pop()
+        return [*row, *more]
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
@@ -147,14 +153,19 @@ class InputFile:
         if len(row) == PLAIN and _is_plain(*row):
             return cls(*row)
         key, size, changed, fingerprint, done, *rest = row
-        defaults = [None, None, False, key, "", False, ""]
-        since, at, withdrawn, path, archived, forgotten, digest = [*rest, *defaults[len(rest) :]]
-        path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint), text_of(digest)
+        rows, commit = None, 0
+        if len(rest) >= 2 and type(rest[0]) is int:  # in its place others have a frontier, or null
+            rows, commit, *rest = count_of(rest[0]), count_of(rest[1]), *rest[2:]
+            if not rest and _is_plain(key, size, changed, fingerprint, done):
+                return cls(key, size, changed, fingerprint, done, None, None, False, "", False, "", rows, commit)
+        defaults = _defaults(key)
+        since, at, withdrawn, path, archived, forgotten, digest, late = [*rest, *defaults[len(rest) :]]
+        path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint), text_of(digest), count_of(late)
         if archived:
             path_of(archived)
         at = None if at is None else integer_of(at)
         facts = fingerprint, bool(done), times(since), at, bool(withdrawn), archived, bool(forgotten), digest
-        found = cls(path, size, changed, *facts)
+        found = cls(path, size, changed, *facts, rows, commit, late)
         if found.key != key:
             raise ValueError(f"a file of another key: {key!r:.80}")
         return found
@@ -350,6 +361,11 @@ def frontier_of(tree: Any) -> Times:
         raise ValueError("no frontier")
     found: Times = times(tree)
     return found
+
+
+def _defaults(key: str) -> list[Any]:
+    """Return the values that the row of a file may leave out at its end, those that follow the plain ones."""
+    return [None, None, False, key, "", False, "", 0]
 
 
 def _copies_from(name: Any, rows: Any, size: Any, checksum: Any, footer: Any) -> FileEntry:

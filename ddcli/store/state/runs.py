@@ -126,7 +126,12 @@ def run_text(directory: Path, manifest: Manifest, replaced: ReplacedFile) -> str
     if manifest.cache.get("clock") == "arrival":
         return format_time((replaced.until,), [ARRIVAL_TIME])
     began = next((each.began for each in read_runs(directory) if each.number >= replaced.commit), None)
-    return f"commit {replaced.commit}" if began is None else began.replace("T", " ").replace("Z", "").partition("+")[0]
+    return f"commit {replaced.commit}" if began is None else shown_time(began)
+
+
+def shown_time(began: str) -> str:
+    """Return the time at which a run began as other times are shown: in UTC, without an offset."""
+    return began.replace("T", " ").replace("Z", "").partition("+")[0]
 
 
 def read_runs(directory: Path) -> list[RunRecord]:

@@ -116,7 +116,7 @@ def present_entry(root: Path, before: InputFile, now: InputFile) -> tuple[InputF
 
     path = root / now.path
     if before.fingerprint and now.path.endswith(".parquet") and (rows := rows_of(path, before.fingerprint)) is not None:
-        return replace(now, fingerprint=mark_in(root, now), since=before.since), rows
+        return replace(now, fingerprint=mark_in(root, now), since=before.since).counted_as(before), rows
     raise _changed(path, change)
 
 

@@ -83,7 +83,16 @@ def taken_as(file: InputFile, parts: Sequence[Part], before: Iterable[InputFile]
         return None
     names = _replaced_by(file, parts)
     times = [each.at for each in taken.values() if each.path in names and each.at is not None]
-    return replace(file, done=True, at=max(times, default=None))
+    counts = [(each.rows, each.commit) for each in taken.values() if each.path in names]
+    rows, commit = total(count for count, _ in counts), max((commit for _, commit in counts), default=0)
+    return replace(file, done=True, at=max(times, default=None), rows=rows, commit=commit)
+
+
+def total(rows: Iterable[int | None]) -> int | None:
+    """Return the number of rows of several files; None if one is unknown."""
+    every = [*rows]
+    known = [count for count in every if count is not None]
+    return sum(known) if len(known) == len(every) else None
 
 
 def _replaced_by(file: InputFile, parts: Iterable[Part]) -> set[str]:
@@ -246,7 +255,9 @@ class Listing:
             entry = known.get(file.key) or taken_as(file, self.summed.get(file.path, ()), before)
             if entry is None:
                 return file
-            return replace(file, since=entry.since, at=last if entry.done and entry.at is None else entry.at)
+            at = last if entry.done and entry.at is None else entry.at
+            same = entry.fingerprint == file.fingerprint
+            return replace(file.counted_as(entry) if same else file, since=entry.since, at=at)
 
         return replace(self, new=tuple(map(noted, self.new)))
 
