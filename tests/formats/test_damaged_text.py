@@ -13,6 +13,7 @@ import json
 import random
 import re
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -22,11 +23,12 @@ from ddcli.commands.convert import convert_files
 from ddcli.compare.diff import diff
 from ddcli.engine.kernels.text_syntax import MARKS
 from ddcli.errors import InputError
-from ddcli.expressions.types import parse_type
+from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, parse_type
 from ddcli.sources.change_log import ChangeLog
 from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables import text_syntax
+from ddcli.store.tables.files import Tables
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.json_values import ExactColumns
 from tests.draws import many
@@ -164,11 +166,19 @@ def typed(rows) -> list[tuple[object, ...]] | None:
 
 
 def ours(path):
-    """Return the rows that a run takes from a file, of several slices if there are many; or the error that refuses it."""
+    """Return the rows that a run takes from a file, of several slices if there are many; or the error that refuses it.
+
+    The rows were counted when damage was looked for, however they are read.
+    """
     try:
-        return taken(path)
+        found = taken(path)
     except InputError as error:
         return error
+    listing = list_input(path.name, path.parent)
+    reader = LogReader(listing.with_arrival(0), Append((ARRIVAL,), COLUMNS | {ARRIVAL: ARRIVAL_TIME}), most=2)
+    assert reader._tables.known_rows(path) == len(found)
+    assert sum(part.read().frame.height for part in reader.take(["id"], None, (), 2).slices) == len(found)
+    return found
 
 
 def taken(path):
@@ -315,6 +325,45 @@ def test_damage_is_refused_with_its_line_everywhere(tmp_path, monkeypatch, case,
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["judged", "sieved"])
+@pytest.mark.parametrize("line", ["null", "5", '"x"', "[{}]", " true", "[1, 2]"])
+def test_a_line_that_is_no_object_is_refused_in_the_same_words(tmp_path, monkeypatch, line, compiled):
+    """The first such line, and at once, not by the reader of its rows."""
+    monkeypatch.setattr(text_syntax, "SMALL", -1 if compiled else 1 << 30)
+    path = tmp_path / "a.ndjson"
+    path.write_text(LINE * 3 + line + "\n" + LINE + "null\n")
+    damage = text_syntax.Syntax().json_damage(path)
+    assert (damage.problem, damage.place) == ("must be a JSON object on each line", f"{path}:4")
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "csv.gz"])
+def test_rows_that_arrive_are_counted_as_damage_is_looked_for(tmp_path, monkeypatch, kind):
+    """A driver of tasks reads large text once before it makes slices, and has no query read it again."""
+    rows = [
+        {"id": at, "name": f"{at * 7919 % 1000003}", "amount": None, "note": "\n", "time": at} for at in range(99_000)
+    ]
+    text = as_csv(random.Random(kind), rows) if "csv" in kind else "".join(json.dumps(row) + "\n" for row in rows)
+    path = tmp_path / f"a.{kind}"
+    path.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
+    size = path.stat().st_size
+    assert size > 10 * text_syntax.SMALL
+    log = Append((ARRIVAL,), COLUMNS | {ARRIVAL: ARRIVAL_TIME})
+    for read in range(2):  # the first loads modules besides
+        monkeypatch.setattr(Tables, "_collected", lambda *_: pytest.fail("a query reads the file"))
+        before = bytes_read()
+        reader = LogReader(list_input(path.name, tmp_path).with_arrival(0), log, most=1000)
+        slices = reader.take(["id", "name"], None, (), 1000).slices
+        assert bytes_read() - before < 1.5 * size or not read  # the beginning is read several times, for the header
+        monkeypatch.undo()
+        assert sum(piece.count for part in slices for piece in part.pieces) == len(rows)
+        assert slices[-1].read().frame["id"].to_list()[-1] == len(rows) - 1
+
+
+def bytes_read():
+    """Return the bytes that this process has read so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
 @pytest.mark.parametrize("keys", [1, 3, 64, 65, 200])
 def test_wide_and_deep_objects_are_sound(tmp_path, monkeypatch, keys):
     """What the sieve can't hold is judged, and found sound; so is a key that is in another object, too."""
@@ -338,9 +387,9 @@ def test_blocks_may_end_anywhere(tmp_path, monkeypatch, block):
         text = f'{HEADED}1,"x\n""y"" ,",,y,3\n\n2,,,,"3"\n'.replace("\n", end)
         for whole in (text, text.rstrip(), "\ufeff" + text):
             table.write_text(whole, newline="", encoding="utf-8")
-            assert text_syntax._csv_is_sound(table), repr(whole)
+            assert text_syntax._sound_rows(table) == 2, repr(whole)
         table.write_text(text.replace("2,,,,", "2,,,"), newline="")
-        assert not text_syntax._csv_is_sound(table)
+        assert text_syntax._sound_rows(table) is None
         for mark in ("", "\ufeff"):
             objects.write_text(mark + (LINE * 3 + "\n" + LINE).replace("\n", end), newline="")
             assert text_syntax._json_is_sound(objects, ExactColumns({}, nested=False), np.zeros(MARKS, np.int64))

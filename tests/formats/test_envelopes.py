@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from ddcli.errors import InputError
+from ddcli.store.tables import text_syntax
 from ddcli.store.tables.json_values import payload_of
 from tests import draws
 from tests.draws import many
@@ -52,9 +53,12 @@ def some_events(chance, *, flattened):
     return lines, {(row["id"], row["name"], Decimal(row["price"])): 1 for row in held.values()}
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["judged", "sieved"])
 @pytest.mark.parametrize("flattened", [False, True])
 @pytest.mark.parametrize("kind", ["ndjson", "json"])
-def test_a_payload_is_read_as_the_event_is(tmp_path, flattened, kind):
+def test_a_payload_is_read_as_the_event_is(tmp_path, monkeypatch, flattened, kind, compiled):
+    """In large files, too, which compiled code looks through first."""
+    monkeypatch.setattr(text_syntax, "SMALL", -1 if compiled else 1 << 30)
     for seed in range(many(12)):
         chance = random.Random(f"{flattened} {kind} {seed}")
         lines, held = some_events(chance, flattened=flattened)

@@ -78,7 +78,7 @@ def wanted(name, number):
                 raise ValueError(number)
             return int(value)
         found = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
-        if abs(found) >= Decimal(10) ** (kind.precision - kind.scale):
+        if found != value or abs(found) >= Decimal(10) ** (kind.precision - kind.scale):
             raise ValueError(number)
         return found
 
@@ -111,6 +111,8 @@ rows = st.lists(st.dictionaries(st.sampled_from([*TYPES, UNDECLARED]), numbers()
 @example(found=[{"d": LONG}, {"d": "0.12345678901234567890"}], most=None)
 @example(found=[{"i": "9007199254740993.0"}, {"u": "18446744073709551615.00", "i": "1e3"}, {"i": "1.0"}], most=2)
 @example(found=[{"i": "1e-400"}], most=None)
+@example(found=[{"d": "-94610940.358831e-353"}, {"d": "0.001"}], most=None)
+@example(found=[{"d": "0e-999", "i": "-0.0e-5000", "n": "0.0015"}], most=None)
 @example(found=[{"i": "9007199254740993.5"}], most=None)
 @example(found=[{"d": "1e-5000", "s": "1e-5000"}], most=None)
 @example(found=[{"s": "9" * 39, "f": "-" + "9" * 80, UNDECLARED: "9" * 300}], most=None)
@@ -138,8 +140,7 @@ def test_numbers_are_read_by_their_digits_or_refused(tmp_path_factory, compiled,
         got = attempt(path, most)
     if isinstance(got, str):
         assert "not whole" not in got
-        # A refusal is no wrong answer: of a tiny number that would be long, and of a negative zero without sign.
-        assert want is None or "e-" in got.lower() or "'-0' in column" in got, got
+        assert want is None or "'-0' in column 'u'" in got, got  # a negative zero, where no number is negative
         return
     got = [{**row, "s": row["s"] if row["s"] is None else Decimal(row["s"])} for row in got]
     assert got == want

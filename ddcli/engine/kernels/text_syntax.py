@@ -38,8 +38,9 @@ MOST_KEYS: Final = 64
 DEEPEST: Final = 32
 BLANK: Final = 0
 LONG: Final = 1
-MARKS: Final = 2
-"""The marks of a file's lines, and how many marks there are."""
+ROWS: Final = 2
+MARKS: Final = 3
+"""The marks of a file's lines, the last of them the number of lines that are not blank, and how many marks there are."""
 PRIME: Final = np.uint64(0x100000001B3)
 BASIS: Final = np.uint64(0xCBF29CE484222325)
 
@@ -58,10 +59,13 @@ def csv_is_sound(data: np.ndarray, length: int, wanted: int, delimiter: int, quo
 
     `quote` is -1 where the file has no quotes.
 
-    `state` is where the block before ended and how many delimiters its last record had; it is set to the same for this block.
+    `state` is where the block before ended, how many delimiters its last record had, and whether that has a value; then how many
+    records before it have one, be it an empty text in quotes. It is set to the same for this block.
     """
     at = state[0]
     parts = state[1]
+    valued = state[2]
+    rows = state[3]
     i = 0
     while i < length:
         byte = data[i]
@@ -91,6 +95,8 @@ def csv_is_sound(data: np.ndarray, length: int, wanted: int, delimiter: int, quo
                 return 0
             at = RECORD
             parts = 0
+            rows += valued
+            valued = 0
         elif byte == CARRIAGE:
             if at == RECORD:  # a blank line
                 parts = wanted - 1
@@ -98,12 +104,16 @@ def csv_is_sound(data: np.ndarray, length: int, wanted: int, delimiter: int, quo
         elif byte == quote:
             if at in (QUOTE, RECORD, FIELD):
                 at = QUOTED
+                valued = 1
         elif at == QUOTE:
             return 0
         else:
             at = PLAIN
+            valued = 1
     state[0] = at
     state[1] = parts
+    state[2] = valued
+    state[3] = rows
     return 1
 
 
@@ -247,12 +257,12 @@ def line_is_sound(
 
 
 @inline
-def is_blank(data: np.ndarray, start: int, end: int) -> bool:
-    """Return whether a line has nothing but white space."""
+def text_start(data: np.ndarray, start: int, end: int) -> int:
+    """Return where a line has its first byte that is no white space; `end` where it has none."""
     i = start
     while i < end and (data[i] == 32 or data[i] == 9 or data[i] == CARRIAGE):
         i += 1
-    return i == end
+    return i
 
 
 @kernel("BiUVUVV")
@@ -267,8 +277,9 @@ def doubtful_lines(
 ) -> int:
     """Write where those lines of data[:length] begin that may be unsound; return how many they are, at most as many as `out` holds.
 
-    `hashes` and `first` are scratch of MOST_KEYS and DEEPEST; marks[BLANK] becomes 1 if a line is blank, marks[LONG] if a
-    `watched` key has a number that a float may cut.
+    A line that doesn't begin with a brace is no object, so it is among them. `hashes` and `first` are scratch of MOST_KEYS and
+    DEEPEST; marks[BLANK] becomes 1 if a line is blank, marks[LONG] if a `watched` key has a number that a float may cut. The lines
+    that are not blank are added to marks[ROWS].
     """
     found = 0
     start = 0
@@ -276,10 +287,14 @@ def doubtful_lines(
         end = start
         while end < length and data[end] != LINE:
             end += 1
-        if is_blank(data, start, end):
+        begin = text_start(data, start, end)
+        if begin == end:
             marks[BLANK] = 1
         else:
-            sound = line_is_sound(data, start, end, hashes, first, watched)
+            marks[ROWS] += 1
+            sound = 0
+            if data[begin] == 123:  # {
+                sound = line_is_sound(data, begin, end, hashes, first, watched)
             if sound == 0:
                 out[found] = start
                 found += 1

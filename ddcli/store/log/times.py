@@ -214,9 +214,14 @@ def _few(
 ) -> Sequence[pl.DataFrame] | None:
     """Return the time columns of each file; None if they have more than `most` rows in all.
 
-    Only Parquet states its number of rows. Others are not counted first, as that is to read them: they are read until there are too many.
+    Parquet states its number of rows, and rows of text are counted where damage was looked for. Others are not counted first, as that is to read them: they are
+    read until there are too many.
     """
-    counted = [path for path in paths if most is None or tables.kind(path).name == PARQUET]
+    counted = [
+        path
+        for path in paths
+        if most is None or tables.kind(path).name == PARQUET or tables.known_rows(path) is not None
+    ]
     if most is not None and (most := most - sum(map(tables.count_rows, counted))) < 0:
         return None
     frames = dict(zip(counted, tables.collect_each(counted, names), strict=True))

@@ -188,6 +188,9 @@ class Csv(TextKind):
         self._looked_through.add(path)
         return self._syntax.csv_damage(path)
 
+    def known_rows(self, path: Path) -> int | None:
+        return self._syntax.rows.get(path)
+
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         if damage := judge_csv(path, self.dialect):
             return damage

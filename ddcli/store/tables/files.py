@@ -216,9 +216,9 @@ class Tables:
     def collect_each(self, paths: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Read columns of each file, some files at a time: 1 000 small ones take 0.2 s, and 0.5 s one by one."""
         if [*columns] == [ARRIVAL]:
-            known = [frame for path in paths if (frame := self._arrivals(path)) is not None]
+            known = [arrived for path in paths if (arrived := self._arrival(path)) is not None]
             if len(known) == len(paths):
-                yield from known
+                yield from (time.new_from_index(0, rows).to_frame() for rows, time in known)
                 return
         if len(paths) == 1:
             yield self.collect(paths, columns)
@@ -234,21 +234,33 @@ class Tables:
                     self._checked([path], frame, columns, None) for path, frame in zip(part, frames, strict=True)
                 ]
 
-    def _arrivals(self, path: Path) -> pl.DataFrame | None:
-        """Return the time of arrival of each row of a file whose footer states their number, which takes no query; None for others.
+    def _arrival(self, path: Path) -> tuple[int, pl.Series] | None:
+        """Return the number of rows of a file and their time of arrival, where that number is known, so that it takes no query; None for others.
 
         A file of a mirror that stands for several has the times of its rows itself.
         """
-        known = self.partitions.get(path, {}).get(ARRIVAL)
-        rows = row_count(path, ARRIVAL) if known is not None and self.kind(path).name == PARQUET else None
-        if known is None or rows is None:
+        known, kind = self.partitions.get(path, {}).get(ARRIVAL), self.kind(path)
+        if known is None:
             return None
-        time = pl.Series(ARRIVAL, [int(known)], pl.Int64).cast(self.partitioned[ARRIVAL].to_polars())
-        return time.new_from_index(0, rows).to_frame()
+        if kind.name == PARQUET:
+            rows = row_count(path, ARRIVAL)
+        else:
+            rows = self.known_rows(path)
+            if rows is not None and ARRIVAL not in self._beside(
+                path, by_column(self._names_in(path), kind.footer(path))
+            ):
+                return None
+        if rows is None:
+            return None
+        return rows, pl.Series(ARRIVAL, [int(known)], pl.Int64).cast(self.partitioned[ARRIVAL].to_polars())
+
+    def known_rows(self, path: Path) -> int | None:
+        """Return the number of rows of a file, if it is known without a reading of them."""
+        return None if path in self.passed else self.kind(path).known_rows(path)
 
     def count_rows(self, path: Path) -> int:
         """Return the number of rows of a file."""
-        if self.kind(path).name == PARQUET and (count := row_count(path)) is not None:
+        if (count := self.known_rows(path)) is not None:
             return count
         rows: int = self._collected([path], (), self._read([path]).select(pl.len())).item()
         return rows
@@ -306,12 +318,14 @@ class Tables:
 
     def ends(self, path: Path, columns: Sequence[str]) -> tuple[int, pl.DataFrame, bool]:
         """Return the number of rows, the least and the largest value of each column as two rows, and whether one has a null; the file streams by, once."""
+        if [*columns] == [ARRIVAL] and (arrived := self._arrival(path)) is not None:
+            rows, time = arrived
+            return rows, pl.DataFrame([time.new_from_index(0, 2)]), False
         if self.kind(path).name == PARQUET and self._pages.groups(path).rows > MANY:
             return self._ends_by_slices(path, columns)
         asked = {"min": pl.Expr.min, "max": pl.Expr.max, "nulls": pl.Expr.null_count}
         wanted = [of(pl.col(name)).alias(f"{what}\0{name}") for what, of in asked.items() for name in columns]
-        rows = pl.len().alias("rows\0")
-        scan = self.scan([path], columns).select(*wanted, rows, pl.col(f"^{FAILING}.*$").any())
+        scan = self.scan([path], columns).select(*wanted, pl.len().alias("rows\0"), pl.col(f"^{FAILING}.*$").any())
         found = self._collected([path], columns, scan, "streaming")
         if any(found.select(pl.col(f"^{FAILING}.*$")).row(0) if found.width > len(wanted) + 1 else ()):
             self.collect([path], columns)

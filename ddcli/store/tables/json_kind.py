@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.engine.kernels.text_syntax import BLANK, LONG
+from ddcli.engine.kernels.text_syntax import BLANK, LONG, ROWS
 from ddcli.expressions.json_text import Digits, written
 from ddcli.expressions.moments import FIRST_DAY, LAST_DAY
 from ddcli.store.parquet import footers
@@ -32,7 +32,7 @@ from ddcli.store.tables.json_values import (
 )
 from ddcli.store.tables.kinds import lazy_frame
 from ddcli.store.tables.text_kind import TextKind
-from ddcli.store.tables.text_syntax import SPACE, TOMBSTONES, Syntax, judge_json, whole_lines
+from ddcli.store.tables.text_syntax import ENVELOPES, SPACE, TOMBSTONES, Syntax, judge_json, whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,6 @@ class Ndjson(TextKind):
     ) -> None:
         super().__init__(declared, nested=nested, rounds=rounds)
         self._enveloped = enveloped
-        self._envelopes: dict[Path, bool] = {}
         self._misshapen: dict[Path, dict[int, tuple[str, str]]] = {}
         self._watched = ExactColumns(declared, nested=nested)
         self._syntax = Syntax(self._watched, tombstones=enveloped)
@@ -168,9 +167,7 @@ class Ndjson(TextKind):
 
     def _has_envelopes(self, path: Path) -> bool:
         """Return whether objects of a file may have their events as payload, beside a schema."""
-        if self._enveloped and path not in self._envelopes:
-            self._envelopes[path] = any(b'"payload"' in lines for lines in whole_lines(path))
-        return self._enveloped and self._envelopes[path]
+        return self._enveloped and bool(self._marks(path)[ENVELOPES])
 
     def _marks(self, path: Path) -> np.ndarray:
         """Return the marks of a file's lines, which are looked through if they were not yet."""
@@ -181,6 +178,12 @@ class Ndjson(TextKind):
 
     def find_damage(self, path: Path) -> Damage | None:
         return self._syntax.json_damage(path)
+
+    def known_rows(self, path: Path) -> int | None:
+        marks = self._syntax.marks.get(path)
+        if marks is None or (self._enveloped and (marks[TOMBSTONES] or marks[ENVELOPES])):
+            return None
+        return int(marks[ROWS])
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         return judge_json(path, tombstones=self._enveloped) or super().why_damaged(path, error)

@@ -267,10 +267,12 @@ def is_unreadable(number: bytes) -> bool:
 def plain_digits(number: str) -> str:
     """Return a number without exponent and idle zeros, as polars writes the others; as it is, where that would be long.
 
-    >>> plain_digits("-1.234567890123456780e3")
-    '-1234.56789012345678'
+    >>> plain_digits("-1.234567890123456780e3"), plain_digits("0e-5000")
+    ('-1234.56789012345678', '0')
     """
     value = Decimal(number)
+    if not value:
+        return "-0" if value.is_signed() else "0"
     if value.adjusted() < TINY:
         return number
     text = f"{value:f}"

@@ -17,6 +17,7 @@ from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import IPC, PARQUET
+from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.csv_records import Damage
 from ddcli.store.tables.wider_types import name_of
@@ -83,6 +84,9 @@ class Kind(Protocol):
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         """Return the damage of a file that can't be read."""
 
+    def known_rows(self, path: Path) -> int | None:
+        """Return the number of rows if its footer states it, or it was counted when damage was looked for; None: to be counted."""
+
 
 class Parquet:
     """Parquet."""
@@ -124,6 +128,9 @@ class Parquet:
             return find_altered(path, self.name, doubtful)
         except (pa.ArrowException, ValueError) as error:
             raise pl.exceptions.ComputeError(first_line(error)) from None
+
+    def known_rows(self, path: Path) -> int | None:
+        return row_count(path) if self.name == footers.PARQUET else None
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         if beyond := footers.decimal_beyond(path):

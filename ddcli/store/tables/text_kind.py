@@ -212,6 +212,9 @@ class TextKind:
     def find_altered(self, path: Path, columns: Footer) -> Damage | None:
         return None
 
+    def known_rows(self, path: Path) -> int | None:
+        return None
+
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         with opened(path) as file:
             line = next((line for line, text in enumerate(file, start=1) if "\ufffd" in text), None)

@@ -22,6 +22,7 @@ from ddcli.engine.kernels.text_syntax import (
     MOST_KEYS,
     QUOTED,
     RECORD,
+    ROWS,
     csv_is_sound,
     doubtful_lines,
 )
@@ -44,18 +45,26 @@ BLOCK = 4 << 20
 DOUBTS = 1 << 12
 """The doubtful lines of a block that are judged one by one; if there are more, the whole file is."""
 SPACE = " \t\r\n"
-NULL, TOMBSTONES = "null", MARKS
-"""A line without an object, and the mark of files that have one: the first beyond the marks of the compiled code."""
+NULL = "null"
+"""A line without an object."""
+PAYLOAD = '"payload"'
+"""The text without which no object of a file has its event as payload, beside a schema."""
+TOMBSTONES, ENVELOPES = MARKS, MARKS + 1
+"""The marks of files with such lines, and with such texts: the first beyond the marks of the compiled code."""
 SHOWN = 100
 """Digits of a number that a message quotes."""
 
 
-def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = None) -> Damage | None:
-    """Return the first thing that is wrong with a CSV file; add it to `bare` if a field that isn't in quotes has one."""
+def judge_csv(
+    path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = None, rows: dict[Path, int] | None = None
+) -> Damage | None:
+    """Return the first thing that is wrong with a CSV file; add it to `bare` if a field that isn't in quotes has one, and the number of its rows to `rows`."""
     wanted = len(dialect.names)
+    valued = 0
     try:
-        for record in records(path, dialect):
+        for number, record in enumerate(records(path, dialect)):
             wanted = wanted or len(record.fields)
+            valued += not (record.empty or (number == 0 and dialect.has_header))
             if bare is not None and path not in bare and has_bare_quote(record, dialect):
                 bare.add(path)
             if len(record.fields) != wanted:
@@ -72,6 +81,8 @@ def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = N
             return Damage(f"the file is UTF-8, not {dialect.encoding}", str(path), "leave out `encoding`")
     except DamagedError as error:
         return error.damage
+    if rows is not None:
+        rows[path] = valued
     return None
 
 
@@ -87,6 +98,7 @@ def judge_json(
         for line, text in numbered_lines(path):
             if marks is not None and watched is not None:
                 mark(text, watched, marks)
+                marks[ROWS] += bool(text.strip(SPACE))
             if damage := judge_object(text, f"{path}:{line}", tombstones=tombstones):
                 return damage
     except DamagedError as error:
@@ -95,7 +107,9 @@ def judge_json(
 
 
 def mark(text: str, watched: ExactColumns, marks: np.ndarray) -> None:
-    """Note of a line of NDJSON whether it is blank, or has a number that a float may cut where that counts."""
+    """Note of a line of NDJSON whether it is blank or no object, has a payload, or a number that a float may cut where that counts."""
+    if PAYLOAD in text:
+        marks[ENVELOPES] = 1
     if not text.strip(SPACE):
         marks[BLANK] = 1
     elif text.strip(SPACE) == NULL:
@@ -144,6 +158,8 @@ class Syntax:
         self._watched = watched or ExactColumns({}, nested=False)
         self.bare: set[Path] = set()
         """CSV files in which a field that isn't in quotes has one."""
+        self.rows: dict[Path, int] = {}
+        """The number of rows of CSV files that were looked through."""
         self.marks: dict[Path, np.ndarray] = {}
         """The marks of the lines of NDJSON files that were looked through."""
         self.preceded: set[Path] = set()
@@ -151,43 +167,52 @@ class Syntax:
 
     def csv_damage(self, path: Path) -> Damage | None:
         """Return the damage of a CSV file; None if each record is blank or has the fields of the header."""
-        plain = self._dialect.is_plain and self._is_large(path)
-        return None if plain and _csv_is_sound(path, self._dialect) else judge_csv(path, self._dialect, self.bare)
+        if self._dialect.is_plain and self._is_large(path) and (rows := _sound_rows(path, self._dialect)) is not None:
+            self.rows[path] = rows
+            return None
+        return judge_csv(path, self._dialect, self.bare, self.rows)
 
     def json_damage(self, path: Path) -> Damage | None:
         """Return the damage of an NDJSON file; None if each line is blank or an object that has each key once."""
-        marks = self.marks[path] = np.zeros(MARKS + 1, np.int64)
+        marks = self.marks[path] = np.zeros(ENVELOPES + 1, np.int64)
         with suppress(NotWholeError):  # the reader of the whole file reports it
             if has_mark(path):
                 self.preceded.add(path)
         tombstones = self._tombstones
-        sound = self._is_large(path) and _json_is_sound(path, self._watched, marks, tombstones=tombstones)
-        return None if sound else judge_json(path, self._watched, marks, tombstones=tombstones)
+        if self._is_large(path) and _json_is_sound(path, self._watched, marks, tombstones=tombstones):
+            return None
+        marks[ROWS] = 0
+        return judge_json(path, self._watched, marks, tombstones=tombstones)
 
     def _is_large(self, path: Path) -> bool:
         self._left -= path.stat().st_size * (PACKED if packing_of(path.name) else 1)
         return self._left < 0
 
 
-def _csv_is_sound(path: Path, dialect: Dialect = DEFAULT) -> bool:
+def _sound_rows(path: Path, dialect: Dialect = DEFAULT) -> int | None:
+    """Return the number of rows of a CSV file with a header; None if it may be unsound."""
     try:
-        wanted = len(next(records(path, dialect)).fields)
-        state = np.array([RECORD, 0], np.int64)
+        header = next(records(path, dialect))
+        wanted = len(header.fields)
+        state = np.array([RECORD, 0, 0, 0], np.int64)
         delimiter, quote = ord(dialect.separator), ord(dialect.quote) if dialect.quote else -1
         for at, block in enumerate(_blocks(path)):
             data = block.removeprefix(BOM_UTF8) if at == 0 else block
             if not csv_is_sound(np.frombuffer(data, np.uint8), len(data), wanted, delimiter, quote, state):
-                return False
+                return None
     except (StopIteration, DamagedError, NotWholeError):
-        return False
-    ended, commas = state
-    return bool(ended == RECORD or (ended != QUOTED and commas + 1 == wanted))
+        return None
+    ended, commas, valued, rows = state.tolist()
+    sound = ended == RECORD or (ended != QUOTED and commas + 1 == wanted)
+    return rows + valued - (not header.empty) if sound else None
 
 
 def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray, *, tombstones: bool = False) -> bool:
     hashes, first, found = np.empty(MOST_KEYS, np.uint64), np.empty(DEEPEST, np.int64), np.empty(DOUBTS, np.int64)
     try:
         for lines in whole_lines(path):
+            if tombstones and PAYLOAD.encode() in lines:
+                marks[ENVELOPES] = 1
             data = np.frombuffer(lines, np.uint8)
             count = doubtful_lines(data, len(lines), hashes, first, watched.hashes, marks, found)
             if count == DOUBTS:
