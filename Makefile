@@ -26,7 +26,7 @@ PARALLEL := -n $$(($$(nproc 2>/dev/null || echo 2) + 2)) --dist loadfile
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test tests tools soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest test-newest clean
+.PHONY: help demo demo-spark test tests tools kernels java debian dbt ducklake azurite soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest test-newest clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,24 +72,36 @@ test: $(READY) tools ## Run the tests, but for slow ones, with a tenth of the ra
 tests: $(READY) tools
 	DD_EFFORT=$(or $(DD_EFFORT),0.25) $(BIN)/pytest $(PARALLEL) $(ARGS)
 
-tools: $(READY)
+# What tests need beside packages of Python, each fetched by itself: `make check` fetches them side by side.
+tools: kernels java debian dbt ducklake azurite
+
+kernels: $(READY)
+	@# Else each of the tests' processes compiles all kernels.
+	@$(BIN)/python -m ddcli.engine.jit.cargo
+
+java: $(READY)
 	@$(call find_java,$(VENV))
+
+debian:
 	@$(find_chromium)
 	@$(find_mariadb)
+
+dbt: $(RUNNABLE)
 	@$(call find_dbt,$(VENV))
-	@$(call find_azurite,$(VENV))
+
+ducklake: $(RUNNABLE)
 	@$(call find_ducklake,$(VENV))
-	@# Else each of the processes compiles all kernels.
-	@$(BIN)/python -m ddcli.engine.jit.cargo
+
+azurite: $(READY)
+	@$(call find_azurite,$(VENV))
 
 soak: $(READY) ## Run hostile inputs and the random tests with fresh seeds, for MINUTES=10; CASE=NAME:SEED repeats one that failed; RUNS=10000 times 10000 runs of one pipeline
 	$(BIN)/python -m $(if $(RUNS),tests.bench.ageing --runs $(RUNS),tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10))) $(ARGS)
 
+# All that needs only the set-up begins beside what is still fetched, and mypy and sphinx, a process each, go on beside the tests.
 check: ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with a quarter of the random cases
-	+@$(call timed,1,$(READY))
-	+@$(call timed,2,format-check lint layers tools)
-	@# mypy and sphinx are a process each for half a minute: the tests begin beside them.
-	+@$(call timed,3,tests types docs)
+	+@begun=$$(date +%s); $(MAKE) --no-print-directory --jobs=6 format-check lint layers tools types docs tests || exit; \
+	echo "check: $$(($$(date +%s) - begun)) s"
 
 format-check: $(READY)
 	$(BIN)/ruff format --check .
@@ -139,11 +151,6 @@ test-newest: .venv-newest/ready ## Run the tests with the newest version of each
 clean: ## Remove the set-up, caches, and what the pipelines wrote
 	rm -rf $(VENV) .venv-* build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-
-# Make targets, so many side by side, and print how long that took.
-define timed
-begun=$$(date +%s); $(MAKE) --no-print-directory --jobs=$(1) $(2) || exit; echo "$(2): $$(($$(date +%s) - begun)) s"
-endef
 
 # A set-up ends by touching a file: it is brought up to date when pyproject.toml is younger, and finished after a failure.
 
@@ -213,18 +220,18 @@ DBT := 'dbt-core>=1.10,<1.11' 'dbt-duckdb>=1.10'
 # Have a dbt with DuckDB in an environment of its own, as it asks for other versions of what `dd` needs; without one its tests are skipped, with the
 # reason. From 1.11 on dbt-core is built from what only GitHub has.
 define find_dbt
-test -x $(1)/dbt/bin/dbt || { $(BIN)/python -m venv --clear $(1)/dbt && { \
+test -x $(1)/dbt/bin/dbt || { $(BIN)/python -m venv --without-pip --clear $(1)/dbt && { \
     $(BIN)/uv pip install --quiet --python $(1)/dbt/bin/python $(DBT) 2>/dev/null \
-    || $(1)/dbt/bin/pip install --quiet --disable-pip-version-check $(DBT); }; } || true
+    || $(BIN)/pip --python $(1)/dbt/bin/python install --quiet --disable-pip-version-check $(DBT); }; } || true
 endef
 
 DUCKLAKE := duckdb==1.5.5 $(foreach name,ducklake sqlite-scanner postgres-scanner,duckdb-extension-$(name)==1.5.5)
 
 # Have a DuckDB with DuckLake in an environment of its own, as the extension is of one version of DuckDB; without one its tests are skipped, with the reason.
 define find_ducklake
-test -x $(1)/ducklake/bin/python || { $(BIN)/python -m venv --clear $(1)/ducklake && { \
+test -x $(1)/ducklake/bin/python || { $(BIN)/python -m venv --without-pip --clear $(1)/ducklake && { \
     $(BIN)/uv pip install --quiet --python $(1)/ducklake/bin/python $(DUCKLAKE) 2>/dev/null \
-    || $(1)/ducklake/bin/pip install --quiet --disable-pip-version-check $(DUCKLAKE); }; } || true
+    || $(BIN)/pip --python $(1)/ducklake/bin/python install --quiet --disable-pip-version-check $(DUCKLAKE); }; } || true
 endef
 
 # Have a server of Azure's store; without one its tests are skipped, with the reason.
