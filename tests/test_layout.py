@@ -39,7 +39,10 @@ def test_few_modules_lie_flat():
 
 
 def test_no_two_modules_import_each_other():
-    """No import leads back to where it began, whether it is done at run time, in a function, or for types alone."""
+    """No import leads back to where it began, whether it is done at once or in a function; for types alone it may within a room.
+
+    Rooms are the packages right below `ddcli`. A part may so name the type of the whole that it belongs to.
+    """
     graph = _imports()
     try:
         TopologicalSorter(graph).prepare()
@@ -50,18 +53,23 @@ def test_no_two_modules_import_each_other():
 
 
 @cache
-def _modules() -> dict[str, list[ast.AST]]:
-    """Return the package's modules, each with its imports."""
-    return {
-        ".".join(["ddcli", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): [
-            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
+def _modules() -> dict[str, list[tuple[ast.AST, bool]]]:
+    """Return the package's modules, each with its imports, and whether these are for types alone."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        guarded = [
+            node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         ]
-        for path in ROOT.rglob("*.py")
-    }
+        for_types = {node for each in guarded for node in ast.walk(each)}
+        name = ".".join(["ddcli", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        found[name] = [(node, node in for_types) for node in imports]
+    return found
 
 
 def _imports() -> dict[str, set[str]]:
-    """Return the modules of the package, each with those that it imports anywhere in its text."""
+    """Return the modules of the package, each with those that it imports anywhere in its text, but for its room's types."""
     modules = _modules()
 
     def module(name: str) -> str | None:
@@ -71,14 +79,15 @@ def _imports() -> dict[str, set[str]]:
 
     graph = {}
     for name, nodes in modules.items():
-        found = set()
-        for node in nodes:
+        graph[name] = set()
+        for node, for_types in nodes:
             if isinstance(node, ast.Import):
-                found |= {module(alias.name) for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
+                found = {module(alias.name) for alias in node.names}
+            else:
                 assert not node.level, f"{name}:{node.lineno}: imports are absolute"
-                found |= {module(f"{node.module}.{alias.name}") for alias in node.names}
-        graph[name] = found - {name, None}
+                found = {module(f"{node.module}.{alias.name}") for alias in node.names}
+            room = {other for other in found if other and other.split(".")[:2] == name.split(".")[:2]}
+            graph[name] |= found - {name, None} - (room if for_types else set())
     return graph
 
 

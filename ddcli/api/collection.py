@@ -35,8 +35,8 @@ from ddcli.spec import model
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ddcli.api.dataflow import Dataflow
     from ddcli.api.functions import Columns
-    from ddcli.api.program import Program
     from ddcli.api.traces import KeptTraces, Output
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class Collection:
     """A multiset of records that changes with time. Methods return new collections, and are named like a pipeline's operators."""
 
-    def __init__(self, dataflow: Program, relation: Relation):
+    def __init__(self, dataflow: Dataflow, relation: Relation):
         self.dataflow = dataflow
         self._relation = relation
 
@@ -413,7 +413,7 @@ class Arranged(Collection):
 
     def __init__(
         self,
-        dataflow: Program,
+        dataflow: Dataflow,
         relation: Relation,
         key: tuple[str, ...],
         kept: KeptTraces | None,

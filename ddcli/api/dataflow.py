@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ddcli.api.clock import Clock
 from ddcli.api.collection import Arranged, Collection
 from ddcli.api.functions import schema as schema_of
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.passes import ShardedDataflow, ShardTraces
-from ddcli.api.program import Clock
-from ddcli.api.sessions import Input, UpdateSource, Upserts
+from ddcli.api.sessions import Input, Upserts
 from ddcli.api.traces import KeptTraces, Output
 from ddcli.circuit import graph
 from ddcli.circuit.graph import Assembled, assemble
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.api.program import Program
     from ddcli.api.traces import TraceHandle, Update
     from ddcli.circuit.context import Traces
     from ddcli.circuit.graph import ImportedSource, UpsertSource
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 class ImportedArrangement(Arranged):
     """An arrangement that another dataflow keeps, as a collection of this one; and the input that feeds it from there."""
 
-    def __init__(self, dataflow: Program, relation: Relation, handle: TraceHandle):
+    def __init__(self, dataflow: Dataflow, relation: Relation, handle: TraceHandle):
         super().__init__(dataflow, relation, handle.key, None)
         self.handle = handle
         self._traces: list[ImportedTrace | FilteredImport] = []
@@ -105,7 +104,7 @@ class ImportedArrangement(Arranged):
                 self.dataflow.pool.intern(self.handle.dataflow.pool.values(lanes, kind), kind)
 
 
-def queried(dataflow: Program, query: str, relations: Mapping[str, Relation]) -> Relation:
+def queried(dataflow: Dataflow, query: str, relations: Mapping[str, Relation]) -> Relation:
     """Return the result of a query over collections by name. Raises SpecError at the place of a mistake in the text."""
     from ddcli.expressions.moments import in_zone
     from ddcli.expressions.statement import check_tables, query_text
@@ -161,7 +160,7 @@ class Dataflow:
         self.written_loop: Loop | None = None
         self.workers = workers
         self._workers = Workers(SHARDS * workers if workers > 1 else 1, workers)
-        self._feeds: dict[str, UpdateSource] = {}
+        self._feeds: dict[str, Input | Upserts | ImportedArrangement] = {}
         self._outputs: dict[str, Output] = {}
         self._watched: dict[str, Relation] = {}
         self._showing: dict[str, tuple[int, Callable[[Update], Any]]] = {}
@@ -217,7 +216,7 @@ class Dataflow:
 
     def _inputs(self) -> list[Node]:
         """Return the nodes of all inputs."""
-        return [each.relation.node for each in self._feeds.values() if isinstance(each, Collection)]
+        return [each.relation.node for each in self._feeds.values()]
 
     def iterate(
         self,

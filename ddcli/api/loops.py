@@ -25,7 +25,7 @@ from ddcli.plan.relation import common_schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ddcli.api.program import Program
+    from ddcli.api.dataflow import Dataflow
     from ddcli.errors import Text
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.node import LoopName
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def iterated(
-    dataflow: Program,
+    dataflow: Dataflow,
     variables: Mapping[str, Collection],
     body: Callable[..., Any],
     max_rounds: int | None,
@@ -87,7 +87,7 @@ def _results(given: Any, variables: list[str]) -> dict[Any, Collection]:
     return found
 
 
-def _check_own(given: object, dataflow: Program, what: str) -> None:
+def _check_own(given: object, dataflow: Dataflow, what: str) -> None:
     """Refuse an argument that is not a collection of the dataflow."""
     if not isinstance(given, Collection) or given.dataflow is not dataflow:
         raise UsageError(f"{what} {given!r}, which is not a collection of this dataflow")
@@ -103,7 +103,7 @@ def check_rounds(max_rounds: int | None, guard: int) -> None:
 class Variable(Collection):
     """A collection of a loop that, in the next round, is the collection to which it is `set` in this one."""
 
-    def __init__(self, dataflow: Program, relation: Relation, name: str, initial: Relation):
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str, initial: Relation):
         super().__init__(dataflow, relation)
         self.name = name
         self.initial = initial
@@ -120,7 +120,7 @@ class Variable(Collection):
 class LeaveScope(Collection):
     """A collection that leaves a loop, and can be read when the loop is closed."""
 
-    def __init__(self, dataflow: Program, inside: Collection):
+    def __init__(self, dataflow: Dataflow, inside: Collection):
         self.dataflow = dataflow
         self.inside = inside
         self.outside: Relation | None = None
@@ -138,7 +138,7 @@ class LeaveScope(Collection):
 class Loop:
     """A loop whose body is written step by step, in a `with` block."""
 
-    def __init__(self, dataflow: Program, max_rounds: int | None, guard: int):
+    def __init__(self, dataflow: Dataflow, max_rounds: int | None, guard: int):
         check_rounds(max_rounds, guard)
         self.dataflow = dataflow
         self.max_rounds = max_rounds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,27 +17,10 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError, InputError, UsageError
 
 if TYPE_CHECKING:
-    from ddcli.api.program import Program
+    from ddcli.api.dataflow import Dataflow
     from ddcli.api.traces import Record
     from ddcli.engine.times import Time
     from ddcli.plan.relation import Relation
-
-
-class UpdateSource(Protocol):
-    """An input from which a dataflow takes updates."""
-
-    @property
-    def frontier(self) -> Frontier:
-        """The frontier before which there will be no more updates."""
-
-    def fit(self, layout: Layout) -> None:
-        """Set the columns that the dataflow reads."""
-
-    def flush(self) -> None:
-        """Make all buffered updates ready to be read. If one doesn't fit its columns, drop them and raise InputError."""
-
-    def take_before(self, upper: Frontier) -> Delta | list[Delta] | None:
-        """Return the updates at times before `upper`, which must not be after `frontier`, perhaps by shard; the others stay."""
 
 
 @frozen
@@ -56,7 +39,7 @@ class Session(Collection):
     element, as long as there is a single one.
     """
 
-    def __init__(self, dataflow: Program, relation: Relation, name: str):
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str):
         super().__init__(dataflow, relation)
         self.name = name
         self.frontier = Frontier([dataflow.clock.start])
@@ -141,7 +124,7 @@ class Session(Collection):
 class Input(Session):
     """A collection that a program feeds with changes of multiplicities."""
 
-    def __init__(self, dataflow: Program, relation: Relation, name: str):
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str):
         super().__init__(dataflow, relation, name)
         self.layout = Layout(relation.schema)
         self._columns: list[int] | None = None
@@ -205,6 +188,7 @@ class Input(Session):
         self._columns = None if whole else [*lanes, *range(width, width + self.dataflow.clock.count + 1)]
 
     def take_before(self, upper: Frontier) -> Delta | None:
+        """Return the updates at times before `upper`, which must not be after the input's frontier; the others stay."""
         due = self._due(upper)
         if due is None:
             return None
@@ -227,7 +211,7 @@ class Upserts(Session):
     [(('pen', 3), 0, 1), (('pen', 3), 1, -1), (('pen', 4), 1, 1)]
     """
 
-    def __init__(self, dataflow: Program, relation: Relation, name: str, key: tuple[str, ...]):
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str, key: tuple[str, ...]):
         super().__init__(dataflow, relation, name)
         self.key = key
         self._key = Layout({column: relation.schema[column] for column in key})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.api.program import Program
+    from ddcli.api.dataflow import Dataflow
     from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.spine import Trace, TraceHold
     from ddcli.expressions.types import Schema
@@ -37,7 +37,7 @@ Update = tuple[Record, Any, int]
 class Output:
     """The final updates of a collection, which accumulate until the program reads them."""
 
-    def __init__(self, dataflow: Program, relation: Relation, layout: Layout):
+    def __init__(self, dataflow: Dataflow, relation: Relation, layout: Layout):
         self.dataflow = dataflow
         self.relation = relation
         self.layout = layout
@@ -90,7 +90,7 @@ class Output:
         return pl.DataFrame([*data, *clock.columns(lanes[:, width:-1]), pl.Series("diff", lanes[:, -1].copy())])
 
 
-def updates_of(lanes: np.ndarray, layout: Layout, dataflow: Program) -> list[Update]:
+def updates_of(lanes: np.ndarray, layout: Layout, dataflow: Dataflow) -> list[Update]:
     """Return a matrix of updates as (record, time, diff), in the order of time."""
     tail = lanes[:, layout.width : -1]
     if len(lanes) > 1:
@@ -116,7 +116,7 @@ class Condition:
 class Probe:
     """A probe of a dataflow's progress: whether a collection can still change at a time."""
 
-    def __init__(self, dataflow: Program):
+    def __init__(self, dataflow: Dataflow):
         self.dataflow = dataflow
 
     def less_than(self, time: Any) -> Condition:
@@ -143,7 +143,7 @@ class Probe:
 class KeptTraces:
     """An arrangement that a dataflow keeps: its key and columns, and, once the dataflow is assembled, the traces of its shards."""
 
-    def __init__(self, dataflow: Program, relation: Relation, key: tuple[str, ...]):
+    def __init__(self, dataflow: Dataflow, relation: Relation, key: tuple[str, ...]):
         self.dataflow = dataflow
         self.relation = relation
         self.key = key
@@ -195,7 +195,7 @@ class TraceHandle:
     # --- holds ----------------------------------------------------------------------------------------------------
 
     @property
-    def dataflow(self) -> Program:
+    def dataflow(self) -> Dataflow:
         """The dataflow that keeps the arrangement."""
         return self._kept.dataflow
 

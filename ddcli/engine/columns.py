@@ -9,7 +9,7 @@ all 64 bits (`FLAGGED`) has a lane in front instead: 0 = present, 1 = null.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
+    from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
 
     Lanes = NDArray[np.int64]
@@ -30,16 +31,6 @@ if TYPE_CHECKING:
 
 NULL = 2**63 - 1
 SIGN = np.int64(-(2**63))
-
-
-class HashedValues(Protocol):
-    """The values behind hashed lanes: a `Pool`. `pool` is not imported, as it imports this module for the elements of lists."""
-
-    def intern(self, series: pl.Series, column: Type) -> Lanes:
-        """Return the lane of each value of a string, binary, list or struct column."""
-
-    def values(self, lanes: Lanes, column: Type) -> pl.Series:
-        """Return the values that lanes of a type stand for."""
 
 
 class NullInRequired(InputError):
@@ -78,7 +69,7 @@ def float_values(lanes: Lanes) -> NDArray[np.float64]:
     return flip.view(np.float64)
 
 
-def encode_column(series: pl.Series, column: Type, pool: HashedValues, out: Lanes) -> None:
+def encode_column(series: pl.Series, column: Type, pool: Pool, out: Lanes) -> None:
     """Write a column's lanes into `out`, an (n, column.lanes) view of any strides.
 
     Raises NullInRequired, InputError outside the years 1 to 9999; HashCollision from the pool. The dtype must be `column.to_polars()`.
@@ -119,7 +110,7 @@ def check_column(series: pl.Series, column: Type) -> None:
         raise InputError(f"column '{series.name}' has a {column.kind} in the year {year}, in row {row}", hint=RANGE)
 
 
-def decode_column(lanes: Lanes, column: Type, pool: HashedValues, name: str) -> pl.Series:
+def decode_column(lanes: Lanes, column: Type, pool: Pool, name: str) -> pl.Series:
     """Return the column whose lanes are `lanes`, an (n, column.lanes) view of any strides. Always copies."""
     import polars as pl
 

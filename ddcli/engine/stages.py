@@ -14,7 +14,7 @@ import itertools
 from collections import defaultdict
 from dataclasses import field
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import PairRoom
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.scope_tree import LoopScope
     from ddcli.engine.trace.spine import Trace
 
 
@@ -249,7 +250,7 @@ class ScopeGraph:
         )
 
     def add_inner(
-        self, inner: Inner, *inputs: Handle, widths: Sequence[int], layouts: Sequence[Layout] = ()
+        self, inner: LoopScope, *inputs: Handle, widths: Sequence[int], layouts: Sequence[Layout] = ()
     ) -> list[Handle]:
         """Add a scope within this one, whose collections leave with `widths` data lanes."""
         place = OperatorSlot(tuple(handle.index for handle in inputs), self._none(0), inner=inner)
@@ -340,23 +341,6 @@ class Handle:
     index: int
 
 
-class Inner(Protocol):
-    """A scope within a scope: one place that reads several collections, and has several ports. A `LoopScope`.
-
-    `loop` is not imported: it imports `scope`, which imports this module.
-    """
-
-    @property
-    def turns(self) -> RowCounts:
-        """Return the counts of its rounds."""
-
-    def counts(self) -> Iterator[tuple[str, RowCounts]]:
-        """Yield the counts of each of its named places."""
-
-    def traces(self) -> Iterator[Trace]:
-        """Yield the traces of all its operators."""
-
-
 @dataclass(slots=True)
 class OperatorSlot:
     """An operator in a scope. `shards` are its operators, none for a place that is fed; `route` are the lanes of the input that decide a row's shard.
@@ -370,7 +354,7 @@ class OperatorSlot:
     none: Delta
     layout: Layout | None = None
     shards: Sequence[Operator] = ()
-    inner: Inner | None = None
+    inner: LoopScope | None = None
     ports: tuple[int, ...] = ()
     route: tuple[int, ...] = ()
     shifts: bool = False

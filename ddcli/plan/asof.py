@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Node, Origins, Values, Writer, Written
+    from ddcli.plan.lower import GraphLowering
+    from ddcli.plan.node import Columns, InputColumn, Keys, Node, Origins, Values, Writer, Written
 
 
 class AsofJoin(BinaryNode):
@@ -98,7 +99,7 @@ class AsofJoin(BinaryNode):
         more |= {"strict": True} if self.strict else {}
         return writer.joined(self, "asof_join", self.how, self.columns, self.at, **more)
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         return lower_asof(self, lowering.node(self.left), lowering.node(self.right), lowering.schema(self))
 
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
-    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Partition, Values, Writer, Written
+    from ddcli.plan.lower import GraphLowering
+    from ddcli.plan.node import Columns, InputColumn, Keys, Origins, Partition, Values, Writer, Written
 
 
 OWN_WORDS = ("by", "function")
@@ -137,7 +138,7 @@ class Reduce(Node):
         changed = {new: old for old, new in given.items() if new != old}
         return writer.after(self, {"reduce": reduced}, *([{"rename": changed}] if changed else []))
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         (child,) = self.inputs
         by = dict(self.by) or {ALL: Literal(0, INT64)}
         arguments = _Arguments(by)
@@ -218,7 +219,7 @@ class PythonReduce(Grouped):
     def name(self) -> str:
         return f"reduce {self.function}"
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         child = lowering.node(self.inputs[0])
         columns = {name: Column(name, child.schema[name]) for name in dict.fromkeys(self.by + self.values)}
         prepared, key = grouped(child, columns, self.by)
@@ -356,7 +357,7 @@ class Threshold(physical.OfGroups):
     def unique(self) -> Keys:
         return frozenset({frozenset(self.schema)}) if self.function is None else NO_KEYS
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         child = lowering.exactly(self.inputs[0], self.schema)
         found = Threshold((arrange(child, tuple(self.schema)),), self.schema, self.function)
         return conform(found, lowering.schema(self), fuse=True)
@@ -409,7 +410,7 @@ class TopK(Grouped, physical.OfGroups):
     def unique(self) -> Keys:
         return self.inputs[0].unique | {frozenset(self.by)} if self.k == 1 else self.inputs[0].unique
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         child = lowering.exactly(self.inputs[0], self.schema)
         columns = {name: Column(name, kind) for name, kind in child.schema.items()}
         prepared, key = grouped(child, columns, self.by)

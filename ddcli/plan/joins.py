@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.node import Columns, InputColumn, Keys, Lowering, Origins, Values, Writer, Written
+    from ddcli.plan.lower import GraphLowering
+    from ddcli.plan.node import Columns, InputColumn, Keys, Origins, Values, Writer, Written
 
 
 class BinaryNode(Node):
@@ -145,7 +146,7 @@ class Join(BinaryNode):
     def written(self, writer: Writer) -> Written:
         return writer.joined(self, "join", self.how, self.columns)
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         schema = lowering.schema(self)
         on = tuple(sorted(self.on))
         one, other = [one for one, _ in on], [other for _, other in on]
@@ -209,7 +210,7 @@ class Semijoin(BinaryNode):
     def written(self, writer: Writer) -> Written:
         return writer.matched(self, "antijoin" if self.anti else "semijoin")
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         schema = lowering.schema(self)
         on = tuple(sorted(self.on))
         keys, partners = [one for one, _ in on], [other for _, other in on]
@@ -333,7 +334,7 @@ def _key_type(how: str, left: Type, right: Type) -> Type:
 
 
 def keyed_side(
-    lowering: Lowering, child: Node, keys: Sequence[str], *, fuse: bool, alone: bool
+    lowering: GraphLowering, child: Node, keys: Sequence[str], *, fuse: bool, alone: bool
 ) -> physical.Arrangement:
     """Return the arrangement of a join's side by the join's keys. One that is filtered on read stays as it is, if it is by these keys.
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression, Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.estimates import PastRows
-    from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Lowering, Origins, Partition, Values, Writer, Written
+    from ddcli.plan.lower import GraphLowering
+    from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Origins, Partition, Values, Writer, Written
 
 INT64 = Type("int64")
 
@@ -73,7 +74,7 @@ class Source(Node):
     def wording(self) -> tuple[str, str]:
         return INPUT, f"{self.name} ({', '.join(f'{name} {kind}' for name, kind in self.schema.items())})"
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         return physical.Scan((), lowering.schema(self), self.name, len(self.time), self.meaning, self.arranged)
 
 
@@ -145,7 +146,7 @@ class Upsert(Table):
         sequence = {MOMENT, SEQUENCE} if self.lasting else set()
         return [wanted | {*self.key, PRESENT, ORDER} | sequence]
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         schema = lowering.schema(self)
         record = self.record(schema)
         rows = record | {name: self.source.schema[name] for name in (PRESENT, ORDER)}
@@ -174,7 +175,7 @@ class Snapshots(Table):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | set(self.key)]
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         schema = lowering.schema(self)
         record = self.record(schema)
         return conform(replace(self, inputs=(lowering.exactly(self.source, record),), schema=record), schema, fuse=True)
@@ -213,7 +214,7 @@ class Watched(Passthrough, ForwardedRecords):
     def identity_values(self) -> tuple[Any, ...]:
         return (self.name,) if self.is_physical else ()
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         (source,) = self.inputs
         watched = replace(self, inputs=(lowering.exactly(source, source.schema),), schema=source.schema)
         return conform(watched, lowering.schema(self), fuse=True)
@@ -281,7 +282,7 @@ class Apply(Node):
             return writer.after(self, *_written_columns(step.columns, self.inputs[0].schema))
         raise Unwritten("a Python function")
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         (child,) = self.inputs
         step = self.step
         schema = lowering.schema(self)
@@ -343,7 +344,7 @@ class JoinFunction(Node):
     def title(self) -> str:
         return f"join_function {self.function}"
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         child = lowering.exactly(self.inputs[0], self.inputs[0].schema)
         shift = physical.PythonShift((child,), self.schema, self.function, self.batch)
         return conform(physical.Delay((shift,), self.schema), lowering.schema(self), fuse=False)
@@ -377,7 +378,7 @@ class Temporal(Node):
         bounds = {"from": self.lower, "until": self.upper}
         return writer.after(self, {"temporal_filter": {name: str(each) for name, each in bounds.items() if each}})
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         bounds = {"$from": self.lower, "$until": self.upper}
         given = {name: bound for name, bound in bounds.items() if bound is not None}
         child = with_columns(lowering, self, given)
@@ -418,7 +419,7 @@ class SignedSum(Node):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted for _ in self.inputs]
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         schema = lowering.schema(self)
         return replace(self, inputs=tuple(lowering.exactly(child, schema) for child in self.inputs), schema=schema)
 
@@ -462,7 +463,7 @@ class Consolidate(Passthrough, ForwardedRecords):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted]
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         schema = lowering.schema(self)
         return replace(self, inputs=(lowering.exactly(self.inputs[0], schema),), schema=schema)
 
@@ -479,7 +480,7 @@ class Arrange(Passthrough):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | set(self.by)]
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         return lowering.node(self.inputs[0])
 
 
@@ -491,7 +492,7 @@ class Inspect(Passthrough, ForwardedRecords):
     keeps_signs: ClassVar[bool] = True
     label: str
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         return replace(self, inputs=(lowering.exactly(self.inputs[0], self.schema),))
 
     def details(self) -> list[str]:
@@ -527,7 +528,7 @@ class Once(WholeRecords):
     def unique(self) -> Keys:
         return frozenset({frozenset()})
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         return replace(self, inputs=(lowering.exactly(self.inputs[0], self.schema),))
 
     def keeps_state(self, times: int) -> bool:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Columns, Lowering, Origins, Values, Writer, Written
+    from ddcli.plan.lower import GraphLowering
+    from ddcli.plan.node import Columns, Origins, Values, Writer, Written
 
     Bodies = Callable[[LoopName, Sequence[Relation]], tuple[Sequence[Relation], Sequence[Relation]]]
 
@@ -143,7 +144,7 @@ class LoopVariable(OfLoop):
     def work(self) -> None:
         return None
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         return conform(replace(self, is_physical=True), lowering.schema(self))
 
 
@@ -158,7 +159,7 @@ class Enter(OfLoop):
     def reads(self, wanted: Columns) -> list[Columns]:
         return [wanted | self.at.columns()]
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         at = self.at if self.at.type == INT64 else Cast(self.at, INT64)
         return EnterAt((with_columns(lowering, self, {"$round": at}),), lowering.schema(self), self.loop, self.depth)
 
@@ -210,7 +211,7 @@ class Iterate(OfLoop):
         """The loops around this one whose round it depends on: its own round ends here."""
         return _free(self.initials) | (_free(self.bodies) - {LoopName(self.depth, self.loop)})
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         """Identify the loop by its lowered nodes: a column outside that no node reads is no part of it."""
         inputs = tuple(lowering.exactly(child, child.schema) for child in self.inputs)
         return identified(replace(self, inputs=inputs))
@@ -239,7 +240,7 @@ class Leave(Node):
     def written(self, writer: Writer) -> Written:
         return writer.left(self)
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         return conform(replace(self, inputs=(lowering.node(self.inputs[0]),)), lowering.schema(self))
 
 

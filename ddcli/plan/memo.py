@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Lowering
+    from ddcli.plan.lower import GraphLowering
 
 OUTCOME, REASON = "#outcome", "#reason"
 """A column of the results: 1, or 0 for a record without any; and the column of records that wait: why their call failed."""
@@ -69,7 +69,7 @@ class MemoizedCalls(Node):
     def exchanged_by(self) -> tuple[str, ...]:
         return tuple(self.inputs[0].schema)
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         (child,) = self.inputs
         called = replace(self, inputs=(lowering.exactly(child, child.schema),))
         return conform(called, lowering.schema(self), fuse=True)

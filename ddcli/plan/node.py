@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression, Step
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.estimates import PastRows
+    from ddcli.plan.lower import GraphLowering
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
@@ -155,33 +156,6 @@ class Writer(Protocol):
         """Return a collection that leaves a loop."""
 
 
-class Lowering(Protocol):
-    """The lowering of a logical graph, as its nodes see it."""
-
-    @property
-    def alike(self) -> bool:
-        """True if equal arrangements are one, whether or not their collection has other readers."""
-
-    @property
-    def two_steps(self) -> bool:
-        """True if distinct values are counted in two steps: each value of a group once, then the values of a group."""
-
-    def node(self, node: Node, /) -> Node:
-        """Return the physical node with the required columns of a logical one, in its order."""
-
-    def schema(self, node: Node, /) -> Schema:
-        """Return the columns of a logical node that some reader needs."""
-
-    def read_once(self, node: Node, /) -> bool:
-        """Return whether a logical node has a single reader, into which it may be fused."""
-
-    def exactly(self, child: Node, schema: Schema, /) -> Node:
-        """Return the physical node of `child` with just these columns, in this order, of these types."""
-
-    def side(self, child: Node, keys: Sequence[str], /, *, fuse: bool = False) -> Node:
-        """Return the physical node of `child` with the columns that joins by these keys need, in its order."""
-
-
 @dataclass_transform(frozen_default=True, eq_default=False)
 @dataclass(frozen=True, eq=False)
 class Node:
@@ -271,7 +245,7 @@ class Node:
         """Return the operator's kind and its words, for people; states hold them."""
         return self.operator.lower(), _in_words(self.identity_values)
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         """Return the physical node of a logical one, with the columns that some reader needs."""
         raise NotImplementedError
 

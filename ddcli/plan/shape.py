@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import Lowering, Node
+    from ddcli.plan.lower import GraphLowering
+    from ddcli.plan.node import Node
 
 
 def column_as(name: str, have: Type, want: Type) -> Expression:
@@ -82,7 +83,7 @@ def conform(child: Node, schema: Schema, *, fuse: bool = False) -> Node:
     return linear(child, [MapStep(columns)], schema, fuse=fuse)
 
 
-def with_columns(lowering: Lowering, node: Node, added: Mapping[str, Expression]) -> Node:
+def with_columns(lowering: GraphLowering, node: Node, added: Mapping[str, Expression]) -> Node:
     """Return the physical node of a node's input with the node's columns and, last, the added ones. Records where one of these is null stay out."""
     (child,) = node.inputs
     columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in lowering.schema(node).items()}

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.node import InputColumn, Lowering, Node, Values, Writer, Written
+    from ddcli.plan.lower import GraphLowering
+    from ddcli.plan.node import InputColumn, Node, Values, Writer, Written
     from ddcli.plan.relation import Relation
     from ddcli.spec.operator_model import Assignments, Order
 
@@ -79,7 +80,7 @@ class Window(Grouped):
         window |= {"frame": frames.pop()} if frames else {}
         return writer.after(self, {"window": window | {"columns": {name: _called(call) for name, call in self.calls}}})
 
-    def lowered(self, lowering: Lowering) -> Node:
+    def lowered(self, lowering: GraphLowering) -> Node:
         wanted = lowering.schema(self)
         child = lowering.exactly(self.inputs[0], self.inputs[0].schema)
         calls = [(name, call) for name, call in self.calls if name in wanted]

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier, Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.node import Node, Values
+    from ddcli.provenance.slices import Slices
     from ddcli.store.log.rows import Rows
 
 
@@ -60,22 +61,6 @@ class KeySet:
         self.values = values
 
 
-class ColumnReader(Protocol):
-    """A reader of the different values of an input's column among its updates that match a restriction; None if there are too many."""
-
-    def __call__(self, source: logical.Source, values: Values, column: str, /) -> KeySet | None: ...
-
-
-class RememberedResults(Protocol):
-    """The results of functions that remember, as a state has them."""
-
-    def arguments(self, node: MemoizedCalls, values: Values) -> Values:
-        """Return the values of the records for which a function returned some with these values."""
-
-    def returned(self, node: MemoizedCalls, values: Values, column: str) -> KeySet:
-        """Return the values of a column in the records with these values that a function returned."""
-
-
 class Restrictions:
     """The alternatives that each input's rows may match: a row matters only if it has the values of one. An empty one matches all rows.
 
@@ -87,8 +72,8 @@ class Restrictions:
         self,
         node: Node,
         values: Values,
-        read: ColumnReader | None = None,
-        results: RememberedResults | None = None,
+        read: Callable[[logical.Source, Values, str], KeySet | None] | None = None,
+        results: Slices | None = None,
     ) -> None:
         self._read, self._results = read, results
         self._keys: dict[tuple[str, str, str], KeySet | None] = {}
@@ -209,8 +194,8 @@ class Inputs(WholeInputs):
         """Return the updates before a frontier that may matter, of all columns of each source."""
         return {name: self._read(name, source, upper, restrictions) for name, source in sources.items()}
 
-    def keys(self, upper: Frontier) -> ColumnReader:
-        """Return the reader of the values of a column before a frontier, without null, which is no key."""
+    def keys(self, upper: Frontier) -> Callable[[logical.Source, Values, str], KeySet | None]:
+        """Return the reader of the different values of a column before a frontier, without null, which is no key; it returns None if there are too many."""
 
         def read(source: logical.Source, values: Values, column: str) -> KeySet | None:
             reader, names = self.readers[source.name], list(dict.fromkeys([*values, column]))

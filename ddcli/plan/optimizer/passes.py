@@ -8,65 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddcli.plan.optimizer.delta_joins import reordered
 from ddcli.plan.optimizer.pushdown import Rewritten, as_written, pushed_down, read_by_several, side_name, sides
 from ddcli.plan.optimizer.sharing import kept_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from ddcli.plan.generations import Generation
     from ddcli.plan.node import Graph
-    from ddcli.plan.optimizer.sharing import JoinSide, Wholes
+    from ddcli.plan.optimizer.sharing import JoinSide
 
 
-class PassChoices(Protocol):
-    """The choices of the passes that rewrite a graph, by place of the nodes as written. See `Generation`."""
-
-    @property
-    def joins(self) -> Mapping[str, bool]:
-        """The joins that are computed before the one on their left."""
-
-    @property
-    def several(self) -> Mapping[str, bool] | None:
-        """The collections and sides that had several readers."""
-
-    @property
-    def partners(self) -> bool:
-        """True if filters on keys apply to both sides of semijoins and as-of joins, and pass windows."""
-
-    @property
-    def crossed(self) -> bool:
-        """True if joins without a key get the one that equalities above them state."""
-
-    @property
-    def wholes(self) -> Wholes | None:
-        """The collections that are kept whole."""
-
-
-def reorder_joins(graph: Graph, choices: PassChoices) -> Rewritten:
+def reorder_joins(graph: Graph, choices: Generation) -> Rewritten:
     """Join small collections first, where that is chosen."""
     return reordered(graph, lambda node, _: choices.joins.get(node.place, False))
 
 
-def push_filters_down(graph: Graph, choices: PassChoices) -> Rewritten:
+def push_filters_down(graph: Graph, choices: Generation) -> Rewritten:
     """Move filters below operators whose results have no other reader."""
     known = choices.several or {}
     several = {each for at, each, read in readers(graph) if known.get(at, read)}
     return pushed_down(graph, several, partners=choices.partners, crossed=choices.crossed)
 
 
-def share_sides(graph: Graph, choices: PassChoices) -> Rewritten:
+def share_sides(graph: Graph, choices: Generation) -> Rewritten:
     """Move filters above joins whose sides are kept whole."""
     return kept_whole(graph, choices.wholes, side_place) if choices.wholes else as_written(graph)
 
 
-Pass = Callable[["Graph", PassChoices], Rewritten]
+Pass = Callable[["Graph", "Generation"], Rewritten]
 PASSES: tuple[Pass, ...] = (reorder_joins, push_filters_down, share_sides)
 
 
-def optimized(graph: Graph, choices: PassChoices, passes: Sequence[Pass] = PASSES) -> Rewritten:
+def optimized(graph: Graph, choices: Generation, passes: Sequence[Pass] = PASSES) -> Rewritten:
     """Return a graph after passes, one after the other."""
     return reduce(lambda found, each: found.then(each(found.graph, choices)), passes, as_written(graph))
 

@@ -5,7 +5,7 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 
 * block: a relation while it is built, and the subqueries that attach to it; subqueries computed without the outer query's rows
 * calls: calls of aggregates, also of outer queries
-* context: the scope of a query, its result, and the protocols between the parts of a statement
+* context: the scope of a query, and its result
 * groups: the list of a `select`, `group by`, aggregates, grouping sets
 * items: the items of a `from`, joined by the conditions on them
 * joins: the joins of a `from`

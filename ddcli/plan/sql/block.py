@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
-    from ddcli.plan.sql.context import Groups, QueryLowering, QueryResult
+    from ddcli.plan.sql.context import Groups, QueryResult
     from ddcli.plan.sql.names import Names
+    from ddcli.plan.sql.statement import Statement
 
 
 def decorrelated(found: Node, around: Node) -> Node | None:
@@ -99,7 +100,7 @@ UNKNOWN = Literal(None, BOOL.or_null())
 class Block:
     """A relation while it is built: its node, and the names in scope."""
 
-    statement: QueryLowering
+    statement: Statement
     environment: Environment
     scope: Names
     node: Node
@@ -376,7 +377,7 @@ def is_semijoin(condition: exp.Expr) -> bool:
     return isinstance(condition, exp.Exists | exp.In)
 
 
-def split(condition: exp.Expr, statement: QueryLowering) -> list[exp.Expr]:
+def split(condition: exp.Expr, statement: Statement) -> list[exp.Expr]:
     """Return the conditions, as syntax, that `and` connects."""
     left, found = [condition], []
     while left:

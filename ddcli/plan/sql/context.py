@@ -1,8 +1,8 @@
-"""The context that the parts of a statement share: the scope of a query, its result, and the protocols between the parts."""
+"""The context that the parts of a statement share: the scope of a query, and its result."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.coerce import INT64
@@ -12,19 +12,14 @@ from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlglot import exp
 
-    from ddcli.errors import Span
     from ddcli.expressions.parse import ExpressionReader
-    from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.node import LoopName, Node
-    from ddcli.plan.relation import Relation
-    from ddcli.plan.sql.calls import OuterAggregates
+    from ddcli.plan.node import Node
     from ddcli.plan.sql.names import Names
 
 
@@ -101,68 +96,6 @@ class Environment:
     taken: frozenset[str] = frozenset()
 
 
-class QueryLowering(Protocol):
-    """A `Statement` while it is lowered, as its clauses see it. `statement` is not imported, as it imports them."""
-
-    tree: Tree
-    loop: LoopName | None
-    times: Times
-    leaving: frozenset[str]
-    shown: exp.Expr | None
-    collected: exp.Expr | None
-    outer: OuterAggregates
-    order: RowOrder
-
-    @property
-    def named(self) -> Callable[[str], Relation]:
-        """The function that returns the relation of an input or a collection by name."""
-
-    @property
-    def inputs(self) -> Callable[[], Sequence[Node]]:
-        """The function that returns the nodes of all inputs."""
-
-    def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:
-        """Return the relation of a query, for each row of the outer columns that it reads."""
-
-    def recursion_start(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
-        """Return the relation of a query without the sides of unions that name a table in `leaving`."""
-
-    def lower_on_trial(self, node: exp.Expr, environment: Environment) -> None:
-        """Lower a query only for the outer aggregates and columns that its expressions note, and drop the result."""
-
-    def forget_columns(self) -> None:
-        """Forget which outer columns each query reads."""
-
-    def correlated(self, table: CorrelatedTable, environment: Environment) -> QueryResult:
-        """Return the relation of a correlated table at a place where it is named."""
-
-    def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
-        """Return whether a query reads columns of its outer query."""
-
-    def definition(self, table: exp.CTE) -> tuple[exp.Expr, list[exp.Expr], exp.Expr]:
-        """Return the name, the columns' names and the query of a table of a `with`."""
-
-    def columns_named(
-        self, columns: Sequence[tuple[str, str]], names: Sequence[exp.Expr], table: str, place: exp.Expr
-    ) -> tuple[tuple[str, str], ...]:
-        """Return columns renamed by the list of names behind a table's name."""
-
-    def identifier(self, node: exp.Expr) -> str:
-        """Return the name that a node without a qualifier is."""
-
-    def column_name(self, node: exp.Expr) -> str:
-        """Return a name for a column."""
-
-    def one(self, environment: Environment, span: Span) -> Node:
-        """Return a node with a record for each row of the outer query; without an outer query, one record."""
-
-    def note(self, node: exp.Expr, text: str) -> None:
-        """Add a note at the place of a node."""
-
-    def note_product(self, node: exp.Expr, join: Node) -> None:
-        """Add a note that a join has no key, which is dropped if an equality above it states one."""
-
-
 @dataclass(eq=False)
 class Groups:
     """The parts of expressions over groups: grouping expressions, by their text, and aggregates, by their syntax nodes.
@@ -178,32 +111,3 @@ class Groups:
     aggregates: dict[int, Expression]
     aliases: dict[str, exp.Expr]
     subqueries: dict[str, str]
-
-
-class SubqueryHost(Protocol):
-    """A `Block`, a relation while it is built, as its reader of expressions sees it. `block` is not imported, as it imports that reader."""
-
-    scope: Names
-    groups: Groups | None
-    known: dict[int, Expression]
-    aliases: dict[str, exp.Expr]
-
-    @property
-    def statement(self) -> QueryLowering:
-        """The statement that the block is a part of."""
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of the relation."""
-
-    def scalar(self, query: exp.Expr) -> Expression:
-        """Return the value of a subquery."""
-
-    def exists(self, query: exp.Expr) -> Expression:
-        """Return a condition that is true for the records for which a subquery has rows."""
-
-    def among(self, values: Sequence[Expression], query: exp.Expr) -> Expression:
-        """Return a condition that is true for the records whose `values` are a row of a subquery."""
-
-    def quantified(self, node: exp.Expr, left: Expression, query: exp.Expr, *, every: bool) -> Expression:
-        """Return a condition that a comparison is true of some row of a subquery, or of `every` row."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.plan.node import Node
-    from ddcli.plan.sql.context import QueryLowering
+    from ddcli.plan.sql.statement import Statement
 
     Call = tuple[AggregateCall, Expression | None]
     """An aggregate, and the condition of the rows that it is of, None where it is of all."""
@@ -44,7 +44,7 @@ class Entry:
     column: str = ""
 
 
-def listed_entries(statement: QueryLowering, scope: Names, node: exp.Select) -> list[Entry]:
+def listed_entries(statement: Statement, scope: Names, node: exp.Select) -> list[Entry]:
     """Return the entries of a `select` list, with `*` expanded."""
     found: list[Entry] = []
     for each in node.expressions:
@@ -70,7 +70,7 @@ def listed_entries(statement: QueryLowering, scope: Names, node: exp.Select) -> 
     return found
 
 
-def _star(statement: QueryLowering, scope: Names, star: exp.Star, table: str | None) -> list[Entry]:
+def _star(statement: Statement, scope: Names, star: exp.Star, table: str | None) -> list[Entry]:
     """Return the columns that `*` stands for, without those that it excludes, and with its replacements."""
     excluded, replaced = statement.tree.take(star, "except_", "replace")
     names = scope.of(table)
@@ -116,7 +116,7 @@ def _clauses(node: exp.Select, *names: str) -> list[exp.Expr]:
 
 
 def grouped(
-    statement: QueryLowering,
+    statement: Statement,
     block: Block,
     node: exp.Select,
     entries: Sequence[Entry],
@@ -190,7 +190,7 @@ def grouped(
 
 
 def _grouping(
-    statement: QueryLowering, block: Block, node: exp.Expr, entries: Sequence[Entry], keys: Mapping[str, Expression]
+    statement: Statement, block: Block, node: exp.Expr, entries: Sequence[Entry], keys: Mapping[str, Expression]
 ) -> list[str]:
     """Return the texts of the arguments of a `grouping(...)`."""
     _, written = statement.tree.take(node, "this", "expressions")
@@ -241,7 +241,7 @@ def _reduced(node: Node, by: Mapping[str, Expression], calls: Mapping[str, Call]
 
 
 def _with_nothing(
-    statement: QueryLowering,
+    statement: Statement,
     node: exp.Select,
     block: Block,
     part: Node,
@@ -274,14 +274,14 @@ def _spread(part: Node, around: tuple[str, ...], names: dict[str, str], keys: di
     return nodes.mapped(part, columns)
 
 
-def check_groups(statement: QueryLowering, key: Expression, written: exp.Expr) -> None:
+def check_groups(statement: Statement, key: Expression, written: exp.Expr) -> None:
     """Refuse a key that has no values to group by: an interval of months, or nothing but null."""
     if key.type.kind in ("null", "months"):
         raise SpecError(f"can't group by {key.type.required()}", span=statement.tree.place(written))
 
 
 def _sets(
-    statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry]
+    statement: Statement, block: Block, node: exp.Select, entries: Sequence[Entry]
 ) -> tuple[dict[str, Expression], list[list[str]]]:
     """Return the grouping expressions by their text, and the grouping sets, as lists of texts."""
     keys: dict[str, Expression] = {}
@@ -342,7 +342,7 @@ def _expanded(parts: list[list[str]], *, rollup: bool) -> list[list[str]] | None
     return [[text for part, is_in in zip(parts, each, strict=True) if is_in for text in part] for each in kept]
 
 
-def _refuse_outer(statement: QueryLowering, block: Block, group: exp.Expr, keys: Mapping[str, Expression]) -> None:
+def _refuse_outer(statement: Statement, block: Block, group: exp.Expr, keys: Mapping[str, Expression]) -> None:
     """Raise SpecError for a grouping expression of several sets that reads the query around: it would be null in some of them, and its value in others."""
     around = block.environment.outer.node.schema if block.environment.outer is not None else {}
     read = {name for each in keys.values() for name in each.columns() if name in around}
@@ -352,7 +352,7 @@ def _refuse_outer(statement: QueryLowering, block: Block, group: exp.Expr, keys:
         raise SpecError(problem, span=statement.tree.place(group), hint=hint)
 
 
-def _key(statement: QueryLowering, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> Expression:
+def _key(statement: Statement, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> Expression:
     """Return a grouping expression. A subquery is computed once, however often it is written."""
     meant = _meant(statement, block, written, entries)
     if isinstance(meant, Column):
@@ -370,7 +370,7 @@ def _key(statement: QueryLowering, block: Block, written: exp.Expr, entries: Seq
     return known
 
 
-def _meant(statement: QueryLowering, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> exp.Expr | Column:
+def _meant(statement: Statement, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> exp.Expr | Column:
     """Return the meaning of an entry of a `group by`: an entry of the list by its position, an expression over the rows, or an entry by its name."""
     position = position_of(statement, written, len(entries))
     if position is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.plan.node import Node
-    from ddcli.plan.sql.context import QueryLowering
+    from ddcli.plan.sql.statement import Statement
 
 
 def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Callable[[Node], None]) -> Node:
@@ -184,7 +184,7 @@ class Chain:
 class Items:
     """The entries of a `from` joined so far, and the methods that make another entry an item."""
 
-    def __init__(self, statement: QueryLowering, environment: Environment):
+    def __init__(self, statement: Statement, environment: Environment):
         self.statement, self.environment = statement, environment
         self.take, self.place = statement.tree.take, statement.tree.place
         self.whole = Chain()

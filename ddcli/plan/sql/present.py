@@ -28,7 +28,8 @@ from ddcli.plan.operators.table import bound
 if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.plan.node import Node
-    from ddcli.plan.sql.context import SubqueryHost, Times
+    from ddcli.plan.sql.block import Block
+    from ddcli.plan.sql.context import Times
     from ddcli.plan.sql.reader import RowExpressions
 
 COMPARISONS: dict[type[exp.Expr], str] = {exp.GTE: ">=", exp.GT: ">", exp.LTE: "<=", exp.LT: "<", exp.EQ: "="}
@@ -50,7 +51,7 @@ class _Step:
     unit: str = ""
 
 
-def names_present(node: exp.Expr, block: SubqueryHost) -> bool:
+def names_present(node: exp.Expr, block: Block) -> bool:
     """Return whether an expression names the present time, and no column of that name."""
     return any(_base(each, block) for each in node.walk())
 
@@ -95,7 +96,7 @@ def present_filter(node: Node, condition: exp.Expr, reader: RowExpressions, time
     return node
 
 
-def _base(node: exp.Expr, block: SubqueryHost) -> str:
+def _base(node: exp.Expr, block: Block) -> str:
     """Return the kind of the present time that a node names: a `date`, an `instant`, or nothing."""
     name = ""
     if isinstance(node, exp.Anonymous) and not node.expressions:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.syntax_tree import Tree
-    from ddcli.plan.sql.context import SubqueryHost
+    from ddcli.plan.sql.block import Block
 
 DIGITS = "`{}` of decimals is a decimal here, with 6 digits behind the point or more, and a float in DuckDB: cast to float64 for that"
 MIDDLE = "`{}` of decimals is a float here, and a decimal in DuckDB: cast it"
@@ -48,7 +48,7 @@ FROM_LIST = (
 class RowExpressions(ExpressionReader):
     """The reader of expressions over the rows of a block's relation."""
 
-    def __init__(self, tree: Tree, block: SubqueryHost):
+    def __init__(self, tree: Tree, block: Block):
         super().__init__(tree, ColumnScope({}))
         self.block = block
 
@@ -254,7 +254,7 @@ class RowExpressions(ExpressionReader):
 class AggregateCalls(ReductionReader):
     """The reader of a block's aggregate calls, whose arguments are expressions over its rows."""
 
-    def __init__(self, tree: Tree, block: SubqueryHost):
+    def __init__(self, tree: Tree, block: Block):
         super().__init__(tree, ColumnScope({}))
         self.inner = RowExpressions(tree, block)  # type: ignore[assignment]
         self.block = block

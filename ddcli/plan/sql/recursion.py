@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.plan.node import LoopName, Node
-    from ddcli.plan.sql.context import QueryLowering
+    from ddcli.plan.sql.statement import Statement
 
 
 ALL_ROUNDS = "{} all rows found so far, and in DuckDB those of the last round alone"
@@ -52,7 +52,7 @@ class Recursive:
     names: frozenset[str]
 
 
-def recursive(statement: QueryLowering, tables: Sequence[exp.CTE], environment: Environment) -> Environment:
+def recursive(statement: Statement, tables: Sequence[exp.CTE], environment: Environment) -> Environment:
     """Return the environment with the tables of a `with recursive`; tables that refer to each other become one loop."""
     defined: dict[str, Recursive] = {}
     words = {each.alias.lower() for each in tables}
@@ -101,7 +101,7 @@ def _groups(defined: dict[str, Recursive]) -> list[list[Recursive]]:
     return groups
 
 
-def _loop(statement: QueryLowering, group: Sequence[Recursive], known: Environment) -> list[QueryResult]:
+def _loop(statement: Statement, group: Sequence[Recursive], known: Environment) -> list[QueryResult]:
     """Return the tables of a group, as the results of a loop."""
     members = frozenset(each.name.lower() for each in group)
     for each in group:
@@ -145,7 +145,7 @@ def _table(relation: Relation) -> QueryResult:
 
 
 def _initials(
-    statement: QueryLowering, group: Sequence[Recursive], members: frozenset[str], known: Environment
+    statement: Statement, group: Sequence[Recursive], members: frozenset[str], known: Environment
 ) -> list[QueryResult]:
     """Return the initial values of tables: empty, with the columns of their first parts that name no table of the group."""
     found: dict[str, QueryResult] = {}
@@ -206,7 +206,7 @@ def _around(node: exp.Expr, query: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset[str]) -> None:
+def _check_counts(statement: Statement, table: Recursive, members: frozenset[str]) -> None:
     """Raise SpecError for a `union all` whose recursive part does not map each row by itself."""
     query = table.query
     while isinstance(query, exp.Subquery):
@@ -244,7 +244,7 @@ def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset
             raise SpecError(problem, span=statement.tree.place(found[0]), hint=hint)
 
 
-def _check_growth(statement: QueryLowering, query: exp.Union, members: frozenset[str]) -> None:
+def _check_growth(statement: Statement, query: exp.Union, members: frozenset[str]) -> None:
     """Raise SpecError for a `union` with a part in which more rows of the tables may lead to fewer rows.
 
     Note a part whose rows are others in a database that shows it only the rows of the last round.
@@ -303,7 +303,7 @@ def _is_linear(query: exp.Expr, found: Sequence[exp.Table], name: str) -> bool:
 LEFT, RIGHT = "#left", "#right"
 
 
-def set_operation(statement: QueryLowering, node: exp.SetOperation, environment: Environment) -> QueryResult:
+def set_operation(statement: Statement, node: exp.SetOperation, environment: Environment) -> QueryResult:
     """Return the result of a set operation, with the left side's column names."""
     union = ("by_name",) if isinstance(node, exp.Union) else ()
     left, right, distinct = statement.tree.take(
@@ -365,7 +365,7 @@ def combined(node: exp.SetOperation, one: QueryResult, other: QueryResult, *, di
 
 
 def aligned(
-    statement: QueryLowering, node: exp.Expr, sides: list[QueryResult], environment: Environment
+    statement: Statement, node: exp.Expr, sides: list[QueryResult], environment: Environment
 ) -> list[QueryResult]:
     """Return results with the same columns, in the same order, of common types, and with all outer columns as keys."""
     from ddcli.plan.sql.context import QueryResult

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.operators import Key
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.sql.context import QueryLowering
+    from ddcli.plan.sql.statement import Statement
 
 
 def find_windows(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
@@ -48,9 +48,7 @@ def window_clauses(node: exp.Select) -> list[exp.Expr]:
     return [clause for clause in clauses if clause is not None]
 
 
-def attach(
-    statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry], keys: Sequence[str]
-) -> None:
+def attach(statement: Statement, block: Block, node: exp.Select, entries: Sequence[Entry], keys: Sequence[str]) -> None:
     """Add columns with the values of a `select`'s window calls, by row of the outer `keys`; then keep the rows for which `qualify` is true."""
     definitions = _definitions(statement, node)
     written = [entry.written for entry in entries if entry.written is not None]
@@ -99,7 +97,7 @@ def attach(
         block.where(statement.tree.take(qualify, "this")[0])
 
 
-def _definitions(statement: QueryLowering, node: exp.Select) -> dict[str, exp.Window]:
+def _definitions(statement: Statement, node: exp.Select) -> dict[str, exp.Window]:
     """Return the named windows of a `select`, by name in lower case."""
     found: dict[str, exp.Window] = {}
     for each in node.args.get("windows") or ():
@@ -111,7 +109,7 @@ def _definitions(statement: QueryLowering, node: exp.Select) -> dict[str, exp.Wi
 
 
 def _resolved(
-    statement: QueryLowering, node: exp.Expr, definitions: Mapping[str, exp.Window], depth: int = 0
+    statement: Statement, node: exp.Expr, definitions: Mapping[str, exp.Window], depth: int = 0
 ) -> tuple[exp.Expr, list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
     """Return a window's call, or its name, with its partition, order and frame, including parts of the named window that it extends."""
     tree = statement.tree
@@ -200,7 +198,7 @@ LISTED = "\0"
 """The prefix of a list column's name where columns of the rows are in scope, too."""
 
 
-def select(statement: QueryLowering, node: exp.Select, environment: Environment, *, value: bool) -> QueryResult:
+def select(statement: Statement, node: exp.Select, environment: Environment, *, value: bool) -> QueryResult:
     """Return the relation of a `select`."""
     statement.tree.take(node, *CLAUSES)
     block = From(statement, environment).block(node)
@@ -251,7 +249,7 @@ def select(statement: QueryLowering, node: exp.Select, environment: Environment,
 
 
 def _listed(
-    statement: QueryLowering, node: exp.Select, block: Block, entries: list[Entry], expressions: list[Expression],
+    statement: Statement, node: exp.Select, block: Block, entries: list[Entry], expressions: list[Expression],
     keys: tuple[str, ...], limit: int | None, offset: int, *, single: bool,
 ) -> QueryResult:  # fmt: skip
     """Return the result: the columns of the list, of the rows that `distinct`, `limit` and `offset` keep."""
@@ -325,7 +323,7 @@ def _inlined(expression: Expression, listed: dict[str, Expression]) -> Expressio
 
 
 def _order_key(
-    statement: QueryLowering,
+    statement: Statement,
     block: Block,
     written: exp.Expr,
     columns: tuple[tuple[str, str], ...],

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.plan.node import LoopName, Node
-    from ddcli.plan.sql.context import QueryLowering
 
 Note = tuple["Span", str]
 """A text about the place of a part of a statement."""
@@ -45,7 +44,7 @@ MOST = 1000
 """The most rows that a `values` may have."""
 
 
-def values(statement: QueryLowering, node: exp.Values, environment: Environment) -> QueryResult:
+def values(statement: Statement, node: exp.Values, environment: Environment) -> QueryResult:
     """Return the rows of `values`."""
     from ddcli.plan.sql.block import Block
     from ddcli.plan.sql.context import QueryResult
@@ -94,7 +93,7 @@ def values(statement: QueryLowering, node: exp.Values, environment: Environment)
     return QueryResult(found, keys, tuple((f"col{at}", name) for at, name in enumerate(names)), len(rows) == 1)
 
 
-def one_row(statement: QueryLowering, span: Span) -> Node:
+def one_row(statement: Statement, span: Span) -> Node:
     """Return a node with one record, which exists from the first row of any input on."""
     from ddcli.plan.relation import once
 

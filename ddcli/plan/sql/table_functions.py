@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.node import Node
     from ddcli.plan.sql.block import Block
-    from ddcli.plan.sql.context import QueryLowering
+    from ddcli.plan.sql.statement import Statement
 
 SERIES = ("generate_series", "range")
 DAY = 86_400_000_000
@@ -69,7 +69,7 @@ def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node,
     return logical.Apply((block.node,), block.schema | {column: table.type}, UnnestStep(column, table)), column, name
 
 
-def _called(name: str, args: list[Expression], node: exp.Expr, statement: QueryLowering) -> TableCall:
+def _called(name: str, args: list[Expression], node: exp.Expr, statement: Statement) -> TableCall:
     """Return the call of a table function."""
     place = statement.tree.place
     if name == "unnest":

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.operators import Key
     from ddcli.expressions.row_order import RowOrder
-    from ddcli.plan.sql.context import QueryLowering, QueryResult
+    from ddcli.plan.sql.context import QueryResult
+    from ddcli.plan.sql.statement import Statement
 
 UNORDERED = (
     "a collection has no order: `order by` without `limit` changes nothing here; `dd sql` shows rows in an order"
@@ -31,7 +32,7 @@ UNSHOWN = "a collection has no order, and this `order by` names more than its co
 
 
 def order_keys(
-    statement: QueryLowering, order: exp.Order | None, key: Callable[[exp.Expr], Expression], listed: int = 0
+    statement: Statement, order: exp.Order | None, key: Callable[[exp.Expr], Expression], listed: int = 0
 ) -> list[Key]:
     """Return the keys of an `order by`, each read by `key`; `all` is each of the `listed` columns."""
     if order is None:
@@ -53,7 +54,7 @@ def order_keys(
     return found
 
 
-def bounds(statement: QueryLowering, node: exp.Expr) -> tuple[int | None, int]:
+def bounds(statement: Statement, node: exp.Expr) -> tuple[int | None, int]:
     """Return the limit of a query, None without one, and its offset."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if isinstance(limit, exp.Fetch):
@@ -70,7 +71,7 @@ def bounds(statement: QueryLowering, node: exp.Expr) -> tuple[int | None, int]:
     return _whole(statement, written), _offset(statement, offset)
 
 
-def _without_share(statement: QueryLowering, limit: exp.Expr, options: exp.Expr | None) -> None:
+def _without_share(statement: Statement, limit: exp.Expr, options: exp.Expr | None) -> None:
     """Refuse a limit that is a share of the rows, or takes more rows for ties."""
     if options is not None:
         parts = statement.tree.take(options, "rows", "percent", "with_ties")
@@ -79,11 +80,11 @@ def _without_share(statement: QueryLowering, limit: exp.Expr, options: exp.Expr 
             raise SpecError(problem, span=statement.tree.place(limit), hint=hint)
 
 
-def _offset(statement: QueryLowering, offset: exp.Expr | None) -> int:
+def _offset(statement: Statement, offset: exp.Expr | None) -> int:
     return 0 if offset is None else _whole(statement, *statement.tree.take(offset, "expression"))
 
 
-def _whole(statement: QueryLowering, node: exp.Expr | None) -> int:
+def _whole(statement: Statement, node: exp.Expr | None) -> int:
     text, is_text = statement.tree.take(node, "this", "is_string") if isinstance(node, exp.Literal) else ("", False)
     if is_text or not str(text).isdigit() or len(str(text)) > 12:
         span = statement.tree.place(node) if node is not None else None
@@ -114,7 +115,7 @@ def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: i
     return replace(result, node=nodes.projected(found, node.schema), single=result.single or limit == 1)
 
 
-def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> QueryResult:
+def ordered(statement: Statement, node: exp.Expr, result: QueryResult) -> QueryResult:
     """Return the rows of a query that is not a `select` under its `order by`, `limit` and `offset`."""
     limit, offset = bounds(statement, node)
     by_name: dict[str, str] = {}
@@ -139,7 +140,7 @@ def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> Qu
 
 
 def limited(
-    statement: QueryLowering, node: exp.Expr, result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int
+    statement: Statement, node: exp.Expr, result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int
 ) -> QueryResult:
     """Return the rows that limit and offset keep; add a note on an order without a limit that does not affect how rows are shown."""
     if statement.shown is node:
@@ -176,7 +177,7 @@ def listed_order(keys: Sequence[Key], listed: Mapping[str, str]) -> RowOrder:
     return () if nulls else tuple(found.values())
 
 
-def position_of(statement: QueryLowering, node: exp.Expr, count: int) -> int | None:
+def position_of(statement: Statement, node: exp.Expr, count: int) -> int | None:
     """Return the index of the column that a whole number in `group by` and `order by` means; None for another node."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return None

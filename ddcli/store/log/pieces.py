@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.store.log.reader import LogReader
     from ddcli.store.log.rows import Rows
-    from ddcli.store.log.schema import LogSchema
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
 
@@ -35,17 +35,6 @@ if TYPE_CHECKING:
 SAMPLE = 1 << 10
 """Updates that are looked at to judge whether many are equal."""
 Only = Literal["inside", "late", "advanced"]
-
-
-class SliceReader(Protocol):
-    """The reader of a slice: `reader.LogReader`, which imports this module."""
-
-    @property
-    def schema(self) -> LogSchema:
-        """The columns and the time of the log."""
-
-    def read(self, part: LogSlice) -> Rows:
-        """Return the updates of a slice."""
 
 
 @frozen
@@ -66,7 +55,7 @@ class FilePiece:
 class LogSlice:
     """Some of an interval's updates, not read yet: `rows` of them, or fewer. Threads may read different slices at once."""
 
-    reader: SliceReader
+    reader: LogReader
     columns: tuple[str, ...]
     pieces: tuple[FilePiece, ...]
     interval: Interval
