@@ -69,7 +69,7 @@ LONGEST = [
 SHARED = {
     "spark": re.compile(r"spark/test_(spark|memory|doctor|import_meaning)"),
     "tables of spark": re.compile(r"spark/test_(source|catalogs|catalog_outputs)"),
-    "databases": re.compile(r"(postgres|mysql)/.*|tables/test_(database|database_outputs|random_types)"),
+    "databases": re.compile(r"(postgres|mysql)/.*|tables/test_(database|database_outputs|history|random_types)"),
     "objects": re.compile(r"objects/.*"),
 }
 """Files whose tests share a server, so that one process starts it."""

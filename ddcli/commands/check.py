@@ -207,7 +207,7 @@ def _unfit_beginnings(
         path = locate(base, target.begin.value)
         try:
             if not isinstance(path, ObjectPath):
-                read_beginning(path, history_columns(schema, bound.time), where=False)
+                read_beginning(path, history_columns(schema, bound.time), rows=False)
         except EngineError as error:
             problem = f"outputs.{name}.begin: {near(str(path))}: {error.problem}"
             wrong = UsageError if path.exists() else InputError  # one that is not there yet can be put there

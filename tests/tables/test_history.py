@@ -3,9 +3,11 @@
 import datetime as dt
 import shutil
 import sqlite3
+from contextlib import closing
 
 import duckdb
 import polars as pl
+import psycopg
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -19,6 +21,7 @@ from ddcli.store.targets.history import HistoryChange
 from tests.draws import chance, many
 from tests.harness import Folder, write_log
 from tests.judge.test_arrival import die
+from tests.tables.followers import make_lake
 from tests.tables.histories import properties_of
 
 PLACES = {
@@ -28,6 +31,8 @@ PLACES = {
     "iceberg": "iceberg: {{catalog: {{{listed}}}, table: shop.h}}",
     "sqlite": "to: 'sqlite:///h.db'",
     "duckdb": "to: 'duckdb:///h.duckdb'",
+    "postgres": "to: '{uri}', table: '{table}'",
+    "ducklake": "ducklake: {{catalog: 'sqlite:///lake/lake.sqlite', table: main.h}}",
 }
 PIPELINE = """\
 inputs: {{a: {{path: in/, columns: {{id: {id}, name: string?, city: string}}}}}}
@@ -66,17 +71,19 @@ def built(updates, track, begin=()):
     return rows
 
 
-def placed(kind, folder):
-    """Return the place of a history as a pipeline file has it."""
-    if kind != "iceberg":
-        return PLACES[kind]
-    (folder / "lake").mkdir()
+def placed(kind, folder, uri):
+    """Return the place of a history as a pipeline file has it; in a server's database its table has the folder's name."""
+    if kind == "ducklake":
+        make_lake(folder / "lake")
+    if kind == "iceberg":
+        (folder / "lake").mkdir()
     listed = ", ".join(f"{key}: '{value}'" for key, value in properties_of(folder / "lake").items())
-    return PLACES[kind].format(listed=listed)
+    return PLACES[kind].format(listed=listed, uri=uri, table=f"h{folder.name}")
 
 
-def held(folder, kind):
+def held(folder, kind, uri=None):
     """Return the rows of a history; each is there once."""
+    columns = "id, name, city, valid_from, valid_to, is_current"
     if kind in ("parquet", "path"):
         (path,) = [folder / "h.parquet"] if kind == "parquet" else (folder / "h").iterdir()
         rows = pl.read_parquet(path).rows()
@@ -85,12 +92,21 @@ def held(folder, kind):
         rows = pl.from_arrow(table.scan().to_arrow()).rows()
     elif kind == "duckdb":
         with duckdb.connect(folder / "h.duckdb") as base:
-            rows = base.execute("select id, name, city, valid_from, valid_to, is_current from h").fetchall()
+            rows = base.execute(f"select {columns} from h").fetchall()
+    elif kind == "postgres":
+        with psycopg.connect(uri) as base:
+            rows = base.execute(f"select {columns} from h{folder.name}").fetchall()
+    elif kind == "ducklake":
+        named = "select path from ducklake_data_file where end_snapshot is null"
+        with closing(sqlite3.connect(folder / "lake/lake.sqlite")) as catalogue:
+            assert not catalogue.execute("select * from ducklake_delete_file where end_snapshot is null").fetchall()
+            paths = [folder / "lake/data/main/h" / name for (name,) in catalogue.execute(named)]
+        rows = [row for path in paths for row in pl.read_parquet(path).rows()]
     elif kind == "delta":
         rows = pl.from_arrow(DeltaTable(folder / "h").to_pyarrow_table()).rows()
     else:
         with sqlite3.connect(folder / "h.db") as base:
-            rows = base.execute("select id, name, city, valid_from, valid_to, is_current from h").fetchall()
+            rows = base.execute(f"select {columns} from h").fetchall()
         base.close()
         rows = [(*row[:-1], bool(row[-1])) for row in rows]
     assert len(rows) == len(set(rows))
@@ -155,7 +171,8 @@ def without(pipeline, hidden):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("kind", PLACES)
-def test_random_logs(tmp_path, kind, monkeypatch):
+def test_random_logs(tmp_path, kind, monkeypatch, request):
+    uri = request.getfixturevalue("postgres_database") if kind == "postgres" else None
     looked_up, plain = [], False
     arranged = HistoryChange._arranged
     monkeypatch.setattr(HistoryChange, "_arranged", lambda *given: looked_up.append(1) or arranged(*given))
@@ -172,7 +189,7 @@ def test_random_logs(tmp_path, kind, monkeypatch):
         kinds |= {f"{prefix}{name}": pl.Int64 for name in ("valid_from", "valid_to")}
         pl.DataFrame(begin, kinds, orient="row").write_parquet(folder / "before.parquet")
         text = {"track": written, "begin": "begin: before.parquet, " if begin else ""}
-        pipeline = PIPELINE.format(id=id_, place=placed(kind, folder), **text)
+        pipeline = PIPELINE.format(id=id_, place=placed(kind, folder, uri), **text)
         (folder / "p.yaml").write_text(without(pipeline, 5))
         steps, taken, hidden, edits, log = Steps(draw, keys), [], 5, draw.random() < 0.3, []
         for number in range(draw.randint(4, 7)):
@@ -191,13 +208,13 @@ def test_random_logs(tmp_path, kind, monkeypatch):
                 run(folder / "p.yaml", withdraw_missing=True)
                 del taken[kept:]
                 log = [row for _, rows in taken for row in rows]
-                assert held(folder, kind) == built(log, track or (0, 1, 2), begin), (seed, number, kept)
+                assert held(folder, kind, uri) == built(log, track or (0, 1, 2), begin), (seed, number, kept)
             taken.append((folder / f"in/{number}.parquet", steps.next()))
             log += [row for row in taken[-1][1] if row[0] != hidden]
             write_log(*taken[-1], SCHEMA)
             if draw.random() < 0.5 or not die(folder, folder / "p.yaml", None, draw.randrange(60)):
                 run(folder / "p.yaml")
-            assert held(folder, kind) == built(log, track or (0, 1, 2), begin), (seed, number)
+            assert held(folder, kind, uri) == built(log, track or (0, 1, 2), begin), (seed, number)
         shutil.rmtree(folder)
     assert looked_up or not plain  # in the state, not in all of the log
 

@@ -3,12 +3,16 @@
 polars fetches whole columns of a row group to read some rows of it, and keeps the decoded values in memory for the least
 and the largest one. pyarrow reads a row group a page at a time, but only from its beginning on. So a cursor stays
 at its row, for the next read of the rows that follow: slices that are read in their order cost one pass over the file.
+
+Of an object in a store, a file here has the columns of the row groups that are asked for.
 """
 
 from __future__ import annotations
 
 import io
+import tempfile
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,10 +21,10 @@ from polars.io.plugins import register_io_source
 
 from ddcli.engine.kernels.page_headers import DEPTH, largest_group
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.parquet.row_groups import tail_of
+from ddcli.store.parquet.row_groups import MAGIC, footer_of, tail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -163,6 +167,67 @@ class _Cursor:
         frame = pl.from_arrow(table.select(self._columns))
         assert isinstance(frame, pl.DataFrame), "a table is a frame"
         return frame
+
+
+class PartialParquet:
+    """A Parquet file of an object store, as a file here without a name: its footer, the columns of row groups that were fetched, and zeros in place of the rest.
+
+    Raises OSError for an object that is no such file.
+    """
+
+    def __init__(self, path: ObjectPath) -> None:
+        from pyarrow import ArrowException, parquet
+
+        self._path, head = path, path.head()
+        self._tag, size = head["e_tag"], int(head["size"])
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with this object
+        weakref.finalize(self, self._file.close)
+        self._fetched: set[tuple[int, int]] = set()
+        try:
+            tail = footer_of(size, lambda start, end: bytes(path.read_ranges([(start, end)])[0]))
+            self._file.truncate(size)
+            for at, data in ((0, MAGIC), (size - len(tail), tail)):
+                self._write(at, data)
+            self._footer = parquet.read_metadata(self._file)
+        except (ValueError, ArrowException) as error:
+            raise OSError(str(error)) from None
+        self.groups = range(self._footer.num_row_groups)
+
+    def scan(self, columns: Collection[str] = (), group: int | None = None) -> pl.LazyFrame:
+        """Return the rows of a row group, or all, after these columns of them are here; the others have no values. Raises OSError if the object is another one now."""
+        chunks = [
+            (each.dictionary_page_offset or each.data_page_offset, each.total_compressed_size)
+            for at in (self.groups if group is None else [group])
+            for each in map(self._footer.row_group(at).column, range(self._footer.num_columns))
+            if any(each.path_in_schema == name or each.path_in_schema.startswith(f"{name}.") for name in columns)
+        ]
+        missing = [(start, start + size) for start, size in chunks if (start, start + size) not in self._fetched]
+        for (start, _), data in zip(missing, self._path.read_ranges(missing), strict=True):
+            self._write(start, data)
+        if missing and self._path.head()["e_tag"] != self._tag:
+            raise OSError("the object has changed while it was read")
+        self._fetched.update(missing)
+        self._file.seek(0)
+        found = pl.scan_parquet(self._file, glob=False, hive_partitioning=False)
+        if group is None:
+            return found
+        rows = [self._footer.row_group(at).num_rows for at in range(group + 1)]
+        return found.slice(sum(rows[:-1]), rows[-1])
+
+    def may_have(self, group: int, values: pl.Series) -> bool:
+        """Return whether a row group may have one of some values in the column of their name, by its bounds there."""
+        found = self._footer.row_group(group)
+        for each in map(found.column, range(found.num_columns)):
+            bounds = each.statistics if each.path_in_schema == values.name else None
+            if bounds is not None and bounds.has_min_max and not values.has_nulls():
+                kinds = {type(each) for each in (bounds.min, bounds.max, values.item(0))}
+                return len(kinds) > 1 or values.is_between(bounds.min, bounds.max).any()
+        return True
+
+    def _write(self, at: int, data: Any) -> None:
+        self._file.seek(at)
+        self._file.write(data)
+        self._file.flush()
 
 
 CHUNK = 1 << 17

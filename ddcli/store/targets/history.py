@@ -10,7 +10,6 @@ the log has then lasts on, as its end and its beginning cancel.
 
 from __future__ import annotations
 
-import io
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from ddcli.errors import EngineError, first_line
 from ddcli.expressions.types import Type
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import output_frame
+from ddcli.store.parquet.pages import PartialParquet
 from ddcli.store.targets.change import DIFF, Change
 
 if TYPE_CHECKING:
@@ -86,15 +86,16 @@ def intervals(updates: pl.DataFrame, time: str, key: Sequence[str], track: Seque
     return found.select(*record, FROM, TO, pl.col(TO).is_null().alias(CURRENT))
 
 
-def read_beginning(path: Path, columns: Schema, where: pl.Expr | bool = True) -> pl.DataFrame:
-    """Return the rows of a history that a Parquet file has and that fulfil a condition, `columns` with the ends alone of theirs.
+def read_beginning(path: Path, columns: Schema, keys: pl.DataFrame | None = None, *, rows: bool = True) -> pl.DataFrame:
+    """Return the rows of a history that a Parquet file has, `columns` with the ends alone of theirs; of some keys those that have these, and perhaps others.
 
-    Of other rows only the condition's columns are decoded. Raises EngineError for a file without these columns.
+    Of other rows only the keys are decoded, and in an object store only row groups that may have them are read. Raises EngineError for a file
+    without these columns. Without `rows` the columns alone are read.
     """
     kinds = {name: kind.to_polars() for name, kind in columns.items() if name != CURRENT}
     try:
-        frame = pl.scan_parquet(_source(path), glob=False, hive_partitioning=False)
-        there = frame.collect_schema()
+        source = _source(path)
+        there = _scanned(source).collect_schema()
         own = {name: name if name in there else DBT + name for name in (FROM, TO)}
         if lacking := [own.get(name, name) for name in kinds if own.get(name, name) not in there]:
             problem = f"the file has no column '{lacking[0]}', and the history begins from it"
@@ -103,26 +104,51 @@ def read_beginning(path: Path, columns: Schema, where: pl.Expr | bool = True) ->
             if there[own.get(name, name)].is_temporal() != kind.is_temporal():
                 problem = f"'{own.get(name, name)}' is {there[own.get(name, name)]} in the file, and {columns[name]} in the history"
                 raise EngineError(problem, place=str(path), hint="write the file again with this type")
-        if DELETED in there and DELETED not in kinds:
-            frame = frame.filter(pl.col(DELETED).cast(pl.String).str.to_lowercase().ne_missing("true"))
         sources = {name: pl.col(own.get(name, name)) for name in kinds}
         # A condition is asked before a row is decoded only if its column needs no cast.
-        found = frame.select(
+        made = [
             (source if there[own.get(name, name)] == kinds[name] else source.cast(kinds[name])).alias(name)
             for name, source in sources.items()
-        )
-        return (found if where is True else found.filter(where)).collect()
+        ]
+        marks = [DELETED] if DELETED in there and DELETED not in kinds else []
+
+        def chosen(frame: pl.LazyFrame) -> pl.LazyFrame:
+            there = frame.filter(pl.col(DELETED).cast(pl.String).str.to_lowercase().ne_missing("true"))
+            found = (there if marks else frame).select(made)
+            return found if keys is None else found.filter(_like(keys))
+
+        if not rows:
+            return pl.DataFrame(schema=kinds)
+        if not isinstance(source, PartialParquet):
+            return chosen(_scanned(source)).collect()
+        wanted = [own.get(name, name) for name in kinds] + marks
+        if keys is None:
+            return chosen(source.scan(wanted)).collect()
+        names = _like(keys).meta.root_names()
+        parts = [pl.DataFrame(schema=kinds)]
+        for group in source.groups:
+            if all(source.may_have(group, keys[name]) for name in names):
+                among = chosen(source.scan([*names, *marks], group)).select(names).head(1).collect()
+                parts += [chosen(source.scan(wanted, group)).collect()] if among.height or not names else []
+        return pl.concat(parts)
     except (OSError, pl.exceptions.PolarsError) as error:
         problem = f"the history begins from this file, which can't be read: {first_line(error)}"
         raise EngineError(problem, place=str(path), hint="put it there, or leave `begin` out") from None
 
 
-def _source(path: Path) -> Path | io.BytesIO:
-    """Return what polars reads a file from, of an object store its bytes. Raises OSError, also for a directory, whose files polars would read."""
+def _source(path: Path) -> Path | PartialParquet:
+    """Return what the columns of a file are read from. Raises OSError, also for a directory, whose files polars would read."""
     if isinstance(path, ObjectPath):
-        return io.BytesIO(path.read_bytes())
+        return PartialParquet(path)
     with path.open("rb"):
         return path
+
+
+def _scanned(source: Path | PartialParquet, columns: Sequence[str] = ()) -> pl.LazyFrame:
+    """Return the rows of a file, of an object those columns."""
+    if isinstance(source, PartialParquet):
+        return source.scan(columns)
+    return pl.scan_parquet(source, glob=False, hive_partitioning=False)
 
 
 def _least(file: FileEntry) -> int:
@@ -190,7 +216,7 @@ class HistoryChange(Change):
             return []
         if keys is None:
             return [read_beginning(self.begin, self.schema)]
-        found = read_beginning(self.begin, self.schema, _like(keys))
+        found = read_beginning(self.begin, self.schema, keys)
         return [found.join(keys, on=self.key, how="semi", nulls_equal=True)]
 
     def _first(self, files: Sequence[FileEntry], frames: Sequence[pl.DataFrame]) -> Any:
@@ -201,25 +227,33 @@ class HistoryChange(Change):
         if self.begin is None:
             return None
         (time,) = self.time
-        lowers = [_least(file) for file in files] + [LEAST] * len(frames)
-        scans = [pl.scan_parquet(_source(self.log / file.name), glob=False, hive_partitioning=False) for file in files]
-        sources = [*zip([*scans, *(frame.lazy() for frame in frames)], lowers, strict=True)]
+        opened: dict[str, Path | PartialParquet] = {}
+
+        def scan(part: FileEntry | pl.DataFrame, *columns: str) -> pl.LazyFrame:
+            if isinstance(part, pl.DataFrame):
+                return part.lazy()
+            source = opened[part.name] = opened.get(part.name) or _source(self.log / part.name)
+            return _scanned(source, columns)
+
+        parts = [(part, _least(part)) for part in files] + [(frame, LEAST) for frame in frames]
         after: pl.Expr | bool = True
         while True:
             least: Any = None
-            having: list[pl.LazyFrame] = []
-            for scan, lower in sources:
+            having: list[FileEntry | pl.DataFrame] = []
+            for part, lower in parts:
                 if least is not None and lower > pl.Series([least]).to_physical()[0]:
                     continue
-                at = scan.filter(after).select(pl.col(time).min()).collect().item()
+                at = scan(part, time).filter(after).select(pl.col(time).min()).collect().item()
                 if at is not None and (least is None or at <= least):
-                    having = [*(having if at == least else ()), scan]
+                    having = [*(having if at == least else ()), part]
                     least = at
             if len(having) < 2:
                 return least
-            until = having[-1].select(pl.col(time).max()).collect().item()
-            among = (pl.col(time) <= until) & after
-            some = pl.concat([self.typed(scan.filter(among), self._record) for scan, _ in sources])
+            until = scan(having[-1], time).select(pl.col(time).max()).collect().item()
+            last, among = pl.Series([until]).to_physical()[0], (pl.col(time) <= until) & after
+            names = *self._record, time, DIFF
+            concerned = [scan(part, *names) for part, lower in parts if lower <= last]
+            some = pl.concat([self.typed(each.filter(among), self._record) for each in concerned])
             net = some.group_by([*self._record, time]).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
             if (first := net.select(pl.col(time).min()).collect().item()) is not None:
                 return first
