@@ -28,6 +28,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * operators: typing of operators and conditionals; the keys that rows are ordered by
 * row_order: rows in the order in which they are shown
 * parse: text to a checked, typed tree; replacements for functions of other databases
+* patterns: patterns of `like`, and regular expressions as RE2 has them
 * python: Python functions that a pipeline names; a Python function's definition, read from its text
 * python_values: Python values as columns of a type; Python functions in a stage
 * reductions: expressions over aggregate calls

@@ -13,6 +13,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.arithmetic import as_date
 from ddcli.expressions.coerce import Mismatch, fits_decimal, integer_range, rescaled
 from ddcli.expressions.moments import FormatError, parts_of
+from ddcli.expressions.patterns import LOOKING, check_regex, finds_nothing, like_pattern
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ALIASES, SIMPLE
 
@@ -117,10 +118,6 @@ def fold(literal: Literal, target: Type) -> Literal | None:
     return replace(literal, value=rescaled(exact, target), type=target)
 
 
-LOOKING = re.compile(r"(?<!\[)\^|\$|\\[bBAz]")
-"""The parts of a pattern that look at the text around a match."""
-
-
 def check_constants(function: str, args: Sequence[Expression]) -> None:
     """Check patterns, units and fills, which are constants; raises Mismatch."""
     constants = {index: arg.value for index, arg in enumerate(args) if isinstance(arg, Literal)}
@@ -138,11 +135,11 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
     if function in ("like", "ilike"):
         like_pattern(str(constants[1]), str(constants.get(2, "")), args)
     if function.startswith("regexp_"):
-        groups = _check_regex(str(constants[1]), args[1])
+        groups = check_regex(str(constants[1]), args[1])
         whole = not constants[1] and function == "regexp_split_to_array"
         if (
             function in ("regexp_extract_all", "regexp_split_to_array")
-            and _finds_nothing(str(constants[1]))
+            and finds_nothing(str(constants[1]))
             and not whole
         ):
             problem = "all matches need a pattern that matches no empty text"
@@ -177,56 +174,6 @@ def _check_format(function: str, text: str, arg: Expression) -> None:
         parts_of(text)
     except FormatError as error:
         raise Mismatch(f"{function}: the format {error}", arg, "as in '%d.%m.%Y %H:%M'") from None
-
-
-def _check_regex(pattern: str, arg: Expression) -> int:
-    """Return the number of groups of a pattern in Rust's syntax; raises Mismatch when it isn't one."""
-    import polars as pl
-
-    try:
-        pl.Series([""]).str.contains(pattern)
-    except pl.exceptions.ComputeError as error:
-        complaint = [line for line in str(error).splitlines() if line.startswith("error: ")]
-        why = complaint[0].removeprefix("error: ") if complaint else "see Rust's regex syntax"
-        raise Mismatch(f"the pattern is wrong: {why}", arg) from None
-    fields = pl.select(pl.lit("").str.extract_groups(pattern)).to_series().dtype
-    return len(getattr(fields, "fields", ()))
-
-
-def _finds_nothing(pattern: str) -> bool:
-    """Return whether a pattern matches an empty text: DuckDB finds other numbers of such matches."""
-    import polars as pl
-
-    return bool(pl.Series(["", "ab  1."]).str.extract_all(pattern).list.contains("").any())
-
-
-def like_pattern(pattern: str, escape: str, args: Sequence[Expression] = ()) -> list[str | None]:
-    """Return a LIKE pattern as pieces: text is itself, `%` is None, `_` is the empty text.
-
-    >>> like_pattern("a%_", "")
-    ['a', None, '']
-    """
-    if len(escape) > 1:
-        raise Mismatch("the escape is one character", args[2] if len(args) > 2 else None)
-    pieces: list[str | None] = []
-    position = 0
-    while position < len(pattern):
-        character = pattern[position]
-        if escape and character == escape:
-            position += 1
-            if position >= len(pattern) or pattern[position] not in ("%", "_", escape):
-                raise Mismatch(f"`{escape}` escapes nothing in the pattern", args[1] if len(args) > 1 else None)
-            character = pattern[position]
-        elif character in "%_":
-            pieces.append(None if character == "%" else "")
-            position += 1
-            continue
-        if pieces and pieces[-1]:
-            pieces[-1] += character
-        else:
-            pieces.append(character)
-        position += 1
-    return pieces
 
 
 def cast(argument: Expression, target: Type, span: Span, *, tried: bool) -> Expression:

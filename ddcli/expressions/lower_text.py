@@ -12,9 +12,9 @@ from urllib.parse import quote, unquote_to_bytes
 
 import polars as pl
 
-from ddcli.expressions.casts import like_pattern
 from ddcli.expressions.lower_number import each
 from ddcli.expressions.lower_time import on_clock
+from ddcli.expressions.patterns import in_rust, like_pattern
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
@@ -194,9 +194,9 @@ def _regexp_replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def flagged(pattern: str, flags: str) -> str:
-    """Return a pattern with flags: `i` for texts without regard to case, `s` for a point that is a line break, too."""
-    own = "".join(each for each in "is" if each in flags)
-    return f"(?{own}){pattern}" if own else pattern
+    """Return a pattern in Rust's syntax with flags: `i` for texts without regard to case, `s` for a point that is a line break, too."""
+    own, written = "".join(each for each in "is" if each in flags), in_rust(pattern)
+    return f"(?{own}){written}" if own else written
 
 
 def _regexp_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -333,7 +333,7 @@ LOWER: dict[str, Lower] = {
     "url_decode": _decode,
     "strip_accents": lambda _, __, args: each(args[0], _without_accents),
     "levenshtein": _levenshtein,
-    "regexp_count": lambda _, call, args: args[0].str.count_matches(constant(call, 1)).cast(pl.Int64),
+    "regexp_count": lambda _, call, args: args[0].str.count_matches(in_rust(constant(call, 1))).cast(pl.Int64),
     "strftime": _strftime,
     "||": _concat,
     "length": lambda _, __, args: args[0].str.len_chars().cast(pl.Int64),
@@ -363,5 +363,5 @@ LOWER: dict[str, Lower] = {
     "regexp_replace": _regexp_replace,
     "regexp_extract": _regexp_extract,
     "regexp_extract_all": _regexp_extract_all,
-    "regexp_substr": lambda _, call, args: args[0].str.extract(constant(call, 1), 0),
+    "regexp_substr": lambda _, call, args: args[0].str.extract(in_rust(constant(call, 1)), 0),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddcli.expressions.patterns import in_rust
 from ddcli.expressions.tree import Call, Cast, Expression, Lambda, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
 
@@ -147,6 +148,14 @@ def _is_checked_twice(node: Any) -> bool:
     )
 
 
+def _is_pattern_of_re2(node: Any) -> bool:
+    """Return whether a call has a regular expression that had another meaning in Rust, as one of words has."""
+    if not isinstance(node, Call) or not node.function.startswith("regexp_"):
+        return False
+    pattern = node.args[1]
+    return isinstance(pattern, Literal) and in_rust(str(pattern.value)) != pattern.value
+
+
 OF_PAIRS = {"covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_sxy"}
 
 
@@ -165,5 +174,6 @@ REVISIONS = {
     "the second of two times": _is_second_of_two,
     "decimals with exponents": _is_with_exponents,
     "each check of a call": _is_checked_twice,
+    "patterns as in RE2": _is_pattern_of_re2,
 }
 """The revisions, each with the calls whose values it changed."""

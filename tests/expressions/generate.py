@@ -359,6 +359,8 @@ FORMS = {
         "({text})[k:2]",
         "({text})[:k]",
         "regexp_replace({text}, '([a-z])', '<\\1>')",
+        "regexp_replace({text}, '\\W|\\d', '_', 'g')",
+        "regexp_extract({text}, '\\s*\\w\\S+')",
         "regexp_extract({text}, '([a-z])([a-z])', 2)",
     ],
     "bool": [

@@ -109,6 +109,15 @@ day >= '2013-02-30' → 12 → is not a date → 2013-01-31
 sum(a) → 5 → sum is an aggregate → reduce
 now() → 5 → changes by itself
 regexp_like(s, '(') → 20 → the pattern is wrong: unclosed group
+regexp_like(s, 'ab++') → 20 → `++` repeats a repetition → possessive quantifiers
+regexp_like(s, 'a{1001}') → 20 → `{1001}` repeats more than 1000 times
+regexp_like(s, '(?x)a') → 20 → it has the flag `x` → one of i, m, s, U
+regexp_like(s, '[[:letter:]]') → 20 → it has no class `[:letter:]`
+regexp_like(s, '[a') → 20 → unclosed `[`
+regexp_like(s, '\\u00e9') → 20 → it has no escape `\\u`
+regexp_like(s, '(?=a)') → 20 → look-around
+regexp_like(s, '(?>a)') → 20 → the pattern is wrong
+regexp_like(s, '(a)\\1') → 20 → backreferences
 regexp_like(s, s) → 20 → `pattern` must be a constant
 f % 2 → 5 → integers or decimals → cast
 (select 1) → 13 → subqueries → join

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,9 @@ from hypothesis import given, settings
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import MapStep
-from tests.draws import many
+from tests.draws import chance, many
 from tests.expressions.grammar import COLUMNS, SQL_TYPES, rows, typed, wild
-from tests.expressions.support import frame_of, scalar, schema
+from tests.expressions.support import frame_of, scalar, schema, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,3 +107,75 @@ def test_most_is_compared() -> None:
     """The texts are not refused by one side: a generator of nonsense would judge nothing."""
     assert TAKEN["typed"]["both"] > 0.8 * sum(TAKEN["typed"].values()), TAKEN
     assert TAKEN["wild"]["both"] > 0.05 * sum(TAKEN["wild"].values()), TAKEN
+
+
+ATOMS = r"""a b 1 . \d \w \s \b \D \W \S \A \z \Z ^ $ [a-c] [^a] [[:alpha:]] [[:^digit:]] [[:letter:]] [[a]b] [a&&b] [a--b] [a~~b] [\d-] []a]
+[^]a] [a-] [-a] [a-b-c] [\w-b] [a-\d] [a\]b] [\b] [\pL] [^\d\s] [^\W] [é-ü] \x41 \x{62} \u0061 \101 \0 \1 \pL \PL \p{Lu} \p{Greek} \p{^L} \p{C}
+\p{Alphabetic} \p{sc=Greek} \< \> \- \/ \_ \é \a \t \v \Qa.b\E \h \K \G (?=a) (?!a) (?<=a) (?<!a) (?>a) (?#c) (?i) (?s) (?m) (?x) (?U) (?-i) (?R)
+(?i:\W) (?i:k) (?P<n>a) (?P=n) (?:a|b) (a) (|b) () | { } ] { # é ß K \u00a0 && ~ \b{start} [ ( )"""
+REPEATED = [
+    "",
+    "",
+    "",
+    "",
+    "*",
+    "+",
+    "?",
+    "*?",
+    "+?",
+    "??",
+    "{2}",
+    "{1,2}",
+    "{1,}",
+    "{0}",
+    "{2}?",
+    "++",
+    "*+",
+    "?+",
+    "**",
+]
+REPEATED += ["{2}{2}", "{2}*", "{1001}", "{,3}", "{2,1}", "{ 1}", "{01}"]
+MATCHED = [
+    "",
+    "a",
+    "ab",
+    "aab1",
+    "aB c",
+    "A1b2",
+    " a\tb\n",
+    "b\u0661x",
+    "éÉß",
+    "\u017fK",
+    "a&b",
+    "a-b",
+    "]a",
+    "[a]",
+    "a\u00a0b\u2028c",
+]
+MATCHED += ["αβΓ", "a{2}", "x{start}", "  ab #", "\x0b\x0c", "_a_", "<b>", "aaaa", "k\u212a", "a@b/c-d", None]
+LACKING = re.compile(r"\\[01Q]|\\p\{C\}|\(\?[a-zA-Z-]+\)[*+?{]")
+"""What RE2 has and we refuse."""
+
+
+def test_a_regular_expression_means_what_it_does_in_duckdb(database: duckdb.DuckDBPyConnection) -> None:
+    """Patterns of parts that engines read differently, without those that match a part of a character there."""
+    rng, compared = chance("patterns"), 0
+    for _ in range(many(300)):
+        drawn = [rng.choice(ATOMS.split()) + rng.choice(REPEATED) for _ in range(rng.choice([1, 1, 2, 3]))]
+        pattern = rng.choice(["", "", "(?i)"]) + "".join(drawn)
+        written = f"[cast(regexp_matches(x, '{pattern}') as varchar), regexp_extract(x, '{pattern}'), regexp_replace(x, '{pattern}', '-')]"
+        try:
+            wanted = [
+                v for (v,) in database.execute(f"select {written} from (select unnest(?) as x)", [MATCHED]).fetchall()
+            ]
+        except duckdb.InvalidInputException:
+            wanted = None
+        try:
+            found = values(written, {"x": "string?"}, x=MATCHED)
+        except SpecError:
+            assert wanted is None or LACKING.search(pattern), pattern
+            continue
+        assert wanted is not None, pattern
+        assert found == wanted, (pattern, found, wanted)
+        compared += 1
+    assert compared > many(300) / 10

@@ -120,7 +120,15 @@ def test_fingerprints_are_those_of_states_that_exist(written, found):
             for text in ("try_cast(s as int64)", "cast(s as time)", "cast(s as timestamp_ms)", "list_avg([v, 1])")
         ),
         *((text, True) for text in ("[e % v for e in [v]]", "cast(v as decimal(38, 2)) + cast(v as decimal(38, 0))")),
-        *((text, False) for text in ("cast(v as decimal(38, 2)) - cast(v as decimal(38, 2))", "1.5 + v")),
+        *((text, True) for text in (r"regexp_like(s, '\\d')", "regexp_substr(s, '[a&&b]')")),
+        *(
+            (text, False)
+            for text in (
+                "regexp_like(s, '^[a-c]+(x|y)$')",
+                "cast(v as decimal(38, 2)) - cast(v as decimal(38, 2))",
+                "1.5 + v",
+            )
+        ),
         *((text, False) for text in ("cast(s as int64)", "cast(s as timestamp)", "list_avg([f, 1e0])")),
         *((text, False) for text in ("s[2]", "s[1:3]", "substring(s, 2)", "split(s, ',')[1]", "greatest(v, 1)")),
         *((text, False) for text in ("cast(v as string)", "regexp_replace(s, 'a', 'b', 'g')")),

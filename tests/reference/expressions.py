@@ -421,18 +421,28 @@ def right(_: Call, args: list[Any]) -> str:
     return text[max(len(text) - n, 0) :] if n >= 0 else text[-n:]
 
 
+def regular(pattern: str) -> str:
+    """Return a regular expression whose digits, words and spaces are of ASCII, as in RE2."""
+    sets = {"d": "[0-9]", "w": "[0-9A-Za-z_]", "s": r"[\t\n\f\r ]"}
+    return re.sub(
+        r"\\([dws])",
+        lambda found: sets[found[1]],
+        re.sub(r"\\([DWS])", lambda m: "[^" + sets[m[1].lower()][1:], pattern),
+    )
+
+
 def flags_of(text: str) -> int:
     return (re.IGNORECASE if "i" in text else 0) | (re.DOTALL if "s" in text else 0)
 
 
 def regexp_replace(_: Call, args: list[Any]) -> str:
     flags = args[3] if len(args) > 3 else ""
-    return re.sub(args[1], args[2], args[0], count=0 if "g" in flags else 1, flags=flags_of(flags))
+    return re.sub(regular(args[1]), args[2], args[0], count=0 if "g" in flags else 1, flags=flags_of(flags))
 
 
 def regexp_extract(_: Call, args: list[Any]) -> str:
     text, pattern, group, flags = [*args, *(0, "")[len(args) - 2 :]]
-    match = re.search(pattern, text, flags_of(flags))
+    match = re.search(regular(pattern), text, flags_of(flags))
     return (match[group] if match else None) or ""
 
 
