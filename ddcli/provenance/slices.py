@@ -79,8 +79,12 @@ class Sample:
 
     def of(self, values: pl.Series) -> pl.Series:
         """Return the values that are in the sample."""
+        return values.filter(self.has(values))
+
+    def has(self, values: pl.Series) -> pl.Series:
+        """Return for each value whether it is in the sample; a null is not."""
         remainders = (values if values.dtype.is_integer() else values.hash(SEED)) % self.parts
-        return values.filter((remainders == self.number) & values.is_not_null())
+        return (remainders == self.number) & values.is_not_null()
 
     @property
     def words(self) -> str:
@@ -169,14 +173,14 @@ class Slices:
         found = [pl.Series(column, [], dtype=kind)]
         for source, own in self.origins(node, column) or ():
             if isinstance(source, MemoizedCalls):
-                found.append(part.of(self.results(source)[f"${own}"].unique()).cast(kind).alias(column))
+                found.append(part.of(self.results(source)[f"${own}"].unique().cast(kind)).alias(column))
                 continue
             reader = self.inputs.readers[source.name]
             if isinstance(reader, SharedReader):
                 continue
             for piece in reader.take([own], None, before(self.at).elements, TOGETHER).slices:
                 values = piece.read().frame[own].drop_nulls().unique()
-                found.append(part.of(values).cast(kind).alias(column))
+                found.append(part.of(values.cast(kind)).alias(column))
         return pl.concat(found).unique()
 
     def results(self, node: MemoizedCalls) -> pl.DataFrame:

@@ -16,8 +16,6 @@ import random
 import tempfile
 import time as clock
 from dataclasses import field, replace
-from functools import reduce
-from operator import and_, ge, or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +36,8 @@ from ddcli.screen import shell
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.store.files.gate import Files
-from ddcli.store.log.log_files import not_after, physically, scan_entries
 from ddcli.store.state.document import Document
-from ddcli.store.state.fingerprint import log_number, number_in, stored_numbers
+from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numbers
 from ddcli.store.state.names import VERIFIED
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.verify import check_bytes
@@ -55,9 +52,6 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.store.state.entries import OutputEntry
     from ddcli.store.state.manifest import Manifest
-
-COUNT = "\0count"
-"""The column with the multiplicity by the inputs less the multiplicity in the log."""
 
 
 @frozen
@@ -128,14 +122,6 @@ class TableProof:
     def first(self, limit: int) -> list[tuple[dict[str, Any], int]]:
         """Return the first records that differ, each with its multiplicity by the log less that in the table."""
         return _records(self.differing, limit)
-
-
-@frozen
-class LogProof:
-    """An output's log beside what the commits say of it: the `fingerprint` that they have kept, and the `fault` of the log, if it has one."""
-
-    fingerprint: str
-    fault: str | None
 
 
 @dataclass
@@ -260,7 +246,8 @@ def _verified(
         else _verify_slice(request, manifest, outputs, part)
     )
     for name, entry in outputs.items():
-        found.logs[name] = _log_proof(request, manifest, name, entry)
+        if name not in found.logs:
+            found.logs[name] = read_log(request.outputs[name], manifest, entry).proof
         try:
             table = _table_proof(request, manifest, name)
         except TableBehind as error:
@@ -283,20 +270,6 @@ def _table_proof(request: Request, manifest: Manifest, name: str) -> TableProof 
         fault = error.problem if isinstance(error, DdError) else f"it can't be read: {first_line(error)}"
         return TableProof(target.place.value, pl.DataFrame(), 0, fault)
     return None if table is None else TableProof(table.place, table.rows.rename({DIFF: COUNT}), table.others)
-
-
-def _log_proof(request: Request, manifest: Manifest, name: str, entry: OutputEntry) -> LogProof:
-    """Compare an output's log with its fingerprint, and its files with their checksums: a time can be wrong, too."""
-    directory = request.outputs[name]
-    known = number_in(manifest.secret_bytes, entry.contents)
-    if known is not None and log_number(manifest.secret_bytes, directory, entry) != known:
-        return LogProof(entry.contents, "its records do not add up to those that the runs have committed")
-    for file in entry.files:
-        try:
-            check_bytes(directory / file.name, file)
-        except StateError as error:
-            return LogProof(entry.contents, f"{error.problem}: {directory / file.name}")
-    return LogProof(entry.contents, None)
 
 
 def _chosen(request: Request, manifest: Manifest, select: Sequence[str]) -> dict[str, OutputEntry]:
@@ -336,13 +309,21 @@ def _verify_slice(
     for name, entry in outputs.items():
         node = inputs.relations[collection_named(request.spec, name)].node
         column = slices.column(node)
-        if len(inputs.time) > 1 and _is_edited(inputs, name, entry, manifest):
-            found.unproven[name] = "an edit has changed it at times that are open"
-            continue
         if column is None:
             found.unproven[name] = "no column's values decide which rows of the inputs matter to it"
             continue
-        found.proofs.append(_proof(slices, name, entry, node, column, part))
+        nulls = part.number == 0 and node.schema[column].nullable
+
+        def chosen(frame: pl.DataFrame, column: str = column, nulls: bool = nulls) -> pl.Series:
+            values = frame[column]
+            return part.has(values) | values.is_null() if nulls else part.has(values)
+
+        log = read_log(request.outputs[name], manifest, entry, chosen, at)
+        found.logs[name] = log.proof
+        if log.edited:
+            found.unproven[name] = "an edit has changed it at times that are open"
+        else:
+            found.proofs.append(_proof(slices, name, log.records, node, column, part, nulls))
     found.arrangements, found.uncompared = verify_arrangements(slices, manifest, part)
     return found
 
@@ -362,56 +343,28 @@ def _last_closed(inputs: Inputs, manifest: Manifest) -> Time | None:
     return tuple(last if value == BEYOND else value - 1 for value, last in zip(corner, latest, strict=True))
 
 
-def _proof(slices: Slices, name: str, entry: OutputEntry, node: Node, column: str, part: SliceNumber) -> OutputProof:
+def _proof(
+    slices: Slices, name: str, log: pl.DataFrame, node: Node, column: str, part: SliceNumber, nulls: bool
+) -> OutputProof:
+    """Compare the records of a log in a slice with those by the inputs, also those with null in the column if it has them."""
     inputs, at = slices.inputs, slices.at
-    log = _contents(inputs, name, entry, at)
-    kind = node.schema[column]
-    values = pl.concat([slices.values(node, column, part), part.of(log[column].drop_nulls().unique())]).unique()
-    chosen = pl.col(column).is_in(values.implode())
-    wanted: list[tuple[Mapping[str, Any], pl.Expr]] = [({column: KeySet(values)}, chosen)]
-    if kind.nullable and part.number == 0:
+    values = pl.concat([slices.values(node, column, part), log[column].drop_nulls().unique()]).unique()
+    wanted: list[tuple[Mapping[str, Any], pl.Expr]] = [
+        ({column: KeySet(values)}, pl.col(column).is_in(values.implode()))
+    ]
+    if nulls:
         wanted.append(({column: None}, pl.col(column).is_null()))
-        chosen |= pl.col(column).is_null()
     said = []
     for given, held in wanted:  # a row that one question takes into an input may give wrong records of the other one's
         question = Question(inputs, node, given, at, 0, slices.updates(node, given))
         contents = question.contents_in(question.fed, question.facts)
         said.append(contents.frame().with_columns(pl.Series(COUNT, contents.counts(), pl.Int64)).filter(held))
     columns = list(node.schema)
-    logged = log.filter(chosen).select(*columns, -pl.col(COUNT))
+    logged = log.select(*columns, -pl.col(COUNT))
     both = pl.concat([*(frame.select(*columns, COUNT) for frame in said), logged], how="vertical_relaxed")
     summed = both.group_by(columns).agg(pl.col(COUNT).sum().alias(COUNT), pl.len().alias("\0rows"))
     differing = summed.filter(pl.col(COUNT) != 0).drop("\0rows").sort(column, *columns, nulls_last=True)
-    return OutputProof(name, column, values.len() + len(wanted) - 1, summed.height, differing)
-
-
-def _is_edited(inputs: Inputs, name: str, entry: OutputEntry, manifest: Manifest) -> bool:
-    """Return whether a log has updates at open times, which an edit has made."""
-    times = list(inputs.time)
-    at_or_after = (reduce(and_, map(ge, physically(times), corner)) for corner in manifest.upper)
-    is_open = reduce(or_, at_or_after, pl.lit(value=False))
-    directory, schema = inputs.request.outputs[name], parse_schema(entry.schema)
-    scans = scan_entries(directory, entry.files, schema, [*times, DIFF])
-    return any(scan.filter(is_open).head(1).collect().height for scan in scans)
-
-
-def _contents(inputs: Inputs, name: str, entry: OutputEntry, at: Time) -> pl.DataFrame:
-    """Return the records of an output's log as of a time, with their multiplicities. With one coordinate also what an edit has changed: that is at the first open time."""
-    columns, times = list(entry.schema), list(inputs.time)
-    counts = not_after(times, at) if len(times) > 1 else pl.lit(value=True)
-    files = [
-        each.filter(counts).select(*columns, DIFF)
-        for each in scan_entries(inputs.request.outputs[name], entry.files, parse_schema(entry.schema), [*times, DIFF])
-    ]
-    if not files:
-        return pl.DataFrame(schema={**_types(inputs, name), COUNT: pl.Int64()})
-    summed = pl.concat(files).group_by(columns).agg(pl.col(DIFF).sum().alias(COUNT)).filter(pl.col(COUNT) != 0)
-    return summed.collect(engine="streaming")
-
-
-def _types(inputs: Inputs, name: str) -> dict[str, pl.DataType]:
-    node = inputs.relations[collection_named(inputs.request.spec, name)].node
-    return {column: kind.to_polars() for column, kind in node.schema.items()}
+    return OutputProof(name, column, values.len() + int(nulls), summed.height, differing)
 
 
 # --- samples -----------------------------------------------------------------------------------------------------------
@@ -441,9 +394,10 @@ class SampledOutputs:
         for kind in (old.required(), new.required()):
             if str(kind) not in EXACT:
                 return f"values of type {kind} are not sampled"
-        log = _contents(inputs, name, entry, at)
-        values = self.sample.of(log[column].unique())
-        log = log.filter(pl.col(column).is_in(values.implode()))
+        log = read_log(
+            inputs.request.outputs[name], self.manifest, entry, lambda frame: self.sample.has(frame[column]), at
+        ).records
+        values = log[column].unique()
         wanted: dict[str, Any] = {}
         slices = Slices(inputs, at, remembered=False)
         if old.required() == new.required() and slices.origins(node, column) is not None:

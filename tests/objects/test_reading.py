@@ -22,6 +22,8 @@ from ddcli.provenance.verification import COVERED, verify
 from ddcli.query import Lookup
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.state import fingerprint
+from ddcli.store.tables.files import Tables
 from tests.crash.shop import Shop
 from tests.objects.shop import Remote
 
@@ -161,6 +163,16 @@ outputs: {{answers: {bucket}/out/answers/, sums: {bucket}/out/sums/}}
 """
 
 
+def only_here(scan, folder):
+    """Return the scan of tables that refuses files of an object store below a folder."""
+
+    def checked(tables, paths, *rest):
+        assert not any(path.is_relative_to(folder) for path in paths), paths
+        return scan(tables, paths, *rest)
+
+    return checked
+
+
 def test_questions_about_a_state_in_a_bucket_and_functions_that_remember(tmp_path, bucket, monkeypatch):
     """A function that answers differently at each call: what is withdrawn cancels. The state has the slices that were verified; the rows of a wrong sum are found."""
     path = tmp_path / "p.yaml"
@@ -176,6 +188,13 @@ def test_questions_about_a_state_in_a_bucket_and_functions_that_remember(tmp_pat
         assert found.same, found
         assert found.slice is None or found.slice.covered
     assert COVERED.read(bucket / "state/verified.json").numbers == (0, 1)
+    fetched, plain = Counter(), fingerprint.reading
+    with monkeypatch.context() as patched:  # each object of a log is fetched once, and nothing else reads it
+        patched.setattr(fingerprint, "reading", lambda file: fetched.update([file]) or plain(file))
+        patched.setattr(Tables, "scan", only_here(Tables.scan, bucket / "out"))
+        assert verify(path, (0, 1)).same
+    assert {path.parent.name for path in fetched} == {"answers", "sums"}
+    assert {*fetched.values()} == {1}
     wrong = bisect(path, "select s from sums where k = 2", good="> 0")
     assert [(each.record["v"], each.at[0].file) for each in wrong.culprits] == [(-90, f"{bucket}/in/2.csv:2")]
     before = read_log(str(bucket / "out/answers"), as_of="latest").select("k", "call", "diff").sort("k").rows()
