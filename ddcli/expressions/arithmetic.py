@@ -129,13 +129,14 @@ def temporal_arithmetic(
 ) -> tuple[list[Expression], Type, str]:
     """Type sums and differences of dates, times and intervals.
 
-    A date plus a number of days is a date, plus an interval a timestamp. A difference of dates is a number of days, of timestamps an interval.
+    A date plus a number of days is a date, plus an interval a timestamp, and a time plus an interval a time. A difference of dates is a number of days, of timestamps an interval.
     """
     one, other = left.type, right.type
     tried = name.startswith("try_")
-    if operator == "+" and other.kind == "date" and (one.is_integer or one.kind in ("duration", "months")):
-        return temporal_arithmetic(name, operator, right, left)
-    if operator == "+" and one.kind in ("duration", "months") and other.kind == "datetime":
+    is_length = one.kind in ("duration", "months")
+    if operator == "+" and (
+        (is_length and other.kind in ("date", "datetime", "time")) or (one.is_integer and other.kind == "date")
+    ):
         return temporal_arithmetic(name, operator, right, left)
     if operator in "+-" and one.kind == "date" and other.is_integer:
         days = convert(right, INT64) if operator == "+" else _minus(right)
@@ -164,6 +165,8 @@ def temporal_arithmetic(
         finer = max(one, other, key=lambda each: each.second_digits).unit
         sides = [convert(left, replace(one, unit=finer)), convert(right, replace(other, unit=finer))]
         return sides, nullable_if_any(replace(one, unit=finer), sides), name
+    if operator in "+-" and one.kind == "time" and other.kind == "duration":
+        return sides, nullable_if_any(one, sides), name
     if operator in "*/" and one.kind == "duration" and other.is_integer:
         sides = [left, convert(right, INT64)]
         return sides, nullable_if_any(one, sides), name

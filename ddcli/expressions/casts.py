@@ -13,7 +13,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.arithmetic import as_date
 from ddcli.expressions.coerce import Mismatch, fits_decimal, integer_range, rescaled
 from ddcli.expressions.moments import FormatError, parts_of
-from ddcli.expressions.patterns import LOOKING, check_regex, finds_nothing, like_pattern
+from ddcli.expressions.patterns import check_pattern, like_pattern
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ALIASES, SIMPLE
 
@@ -53,15 +53,6 @@ TRUNC_UNITS = {
 DIFF_UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
 
-FLAGS_AT = {
-    "regexp_like": 2,
-    "regexp_full_match": 2,
-    "regexp_split_to_array": 2,
-    "regexp_replace": 3,
-    "regexp_extract": 3,
-    "regexp_extract_all": 3,
-}
-"""The position of the flags among the arguments."""
 MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 STRFTIME = "YymbBdjaAHIpMSf%"
 """The letters that may follow a percent sign in a format."""
@@ -128,6 +119,11 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
         unit = str(constants[0]).lower()
         if unit not in known:
             raise Mismatch(f"{function} has no unit '{unit}'", args[0], f"one of {', '.join(known)}")
+    if function == "list_slice" and len(args) > 3:
+        if not constants[3]:
+            raise Mismatch("a slice has no step of 0", args[3])
+        if args[0].type.kind != "list":
+            raise Mismatch("a slice of a text has no step", args[3])
     if function == "time_bucket" and constants[0] <= timedelta():  # type: ignore[operator]
         raise Mismatch("the width of a bucket must be positive", args[0])
     if function in ("strftime", "strptime", "try_strptime"):
@@ -135,31 +131,7 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
     if function in ("like", "ilike"):
         like_pattern(str(constants[1]), str(constants.get(2, "")), args)
     if function.startswith("regexp_"):
-        groups = check_regex(str(constants[1]), args[1])
-        whole = not constants[1] and function == "regexp_split_to_array"
-        if (
-            function in ("regexp_extract_all", "regexp_split_to_array")
-            and finds_nothing(str(constants[1]))
-            and not whole
-        ):
-            problem = "all matches need a pattern that matches no empty text"
-            raise Mismatch(problem, args[1], "write `+` instead of `*`")
-        if function in ("regexp_extract", "regexp_extract_all") and len(args) > 2:
-            group = constants[2]
-            if not isinstance(group, int) or not 0 <= group <= groups:
-                raise Mismatch(f"the pattern has no group {group}", args[2], f"it has {groups}")
-            if group and function == "regexp_extract_all" and LOOKING.search(str(constants[1])):
-                problem = "groups of all matches need a pattern without `^`, `$` and `\\b`"
-                raise Mismatch(problem, args[1], "match what is around with a group of its own")
-        at = FLAGS_AT.get(function, len(args))
-        flags = "cisg" if function == "regexp_replace" else "cis"
-        if wrong := set(str(constants.get(at, ""))) - set(flags):
-            hint = f"one of {', '.join(flags)}"
-            raise Mismatch(f"{function} has no flag `{min(wrong)}`", args[at], hint)
-        if function == "regexp_replace":
-            wanted = [int(each) for each in re.findall(r"\\(\d)", str(constants[2]).replace("\\\\", ""))]
-            if wanted and max(wanted) > groups:
-                raise Mismatch(f"the pattern has no group {max(wanted)}", args[2], f"it has {groups}")
+        check_pattern(function, constants, args)
 
 
 def _check_format(function: str, text: str, arg: Expression) -> None:

@@ -41,7 +41,7 @@ from ddcli.expressions.moments import current_zone, localized
 from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, SQL_NAMES, parse_sql_type, parse_type
+from ddcli.expressions.types import ALIASES, MAX_PRECISION, SQL_NAMES, parse_sql_type, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -341,6 +341,8 @@ class FormReader(ABC):
             elif written.endswith("]") and parse_type(written[: written.rindex("[")]):
                 hint = "an element of what is cast is `(x::type)[1]`; lists of a fixed length are not supported"
             raise SpecError(f"no type is named `{written}`", span=where, hint=hint)
+        if argument.type.is_float and ALIASES.get(written.lower()) == "decimal(38, 0)":
+            argument = self.half_even(node, argument)
         if target.kind == "duration" and isinstance(argument, Literal) and isinstance(argument.value, str):
             return interval_of(argument.value, span)
         is_json = isinstance(argument, Call) and argument.function in JSON_MADE and argument.type.kind == "string"
@@ -354,6 +356,12 @@ class FormReader(ABC):
             return self.resolve(node, "whole_seconds", [found])
         # An `integer` has 32 bits: its values are the int64 values that these hold.
         return convert(found, INT64) if SQL_NAMES.get(written.lower()) == "int32" else found
+
+    def half_even(self, node: exp.Expr, value: Expression) -> Expression:
+        """Return the whole number nearest to a float, of two the even one, as in a cast to an integer; larger floats are whole."""
+        near = self.resolve(node, "<", [self.resolve(node, "abs", [value]), Literal(2.0**53, FLOAT64)])
+        whole = convert(Cast(value, INT64.or_null(value.type.nullable), span=self.place(node)), FLOAT64)
+        return self.conditional(node, [(near, whole)], convert(value, FLOAT64))
 
     def json(self, node: exp.Expr, value: Expression, *, tried: bool) -> Expression:
         """Read a cast to JSON: a text must be JSON, and stays as it is; another value is written as JSON."""

@@ -144,7 +144,7 @@ LISTS = table(
     cardinality(x: list) -> int64 -- Number of elements, nulls included. -- cardinality([1, null]) => 2
     array_length(x: list) -> int64 -- The same as cardinality. -- array_length([1, 2]) => 2 -- cardinality(x)
     element(x: list, n: integer) -> inner? -- `x[n]`: the n-th element, the first is 1, the last -1; null outside the list. -- element(['a', 'b'], 2) => 'b'
-    list_slice(x: sequence, first: integer, last: integer = -1) -> x -- `x[first:last]`: the elements of a list, or the characters of a text, from `first` to `last`, both included; numbers below zero count from the end. -- list_slice(['a', 'b', 'c'], 2, 3) => ['b', 'c']
+    list_slice(x: sequence, first: integer, last: integer = -1, step: constant integer = 1) -> x -- `x[first:last]`: the elements of a list, or the characters of a text, from `first` to `last`, both included; numbers below zero count from the end. Of a list, `x[first:last:step]` is every step-th, with a step below zero backwards from `first` to `last`; `x[first:-:step]` has no last. -- list_slice(['a', 'b', 'c'], 2, 3) => ['b', 'c']
     array_contains [array_contains]: array_contains(x, value) -- True if the list has the value; null elements are ignored, and a null value is unknown unless the list is empty. -- array_contains([1, 2], 2) => true
     list_count(x: list) -> int64 -- Number of elements that are not null. -- list_count([1, null]) => 1
     list_reverse(x: list) -> x -- The elements in reverse order. -- list_reverse([1, 2]) => [2, 1]
@@ -305,7 +305,7 @@ JSON = table(
 
 ARITHMETIC = table(
     """
-    + [arithmetic]: a + b -- Sum. Integer overflow is an error. An integer adds days to a date, an interval makes it a timestamp. -- 2 + 3 => 5
+    + [arithmetic]: a + b -- Sum. Integer overflow is an error. An integer adds days to a date, an interval makes it a timestamp. A time and an interval begin again at midnight. -- 2 + 3 => 5
     - [arithmetic]: a - b -- Difference; of two dates a number of days, of timestamps an interval. -- 2 - 3 => -1
     * [arithmetic]: a * b -- Product. Integer overflow is an error. -- 2 * 3 => 6
     / [arithmetic]: a / b -- Quotient: a float, of decimals a decimal with at least 6 digits after the point. Division by zero is an error, for floats too. -- 5 / 2 => 2.5e0

@@ -8,7 +8,7 @@ import polars as pl
 
 from ddcli.expressions.lower import ElementLowering
 from ddcli.expressions.lower_number import HIGH, LOW, checked, each, quotient, scaled, too_long, wide
-from ddcli.expressions.lower_text import LONGEST, part
+from ddcli.expressions.lower_text import FAR, LONGEST, constant, part
 from ddcli.expressions.tree import Lambda, Literal
 from ddcli.expressions.types import MAX_PRECISION
 
@@ -40,12 +40,16 @@ def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _list_slice(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    values, first, *last = args
-    text = call.args[0].type.kind == "string"
+    values, first, *last = args[:3]
+    text, step = call.args[0].type.kind == "string", int(constant(call, 3, "1"))
+    if step < 0:  # the elements in their order, from the end of the slice
+        first, last = last[0], [first]
     size = (values.str.len_chars() if text else values.list.len()).cast(pl.Int64)
     offset, length = part(size, first, last[0] if last else None)
     found = values.str.slice(offset, length) if text else values.list.slice(offset, length)
-    return pl.when(*(each.is_not_null() for each in args)).then(found)
+    found = found.list.reverse() if step < 0 else found
+    found = found.list.gather_every(min(abs(step), FAR)) if abs(step) > 1 else found
+    return pl.when(*(each.is_not_null() for each in args[:3])).then(found)
 
 
 def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:

@@ -31,7 +31,7 @@ SIGNS = {
 
 
 def _arithmetic(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    temporal = call.args[0].type.kind in ("datetime", "duration")
+    temporal = call.args[0].type.kind in ("datetime", "duration", "time")
     return (_moments if temporal else arithmetic)(low, call, SIGNS[call.function], *args)
 
 
@@ -39,6 +39,10 @@ def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.E
     """Lower sums and differences of moments and intervals, and intervals times or by integers."""
     other = call.args[1].type
     right = b if other.is_integer else b.to_physical()
+    if call.type.kind == "time":  # of nanoseconds since midnight
+        length = right % (86400 * 10**other.second_digits) * 10 ** (9 - other.second_digits)
+        moved: pl.Expr = (a.to_physical() + length if sign == "+" else a.to_physical() - length) % (86400 * 10**9)
+        return moved.cast(pl.Time)
     if call.type.kind == "datetime" and call.type.unit != "ns":
         # If the sum of a timestamp in these years and an interval wraps, the result is far outside of them.
         left = a.to_physical()

@@ -240,11 +240,11 @@ def _of_json(reader: FormReader, node: exp.Bracket, whole: Expression, index: Ex
 
 
 def _within(reader: FormReader, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
-    """Read `tags[1]` and `tags[1:2]`, of a list or a text."""
+    """Read `tags[1]`, `tags[1:2]` and `tags[1:3:2]`, of a list or a text."""
     if isinstance(index, exp.Placeholder):  # `:n`, as parameters are written elsewhere: all up to the column
-        bounds: list[exp.Expr | None] = [None, exp.column(str(*reader.take(index, "this")))]
+        bounds: Sequence[exp.Expr | None] = [None, exp.column(str(*reader.take(index, "this")))]
     else:
-        bounds = reader.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
+        bounds = reader.take(index, "this", "expression", "step") if isinstance(index, exp.Slice) else [index]
     whole, read = reader.read(value), [reader.read(each) if each is not None else None for each in bounds]
     given = [each for each in read if each is not None]
     if len(bounds) == 1 and _is_json(whole):
@@ -253,5 +253,10 @@ def _within(reader: FormReader, node: exp.Bracket, value: exp.Expr, index: exp.E
         one = [Literal(1, INT64)] if whole.type.kind == "string" else []
         name = {"struct": "struct_extract", "string": "substring"}.get(whole.type.kind, "element")
         return reader.resolve(node, name, [whole, *given, *one])
-    first = read[0] or Literal(1, INT64)
-    return reader.resolve(node, "list_slice", [whole, first, *([read[1]] if read[1] is not None else [])])
+    first, last, *step = read
+    ends = [Literal(1, INT64), Literal(-1, INT64)]
+    if step and step[0] is not None:
+        if isinstance(step[0], Literal) and isinstance(step[0].value, int) and step[0].value < 0:
+            ends.reverse()
+        return reader.resolve(node, "list_slice", [whole, first or ends[0], last or ends[1], step[0]])
+    return reader.resolve(node, "list_slice", [whole, first or ends[0], *([last] if last is not None else [])])

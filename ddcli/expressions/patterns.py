@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddcli.expressions.coerce import Mismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.tree import Expression
 
@@ -30,6 +30,16 @@ SETS = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
 """The characters of `\\d` and its like, which are more in Rust."""
 MOST_TIMES = 1000
 """The largest bound of a repetition in RE2."""
+
+FLAGS_AT = {
+    "regexp_like": 2,
+    "regexp_full_match": 2,
+    "regexp_split_to_array": 2,
+    "regexp_replace": 3,
+    "regexp_extract": 3,
+    "regexp_extract_all": 3,
+}
+"""The position of the flags among the arguments."""
 
 
 @lru_cache(maxsize=256)
@@ -113,7 +123,32 @@ def _brackets(pattern: str, at: int) -> tuple[int, str]:
     return at + 1, found + "]"
 
 
-def check_regex(pattern: str, arg: Expression) -> int:
+def check_pattern(function: str, constants: Mapping[int, object], args: Sequence[Expression]) -> None:
+    """Check the regular expression, the group and the flags of a call; raises Mismatch."""
+    groups = _groups_of(str(constants[1]), args[1])
+    whole = not constants[1] and function == "regexp_split_to_array"
+    if function in ("regexp_extract_all", "regexp_split_to_array") and _finds_nothing(str(constants[1])) and not whole:
+        problem = "all matches need a pattern that matches no empty text"
+        raise Mismatch(problem, args[1], "write `+` instead of `*`")
+    if function in ("regexp_extract", "regexp_extract_all") and len(args) > 2:
+        group = constants[2]
+        if not isinstance(group, int) or not 0 <= group <= groups:
+            raise Mismatch(f"the pattern has no group {group}", args[2], f"it has {groups}")
+        if group and function == "regexp_extract_all" and LOOKING.search(str(constants[1])):
+            problem = "groups of all matches need a pattern without `^`, `$` and `\\b`"
+            raise Mismatch(problem, args[1], "match what is around with a group of its own")
+    at = FLAGS_AT.get(function, len(args))
+    flags = "cisg" if function == "regexp_replace" else "cis"
+    if wrong := set(str(constants.get(at, ""))) - set(flags):
+        hint = f"one of {', '.join(flags)}"
+        raise Mismatch(f"{function} has no flag `{min(wrong)}`", args[at], hint)
+    if function == "regexp_replace":
+        wanted = [int(each) for each in re.findall(r"\\(\d)", str(constants[2]).replace("\\\\", ""))]
+        if wanted and max(wanted) > groups:
+            raise Mismatch(f"the pattern has no group {max(wanted)}", args[2], f"it has {groups}")
+
+
+def _groups_of(pattern: str, arg: Expression) -> int:
     """Return the number of groups of a regular expression; raises Mismatch when it isn't one."""
     import polars as pl
 
@@ -130,7 +165,7 @@ def check_regex(pattern: str, arg: Expression) -> int:
     return len(getattr(fields, "fields", ()))
 
 
-def finds_nothing(pattern: str) -> bool:
+def _finds_nothing(pattern: str) -> bool:
     """Return whether a regular expression matches an empty text: DuckDB finds other numbers of such matches."""
     import polars as pl
 

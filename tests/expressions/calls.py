@@ -540,7 +540,7 @@ class Calls:
             value = self.rng.choice(
                 ["(try_cast(a8 as json) -> '$.a')", "(try_cast(b8 as json) -> '$[0]')", "(try_cast(b8 as json) -> '$')"]
             )
-        return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([each for each in kinds if each not in nested])})"
+        return f"{self.rng.choice(['cast', 'try_cast'])}({value} as {self.rng.choice([*(each for each in kinds if each not in nested), 'hugeint'])})"
 
     def part(self) -> str:
         """Return a subscript or a slice, of JSON too."""
@@ -551,7 +551,8 @@ class Calls:
                 return f"({made}).a.b"
             return f"{made}[{rng.choice(['0', '1', '-1', '0:1', chr(39) + 'a' + chr(39)])}]"
         whole = ["1", "0", "-1", "2", "-2", self.column("int64")]
-        bounds = rng.choice(["{}", "{}", "{}:{}", "{}:", ":{}"]).format(rng.choice(whole), rng.choice(whole))
+        bounds = rng.choice(["{}", "{}", "{}:{}", "{}:", ":{}", "{}:{}:2", "{}:{}:-1", "{}:-:-2", ":{}:-1", ":-:3"])
+        bounds = bounds.format(rng.choice(whole), rng.choice(whole))
         return f"{self.column('list string')}[{bounds}]"
 
 

@@ -247,6 +247,10 @@ def arithmetic(call: Call, args: list[Any]) -> Any:
     a, b = args
     if call.args[0].type.kind in ("date", "datetime", "duration"):
         return temporal(call, sign, a, b)
+    if call.type.kind == "time":
+        moved = dt.datetime.combine(dt.date(1970, 1, 1), a)
+        by = b % dt.timedelta(days=1)
+        return (moved + by if sign == "+" else moved - by).time()
     if call.type.is_float:
         if sign == "/" and b == 0:
             raise Fails
@@ -363,10 +367,12 @@ def substring(_: Call, args: list[Any]) -> str:
 
 
 def sliced(_: Call, args: list[Any]) -> Any:
-    values, first, *last = args
+    values, first, *last = args[:3]
+    if args[3:] and args[3] < 0:
+        return sliced(_, [values, *last, first])[::-1][:: -args[3]]
     begin = max(len(values) + first, 0) if first < 0 else max(first - 1, 0)
     end = len(values) if not last else last[0] if last[0] >= 0 else len(values) + last[0] + 1
-    return values[begin : max(end, begin)]
+    return values[begin : max(end, begin) : args[3] if args[3:] else 1]
 
 
 def element(_: Call, args: list[Any]) -> Any:
