@@ -225,6 +225,51 @@ def test_a_task_that_fails_at_first_is_done_again(spark, shop, monkeypatch):
     assert [path.name for path in (shop.parent / "out/sums").iterdir() if path.name.startswith(".")] == []
 
 
+BROADCAST = (
+    "An error occurred while calling o9.getResult.\n: org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat x\n"
+    "Caused by: org.apache.spark.SparkException: Failed to get broadcast_3_piece0 of broadcast_3\n\t... 3 more\n"
+)
+FULL = BROADCAST.replace(
+    "SparkException: Failed to get broadcast_3_piece0 of broadcast_3", "X: No space left on device"
+)
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("errors", "problem"),
+    [
+        ([BROADCAST], None),
+        ([BROADCAST] * 2, "has waited for another one in vain: Failed to get"),
+        ([FULL], "can't write"),
+    ],
+    ids=["once", "twice", "another error"],
+)
+def test_a_plan_is_done_once_more_where_spark_has_waited_in_vain(spark, shop, monkeypatch, errors, problem):
+    """What the tasks of the first time have written is gone, and no row counts twice. Each plan runs, and fails in the end."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    done, left = DataFrame.toArrow, list(errors)
+
+    def failing(frame):
+        rows = done(frame)
+        if left:
+            raise RuntimeError(left.pop())
+        return rows
+
+    monkeypatch.setattr(DataFrame, "toArrow", failing)
+    before = files(shop)
+    if problem:
+        with pytest.raises(EngineError, match=problem):
+            run(shop, **SPARK)
+        assert files(shop) == before
+        assert not left
+        return
+    run(shop, **SPARK)
+    assert log(shop).equals(wanted(shop).select(log(shop).columns))
+    assert_all_named(shop.parent / ".dd/sums")
+    assert [path.name for path in (shop.parent / "out/sums").iterdir() if path.name.startswith(".")] == []
+
+
 def test_spark_sql_reads_arrangements_and_outputs(spark, shop):
     from pyspark.sql import SparkSession
 

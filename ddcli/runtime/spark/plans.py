@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.runtime.chain import RESULT, TASK, Row
-from ddcli.runtime.spark.session import explained
+from ddcli.runtime.spark.session import WaitError, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,7 +74,19 @@ class Plans(ABC):
     def exchange(
         self, steps: Sequence[Step], rows: Sequence[Row], partitions: Sequence[int], about: str, progress: Progress
     ) -> list[Row]:
-        """Return the rows of the last step. Each step gets the rows of the one before, the first one `rows`, in so many partitions."""
+        """Return the rows of the last step. Each step gets the rows of the one before, the first one `rows`, in so many partitions.
+
+        Spark repeats the work of executors that it loses, but ends a job where a process waits in vain for something of a lost one that is no such work, as a broadcast is.
+        Then the whole plan is done once more. That is safe: its attempts at tasks have names of their own, so nobody opens what is left of the first ones.
+        """
+        try:
+            return self._exchanged(steps, rows, partitions, about, progress)
+        except WaitError:
+            return self._exchanged(steps, rows, partitions, about, progress)
+
+    def _exchanged(
+        self, steps: Sequence[Step], rows: Sequence[Row], partitions: Sequence[int], about: str, progress: Progress
+    ) -> list[Row]:
         tag = f"dd-{secrets.token_hex(4)}"
         with (
             explained(self._error),

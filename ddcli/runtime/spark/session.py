@@ -76,6 +76,10 @@ LESS = (
 )
 
 
+class WaitError(EngineError):
+    """A process of Spark has waited for another one in vain, which may have been lost: the same work may succeed with those that are left."""
+
+
 class Spark(Protocol):
     """A Spark that runs tasks. `close` stops one that this process started."""
 
@@ -254,11 +258,11 @@ def _waited(text: str) -> EngineError:
         if found := UNREACHED.search(cause):
             problem = f"a process of Spark can't reach another one at {found['at']}"
             hint = f"{AGAIN}, if an executor there was lost; else its port must be open for the other machines (--conf spark.blockManager.port=..., spark.driver.port=...)"
-            return EngineError(problem + (on and f", from a task{on}"), hint=hint)
+            return WaitError(problem + (on and f", from a task{on}"), hint=hint)
         if found := UNANSWERED.search(cause):
             setting = found["setting"] or "spark.network.timeout"
             problem = f"a process of Spark has not answered within {found['time']}{on}"
-            return EngineError(
+            return WaitError(
                 problem, hint=f"{AGAIN} with fewer tasks at once, or wait for longer: --conf {setting}=..."
             )
         if found := DISK.search(cause):
@@ -269,10 +273,10 @@ def _waited(text: str) -> EngineError:
         if KILLED.search(cause):
             return EngineError(f"a process of an executor ran out of memory{on}: {cause}", hint=LESS)
         if ENDED.search(cause):
-            return EngineError(f"a process of Spark has ended while another one waited for it{on}", hint=AGAIN)
+            return WaitError(f"a process of Spark has ended while another one waited for it{on}", hint=AGAIN)
     reason = f": {causes[-1].partition(': ')[2] or causes[-1]}" if causes else ""
     hint = f"{AGAIN}; `--conf spark.log.level=WARN` prints what Spark reports meanwhile"
-    return EngineError(f"a process of Spark has waited for another one in vain{on}{reason}", hint=hint)
+    return WaitError(f"a process of Spark has waited for another one in vain{on}{reason}", hint=hint)
 
 
 def _died(text: str, on: str) -> EngineError:
