@@ -199,6 +199,15 @@ TWICE = {
     "commands": [None] * 4,
 }
 """A row that is there twice is removed twice, by one update."""
+STOPPED = {
+    "checks": [{"unique": ["id"], "otherwise": "fail", "of": "orders"}],
+    "steps": [([(4, 2, 5, "open")], [], [(0, "Rome")]), ([(4, 2, 5, "open")], [], [(0, "Oslo")])],
+    "chance": None,
+    "deaths": [None] * 4,
+    "changes": [None] * 4,
+    "commands": [None, "refresh", None, None],
+}
+"""A refresh that a check stops after its first part, which tasks have computed: the commit before stays, with its files."""
 TYPES = {
     "orders": {"id": int, "person": int, "amount": int, "status": str},
     "people": {"pid": int, "city": str},
@@ -220,6 +229,7 @@ TYPES = {
 )
 @example(**TWICE, seed=None)
 @example(**TWICE, seed=1)
+@example(**STOPPED, seed=1, arrives=False)
 def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths, arrives, changes, commands):
     """Of logs of changes, or of files that are replaced where rows of theirs are gone (`arrives`); by runs, refreshes, withdrawals and edits of the checks."""
     kept = {"format": "append", "changed": "replace"} if arrives else {}
@@ -340,8 +350,9 @@ class Shop:
                 path: held for path, held in before.items() if not self.died or path in after_failure
             }
             assert read_newest(folder / ".dd/p") == committed
-            with pytest.raises((CheckError, CheckErrors)):
-                run(folder / "p.yaml", dry_run=True, **options)
+            if options.keys() == {"engine"}:  # a dry run of others does not read new files
+                with pytest.raises((CheckError, CheckErrors)):
+                    run(folder / "p.yaml", dry_run=True, **options)
         if death is None or not die(folder, folder / "p.yaml", None, death, **options, **reason):
             self.died = self.died or death is not None
             run(folder / "p.yaml", **options, **reason)

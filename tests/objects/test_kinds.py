@@ -1,14 +1,19 @@
 """Inputs of every kind of file and format are read from an object store as from here."""
 
 import io
+from collections import Counter
+from contextlib import nullcontext
 
 import polars as pl
 import pytest
 
 from ddcli.commands.check import check
 from ddcli.driver.run import run
-from ddcli.errors import InputError
+from ddcli.errors import CheckError, CheckErrors, InputError
 from ddcli.store.files.objects import ObjectPath
+from tests.judge.sizes import cut
+from tests.spark.support import Here, started
+from tests.store.support import LOCKS
 
 FRAME = pl.DataFrame({"k": [1, 2], "v": ["x", None], "at": [0, 0]})
 WRITERS = {
@@ -51,6 +56,65 @@ def test_late_rows_are_put_aside_in_a_bucket(bucket, tmp_path):
     assert run(spec).inputs["a"].late == 1
     (path,) = (path for path, _ in (bucket / "late").below())
     assert pl.read_parquet(io.BytesIO(path.read_bytes())).select("k", "time").rows() == [(1, -1)]
+
+
+EXECUTORS = {
+    "memory": nullcontext,
+    "streams": lambda: cut(3, 1, streams=True),
+    "out of core": lambda: cut(3, 4),
+    "tasks": lambda: started(Here(5)),
+}
+
+
+def held(bucket):
+    """Return the bytes of all objects but locks."""
+    return {str(path): path.read_bytes() for path, _ in bucket.below() if path.name not in LOCKS}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_run_that_a_check_stops_leaves_state_and_outputs_byte_for_byte(bucket, tmp_path, executor):
+    """So do an edit, a refresh and a withdrawal, on the first run and later; then the run that it lets pass commits."""
+    spec = tmp_path / "p.yaml"
+    text = (
+        f"name: p\nstate: '{bucket}/state/'\ninputs:\n"
+        f"  a: {{path: '{bucket}/in/', format: append, columns: {{k: int64, v: 'string?'}}}}\n"
+        f"  b: {{path: '{bucket}/other/', format: append, columns: {{k: int64}}}}\n"
+        "collections: {n: {from: a, apply: [{reduce: {by: [v], n: count(*)}}]}}\n"
+        f"outputs: {{a: '{bucket}/out/a/', n: '{bucket}/out/n/'}}\nchecks:\n"
+        "  - {refers: {k: b.k}, of: a, name: known}\n  - {row: n < 3, of: n, name: few}\n"
+        "  - {not_null: [v], of: a, otherwise: quarantine}\n"
+    )
+    spec.write_text(text)
+    engine = "spark" if executor == "tasks" else "local"
+
+    def stopped(*names, **options):
+        before = held(bucket)
+        with pytest.raises((CheckError, CheckErrors)) as caught:
+            run(spec, engine=engine, **options)
+        assert {each.verdict["title"] for each in getattr(caught.value, "errors", [caught.value])} == {*names}
+        assert held(bucket) == before
+
+    rows = pl.DataFrame({"k": [1, 2, 3], "v": ["x", "y", None]})
+    put(bucket / "other/1.parquet", pl.DataFrame({"k": [2, 3]}), "parquet")
+    put(bucket / "in/1.parquet", rows, "parquet")
+    with EXECUTORS[executor]():
+        stopped("known")
+        put(bucket / "other/2.parquet", pl.DataFrame({"k": [1]}), "parquet")
+        run(spec, engine=engine)
+        put(bucket / "in/2.parquet", pl.DataFrame({"k": [7, 1, 2], "v": ["x", "x", None]}), "parquet")
+        stopped("known", "few")
+        stopped("known", "few", refresh=frozenset())
+        spec.write_text(text + "  - {row: k > 1, of: a, name: large}\n")
+        stopped("known", "few", "large", apply=True)
+        spec.write_text(text)
+        stopped("known", "few", withdraw=[bucket / "other/2.parquet"])
+        run(spec, engine=engine, accept=["known", "few"], reason="a trial")
+    found = pl.concat(
+        pl.read_parquet(io.BytesIO(data)) for path, data in held(bucket / "out/n").items() if path.endswith("parquet")
+    )
+    assert Counter(
+        found.select("v", "n", "diff").group_by("v", "n").sum().filter(pl.col("diff") != 0).rows()
+    ) == Counter([("x", 3, 1), ("y", 1, 1)])
 
 
 def test_text_that_can_not_be_read_is_found_at_its_line(bucket, tmp_path):

@@ -119,7 +119,7 @@ class State(LockedDirectory):
         """Make one commit of all that are made in the block: they wait until it ends, and are undone if it fails."""
         before: Manifest | None = self.manifest
         staged: list[object] = []
-        self.staged = staged
+        self.staged, self.replaced = staged, before
         try:
             try:
                 yield
@@ -137,6 +137,8 @@ class State(LockedDirectory):
             if self.manifest is None or not is_there(manifest_path(self.directory, self.manifest.number)):
                 self.manifest = before
             raise
+        finally:
+            self.replaced = None
 
     @property
     def waiting(self) -> dict[Path, Path]:

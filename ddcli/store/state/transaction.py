@@ -66,6 +66,8 @@ class LockedDirectory:
         """The identity of the state, shared only by copies of it; outputs record it as their owner."""
         self.staged: list[object] | None = None
         """The commits that wait to become one; None: each is made at once."""
+        self.replaced: Manifest | None = None
+        """The manifest on the disk, while that in force is of a commit that waits."""
         self.lock = lock
         self._locks: list[Lock | ObjectLock] = []
         self._made: list[Path] = []
@@ -116,14 +118,16 @@ class LockedDirectory:
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
         """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.
 
-        A manifest that another pipeline may be reading by is left, with its files.
+        A manifest that another pipeline may be reading by is left, with its files; so is the one on the disk while the one in force waits.
         """
         outputs = {*outputs, *self.written}
+        replaced = () if self.replaced is None else (self.replaced.number,)
         if not is_directory(self.directory / "holds"):  # there never was a reader
-            remove_unnamed(self.files, self.directory, self.manifest, frozenset(), outputs)
+            remove_unnamed(self.files, self.directory, self.manifest, replaced, outputs)
             return
         with holding(self.directory, self.files):
-            remove_unnamed(self.files, self.directory, self.manifest, read_claims(self.directory).manifests, outputs)
+            held = {*read_claims(self.directory).manifests, *replaced}
+            remove_unnamed(self.files, self.directory, self.manifest, held, outputs)
 
 
 def _shape(manifest: Manifest) -> tuple[dict[str, int], set[str]]:
@@ -379,7 +383,7 @@ class Transaction:
             raise
         self._open = False
         remember(final, data, manifest)
-        before, self.state.manifest = self.state.manifest, manifest
+        before, self.state.manifest, self.state.replaced = self.state.manifest, manifest, None
         try:
             self._files.sync_directory(final.parent)
             publish(self._files, renamings)
