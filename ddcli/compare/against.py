@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import polars as pl
 
@@ -34,6 +34,7 @@ from ddcli.store.files.access import is_there
 from ddcli.store.log.log_files import scan_entries
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
+from ddcli.store.tables.files import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,18 +69,33 @@ def compare_against(
     and neither checks nor budgets are judged.
     Raises StateError if there is no state, or if it is another pipeline's, and the errors of a run.
     """
+    return on_newest(
+        state,
+        lambda manifest: _compare(
+            path, state, manifest, settings, added, without, select, memory, say, no_code=no_code, sampled=sampled
+        ),
+        say,
+    )
+
+
+def on_newest(state: Path, attempt: Callable[[Manifest], Found], say: Callable[[str], None]) -> Found:
+    """Return what an attempt finds that reads a state's newest commit and its logs. If it fails and there is a newer commit, or `dd forget` has rewritten logs meanwhile, it begins again on that."""
     for left in reversed(range(ATTEMPTS)):
         manifest = newest_manifest(state)
         try:
-            return _compare(
-                path, state, manifest, settings, added, without, select, memory, say, no_code=no_code, sampled=sampled
-            )
-        except DdError:
+            found = attempt(manifest)
+        except (DdError, OSError, *READ_ERRORS):  # files of logs may be gone, too
             newest = read_newest(state)
             if not left or newest is None or newest.number == manifest.number:
                 raise
-            say("the state was committed meanwhile: the comparison begins again on its newest commit")
-    raise AssertionError("the last attempt returns or raises")
+        else:
+            newest = read_newest(state)
+            if newest is None or newest.cache.get("forgot") == manifest.cache.get("forgot"):
+                return found
+        say("the state was committed meanwhile: the comparison begins again on its newest commit")
+    raise StateError(
+        "rows were forgotten while the state was read, each time", place=str(state), hint="repeat it after `dd forget`"
+    )
 
 
 class Samples(Protocol):
@@ -88,6 +104,7 @@ class Samples(Protocol):
     def sides(self, name: str, before: str) -> tuple[pl.DataFrame, pl.DataFrame] | str: ...
 
 
+Found = TypeVar("Found")
 Sampled = Callable[["Request", "Manifest"], Samples]
 """The sample of a request's outputs and of a commit's."""
 

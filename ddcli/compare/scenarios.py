@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.compare.against import base_request, chosen_files, newest_manifest
+from ddcli.compare.against import base_request, chosen_files, on_newest
 from ddcli.dataclass import dataclass
 from ddcli.driver.run import dry_run
 from ddcli.errors import SpecError, SpecErrors, Text, UsageError, suggestion
@@ -75,12 +75,23 @@ def scenarios(
     """
     wanted = read_scenarios(file)
     directory = read_request(pipeline, state, say=say).state
-    manifest = newest_manifest(directory)
-    request = base_request(pipeline, directory, manifest, memory, say)
+    return on_newest(
+        directory,
+        lambda manifest: _scenarios(
+            base_request(pipeline, directory, manifest, memory, say), manifest, wanted, no_code=no_code
+        ),
+        say,
+    )
+
+
+def _scenarios(
+    request: Request, manifest: Manifest, wanted: Mapping[str, Scenario], *, no_code: bool
+) -> dict[str, pl.DataFrame]:
+    """Return the rows that come and go in scenarios over one commit."""
     refuse_code(request.spec, no_code=no_code)
     if manifest.pipeline != request.digest:
         hint = "run it first; `dd diff --against` shows what an edit would do"
-        raise UsageError("the pipeline has changed since its state was made", place=str(pipeline), hint=hint)
+        raise UsageError("the pipeline has changed since its state was made", place=str(request.spec.path), hint=hint)
     changed = _changes_of_rows(request, manifest, wanted)
     concerned = {}
     if any(changed.values()):

@@ -9,7 +9,7 @@ from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.store.files.objects import locate
 from ddcli.store.state.upkeep import compact_state
-from tests.draws import chance, many
+from tests.draws import chance, many, some
 from tests.meanwhile import meanwhile
 
 TEXT = """\
@@ -125,8 +125,11 @@ def shown(tree):
     return found
 
 
-def history(shop, draw, place="", rounds=4):
-    """Compare edits with a state, while main does something before each comparison and during it."""
+MEANWHILE = ("run", "retract", "compact", "refresh", "edit", "forget")
+
+
+def history(shop, draw, place="", rounds=4, kinds=MEANWHILE, reads=None):
+    """Compare edits with a state, while main does something before each comparison and during it, after a number of reads."""
     for name in ("prod", "co"):
         (shop.folder / name).mkdir()
     main = Pipeline(shop.folder / "prod", draw, place)
@@ -135,7 +138,7 @@ def history(shop, draw, place="", rounds=4):
         settings = main.drawn()
         (shop.folder / "co/shop.yaml").write_text(main.text(settings))
         expected = [main.effect(settings)]
-        with meanwhile(lambda: main.act(("run", "retract", "compact", "refresh", "edit")), draw.randrange(2, 60)):
+        with meanwhile(lambda: main.act(kinds), reads or draw.randrange(2, 60)):
             result = shop("diff", "--against", str(main.state), "co/shop.yaml", "-o", "json", "--limit", "1000")
         expected.append(main.effect(settings))
         assert result.code in (0, 1), result.err
@@ -147,3 +150,9 @@ def history(shop, draw, place="", rounds=4):
 @pytest.mark.parametrize("number", range(many(4)))
 def test_the_effect_of_an_edit_is_the_difference_of_two_fresh_states(shop, number):
     history(shop, chance("against", number))
+
+
+@pytest.mark.parametrize("reads", [*some(range(2, 10))])
+def test_rows_are_forgotten_while_outputs_are_compared(shop, reads):
+    """The logs are rewritten under their names: those of one commit and arrangements of another would be no effect of the edit."""
+    history(shop, chance("forgotten", reads), rounds=1, kinds=("forget",), reads=reads)
