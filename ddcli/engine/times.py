@@ -102,10 +102,6 @@ class Frontier:
     def __len__(self) -> int:
         return len(self.elements)
 
-    def insert(self, time: Time) -> Frontier:
-        """Return the frontier that also allows `time` and all times after it."""
-        return self if self.less_equal(time) else Frontier((*self.elements, time))
-
     def less_equal(self, time: Time) -> bool:
         """Return whether an update may still appear at `time`."""
         if len(self.elements) == 1:

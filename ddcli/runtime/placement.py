@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ddcli.job.options import Engine
     from ddcli.job.request import Request
     from ddcli.plan.physical_graph import PhysicalGraph
-    from ddcli.runtime.spark.session import Function, Spark
+    from ddcli.runtime.spark.plans import Spark
+    from ddcli.runtime.spark.session import Function
 
 
 class Threads:

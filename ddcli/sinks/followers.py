@@ -23,13 +23,12 @@ from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.logical import HISTORY
-from ddcli.sources.change_log import tags_metadata
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.files.objects import locate
 from ddcli.store.log.lineage import updates_after
-from ddcli.store.log.progress import read_owned
+from ddcli.store.log.progress import read_owned, tags_metadata
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.change import DIFF
 from ddcli.store.targets.database_table import DatabaseTable

@@ -23,8 +23,8 @@ from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.privacy import previewed
 from ddcli.screen import json_number
-from ddcli.sources.change_log import tags_metadata
 from ddcli.store.files.access import reading, size_of
+from ddcli.store.log.progress import tags_metadata
 from ddcli.store.log.writer import frontier_name, time_column
 from ddcli.store.state.contents import UPDATES, ours
 from ddcli.store.state.names import UPDATES as OF_LOG

@@ -9,7 +9,6 @@ A log is a directory, a file or a glob; on this machine or in an object store.
 
 from __future__ import annotations
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
@@ -30,7 +29,7 @@ from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.lineage import read_metadata
 from ddcli.store.log.log_files import not_after, physically
-from ddcli.store.log.progress import read_owned, tags_from
+from ddcli.store.log.progress import read_owned, tags_within
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
@@ -56,10 +55,6 @@ LATEST = "latest"
 DIFF, TIME = "diff", "time"
 READERS = 16
 """The footers that are read at a time, which costs a request each in an object store."""
-TAGS = "dd:tags"
-"""The key of columns' tags in the metadata of the files of a log without progress."""
-STATE = "dd:state"
-"""The key of the state's identity there: that of digests."""
 UNFINISHED = "the last commit isn't fully published, and is left out; the pipeline's next run finishes it"
 NO_UPDATES = "its collection is empty: the pipeline has run, and its output had no record so far"
 MOST_HELD = 10_000_000
@@ -300,11 +295,6 @@ class ChangeLog:
         return self.reader.scan([file for _, file in found]) if apart else None
 
 
-def tags_metadata(tags: Tags, state: str) -> dict[str, str] | None:
-    """Return the metadata for files that lie beside no progress: tables, and rows that are put aside; `state` is their state's identity."""
-    return {TAGS: json.dumps(tags), STATE: state} if tags else None
-
-
 def tags_of_files(place: Path, files: Sequence[Path], owner: Owner | None = None) -> Tags:
     """Return the tags of the columns of files: those in the progress of their log, else in the metadata of each, as tables and rows that are put aside have them.
 
@@ -318,7 +308,7 @@ def tags_of_files(place: Path, files: Sequence[Path], owner: Owner | None = None
     marked = [(each.tags, each.state) for each in owners.values() if each is not None]
     loose = [file for file in files if owners[file.parent] is None and name_of_kind(file) == PARQUET]
     with ThreadPoolExecutor(READERS) as threads:
-        marked += threads.map(_tags_within, loose)
+        marked += threads.map(lambda file: tags_within(read_metadata(file)), loose)
     found: dict[str, tuple[str, ...]] = {}
     for tags, state in marked:
         hide({}, state)
@@ -333,17 +323,6 @@ def _owner_of(folder: Path) -> Owner | None:
         return read_owned(folder)[1]
     except DdError:
         return None
-
-
-def _tags_within(file: Path) -> tuple[Tags, str]:
-    """Return the tags in a file's metadata, and the identity of the state that wrote it; none and "" without."""
-    metadata = read_metadata(file)
-    if TAGS not in metadata:
-        return {}, ""
-    try:
-        return tags_from(json.loads(metadata[TAGS])), metadata.get(STATE, "")
-    except (ValueError, RecursionError):
-        return {}, ""
 
 
 def _time_columns(listing: Listing, progress: Times | None, tables: Tables, diff: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 * classic: a driver in this process's Java; the Java that Spark runs on
 * connect: a driver behind an address
 * doctor: `dd doctor --spark`
-* plans: plans of DataFrames, the same for both
-* session: the protocol, memory of tasks, errors
+* plans: a Spark that runs plans of DataFrames, the base of both
+* session: memory of tasks, errors
 * start: the Spark of a request
 """

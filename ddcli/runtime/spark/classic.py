@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError, EngineError, ProcessError, UsageError
-from ddcli.runtime.spark.plans import Plans
+from ddcli.runtime.spark.plans import Spark
 from ddcli.runtime.spark.session import explained, promised, share, shortened
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ PATIENCE = 60
 """The most seconds to wait for an executor."""
 
 
-class Classic(Plans):
-    """A Spark with a context in this process (the protocol `Spark`)."""
+class Classic(Spark):
+    """A Spark with a context in this process."""
 
     def __init__(self, session: Any, *, owned: bool) -> None:
         self.session = session

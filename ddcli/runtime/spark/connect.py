@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.job.options import REMOTE
-from ddcli.runtime.spark.plans import Plans
+from ddcli.runtime.spark.plans import Spark
 from ddcli.runtime.spark.session import explained, share, shortened
 from ddcli.version import install_command
 
@@ -33,8 +33,8 @@ GONE = ("RETRIES_EXCEEDED", "StatusCode.UNAVAILABLE", "INVALID_HANDLE")
 """Parts of the error messages when a server or its session has ended."""
 
 
-class Connect(Plans):
-    """A Spark by a session of Spark Connect (the protocol `Spark`)."""
+class Connect(Spark):
+    """A Spark by a session of Spark Connect."""
 
     page = None
     is_waiting = False

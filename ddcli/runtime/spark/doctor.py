@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.options import SparkOptions
-    from ddcli.runtime.spark.session import Spark
+    from ddcli.runtime.spark.plans import Spark
 
 PACKAGES = ("polars", "pyarrow", "numpy", "pyspark")
 """Packages whose versions must agree on all machines: plans and results are pickled."""

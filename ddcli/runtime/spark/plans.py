@@ -50,11 +50,39 @@ class Alone:
             yield Row(row.shard, RESULT, 0, 0, self.function(self.common, row.chunk, f"{attempt}-{row.shard}"))
 
 
-class Plans(ABC):
-    """A Spark that runs plans (the protocol `Spark`, but for its facts)."""
+class Spark(ABC):
+    """A Spark that runs tasks and plans. `close` stops one that this process started."""
 
     session: Any
     """The session: of pyspark, or of its Connect."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Return the number of tasks that run at once."""
+
+    @property
+    @abstractmethod
+    def master(self) -> str:
+        """Return its address."""
+
+    @abstractmethod
+    def task_memory(self, here: int) -> int:
+        """Return the bytes of memory of one task; `here` are those that all tasks on this machine may use."""
+
+    @property
+    @abstractmethod
+    def page(self) -> str | None:
+        """Return the address of its web pages, if it has any."""
+
+    @property
+    @abstractmethod
+    def is_waiting(self) -> bool:
+        """Return whether no executor has started, on a cluster that starts them before tasks ask for any: Spark then waits silently, without a bound."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop Spark if this process started it."""
 
     @property
     def version(self) -> str:
@@ -65,7 +93,10 @@ class Plans(ABC):
     def run(
         self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
     ) -> list[bytes]:
-        """Return `function(common, task, attempt)` of each task; no two attempts have the same name `attempt`."""
+        """Return `function(common, task, attempt)` of each task; no two attempts have the same name `attempt`.
+
+        `progress` shows the tasks that have ended, if that is known before all have.
+        """
         rows = [Row(at, TASK, 0, 0, task) for at, task in enumerate(tasks)]
         done = self.exchange([Alone(function, common, about)], rows, [len(tasks)], about, progress)
         found = {row.shard: row.chunk for row in done}

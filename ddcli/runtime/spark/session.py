@@ -1,4 +1,4 @@
-"""The common part of a Spark in this process (`classic`) and one behind an address (`connect`): the protocol, memory, errors.
+"""The common part of a Spark in this process (`classic`) and one behind an address (`connect`): memory and errors.
 
 Spark schedules tasks, repeats failed ones, moves rows between them, and returns their small results. The rows carry bytes: tasks read inputs and write state and
 outputs themselves, so no Spark type meets one of ours.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ddcli.engine.counts import Progress
-    from ddcli.runtime.chain import Row, Step
+    from collections.abc import Callable, Iterator, Mapping
 
     Function = Callable[[bytes, bytes, str], bytes]
 
@@ -78,48 +75,6 @@ LESS = (
 
 class WaitError(EngineError):
     """A process of Spark has waited for another one in vain, which may have been lost: the same work may succeed with those that are left."""
-
-
-class Spark(Protocol):
-    """A Spark that runs tasks. `close` stops one that this process started."""
-
-    session: Any
-    """The session: of pyspark, or of its Connect."""
-
-    @property
-    def slots(self) -> int:
-        """Return the number of tasks that run at once."""
-
-    @property
-    def master(self) -> str:
-        """Return its address."""
-
-    def task_memory(self, here: int) -> int:
-        """Return the bytes of memory of one task; `here` are those that all tasks on this machine may use."""
-
-    @property
-    def page(self) -> str | None:
-        """Return the address of its web pages, if it has any."""
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether no executor has started, on a cluster that starts them before tasks ask for any: Spark then waits silently, without a bound."""
-
-    def run(
-        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
-    ) -> list[bytes]:
-        """Return `function(common, task, attempt)` of each task; no two attempts have the same name `attempt`.
-
-        `progress` shows the tasks that have ended, if that is known before all have.
-        """
-
-    def exchange(
-        self, steps: Sequence[Step], rows: Sequence[Row], partitions: Sequence[int], about: str, progress: Progress
-    ) -> list[Row]:
-        """Return the rows of the last of some steps, each over so many partitions of the rows of the step before; the first gets `rows`."""
-
-    def close(self) -> None:
-        """Stop Spark if this process started it."""
 
 
 @contextmanager

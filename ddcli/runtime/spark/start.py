@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddcli.job.options import SparkOptions
     from ddcli.runtime.spark.classic import Classic
     from ddcli.runtime.spark.connect import Connect
-    from ddcli.runtime.spark.session import Spark
+    from ddcli.runtime.spark.plans import Spark
 
 OLDEST = (4, 1)
 """The first version that brings rows to their shards by number (`repartitionById`)."""

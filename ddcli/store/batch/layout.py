@@ -17,7 +17,7 @@ import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.arrow import series_of
-from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.lanes import Layout, decode
 from ddcli.expressions.types import FLAGGED, INTEGERS, POOLED, Type, parse_schema
 from ddcli.store.batch.file import footer_checksum
 from ddcli.store.state.entries import FileEntry
@@ -105,16 +105,6 @@ class BatchLayout:
             return {}
         first = matrix[0].tolist()
         return {name: first[at] for name, at in self.hidden.items() if kernels.rounds_equal(matrix, at, (first[at],))}
-
-    def fill(self, matrix: Matrix, frame: pl.DataFrame, constants: dict[str, int], pool: Pool) -> None:
-        """Write the rows of a file's columns to `matrix`, bit for bit; `constants` are the columns that `frame` lacks."""
-        if self.record.names:
-            columns = [
-                frame[stored_name(name)].alias(name).cast(kind.to_polars()) for name, kind in self.record.schema.items()
-            ]
-            encode(pl.DataFrame(columns), self.record, pool, matrix)
-        for at, name in enumerate((*self.times, DIFF), start=self.record.width):
-            matrix[:, at] = constants[name] if name in constants else frame[name].to_numpy()
 
 
 @lru_cache(maxsize=1024)

@@ -20,6 +20,7 @@ from ddcli.store.files.objects import locate
 from ddcli.store.state.names import path_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ddcli.privacy import Tags
@@ -118,6 +119,27 @@ def tags_from(tree: object) -> Tags:
         name: tuple(filter(lambda tag: isinstance(tag, str), tags if isinstance(tags, list) else ())) or ("tagged",)
         for name, tags in columns.items()
     }
+
+
+TAGS = "dd:tags"
+"""The key of columns' tags in the metadata of the files of a log without progress."""
+STATE = "dd:state"
+"""The key of the state's identity there: that of digests."""
+
+
+def tags_metadata(tags: Tags, state: str) -> dict[str, str] | None:
+    """Return the metadata for files that lie beside no progress: tables, and rows that are put aside; `state` is their state's identity."""
+    return {TAGS: json.dumps(tags), STATE: state} if tags else None
+
+
+def tags_within(metadata: Mapping[str, str]) -> tuple[Tags, str]:
+    """Return the tags in a file's metadata, and the identity of the state that wrote it; none and "" without."""
+    if TAGS not in metadata:
+        return {}, ""
+    try:
+        return tags_from(json.loads(metadata[TAGS])), metadata.get(STATE, "")
+    except (ValueError, RecursionError):
+        return {}, ""
 
 
 def _is_time(tree: object) -> bool:
