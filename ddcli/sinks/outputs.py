@@ -234,6 +234,8 @@ class OutputWriter:
             if not continues(parse_schema(known.schema), self.layouts[name].schema):
                 return ""  # the next commit makes it of the files
             found = number_in(self.secret, known.contents)
+            if found is None and self.transaction is not None and self.transaction.state.staged:
+                return ""  # files of an earlier commit of this run have no names yet
             before = log_number(self.secret, self.request.outputs[name], known) if found is None else found
         return stated(self.secret, before + self._numbers[name])
 
