@@ -312,9 +312,9 @@ class _Erasure:
         left = waiting and any(identity.removesuffix(WAITING) in each.places for _, each in self.graphs)
         if not len(updates) and not left:
             return entry
-        layout, shards = BatchLayout.of(entry, 1), list(entry.shards)
-        if before.shape[1] != layout.width:  # that of a loop, whose times have rounds
-            raise Unproved
+        # In a loop times have rounds, too.
+        nt = before.shape[1] - BatchLayout.of(entry, 1).record.width - 1
+        layout, shards = BatchLayout.of(entry, nt), list(entry.shards)
         lanes = [*layout.shard_lanes(waiting=waiting)]
         parts = [
             kernels.shard_of(kernels.take(rows, lanes), len(lanes), len(shards))
@@ -369,7 +369,7 @@ class _Erasure:
         records = kernels.distinct_keys(updates, width)
         for at, wanted in enumerate(computed):
             there = np.concatenate([wanted[:0], *(records_of(pair[at], records) for pair in found)])
-            if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon)):
+            if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon, 1)):
                 raise Unproved
 
 
@@ -421,7 +421,7 @@ class _Part:
             contents = {
                 kept.identity: kernels.consolidate(np.concatenate(matrices))
                 if (matrices := kept.trace.matrices())
-                else np.empty((0, kept.key.width + kept.value.width + 2), np.int64)
+                else np.empty((0, kept.key.width + kept.value.width + kept.trace.nt + 1), np.int64)
                 for kept in trial.kept
             }
             found.append(_ComputedUpdates(outputs, contents))

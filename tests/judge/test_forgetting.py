@@ -412,9 +412,11 @@ COLLECTIONS = {
     "whole": "{from: sales, apply: [{reduce: {t: sum(n)}}, {map: {t: t, one: 1}}]}",
     "persons": "{from: sums, apply: [{reduce: {n: count(*), s: sum(s), w: min(w)}}]}",
     "shares": "{from: sales, apply: [{map: {w: w, n: n, one: 1}}, {join: {with: whole, on: [one]}}, {map: {w: w, share: 100 * n, t: t}}]}",
+    "linked": "{iterate: {variables: {c: edges}, body: {c: {from: c, apply: [{join: {with: edges, as: e, on: {b: a}}}, {map: {a: a, b: e.b, w: w}}, {concat: edges}, distinct]}}, result: c}}",
+    "edges": "{from: sales, apply: [{map: {a: v, b: n, w: w}}, distinct]}",
     "emails": "{from: people, apply: [{project: [email]}]}",
 }
-BELOW = {"persons": "sums", "shares": "whole"}
+BELOW = {"persons": "sums", "shares": "whole", "linked": "edges"}
 """The collections that others read."""
 CHECKS = """\
 checks:

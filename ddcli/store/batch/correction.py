@@ -1,7 +1,7 @@
 """The correction of an arrangement at times that it has already: updates are added to the batches of their times, and these alone are written again.
 
 That leaves no trace of records that the correction takes back: in each batch their rows cancel, as far as it has them. Rows that find no batch of
-their time become one of their own. Times have one coordinate.
+their time become one of their own. Times have one coordinate, and in loops rounds after it, which frontiers leave out.
 """
 
 from __future__ import annotations
@@ -48,11 +48,14 @@ class Correction:
         self.before = [records_of(batch.for_keys(keys), self.records) for batch in stored]
         places = self._places(updates)
         self._own = [
-            advanced(updates[places == at], stored[at].since if at < len(stored) else since)
+            self._advanced(updates[places == at], stored[at].since if at < len(stored) else since)
             for at in range(len(stored) + 1)
         ]
         found = [*self.before, np.empty((0, layout.width), np.int64)]
         self.after = [kernels.consolidate(np.concatenate(pair)) for pair in zip(found, self._own, strict=True)]
+
+    def _advanced(self, updates: Matrix, since: Frontier) -> Matrix:
+        return advanced(updates, since, len(self.layout.times))
 
     def _places(self, updates: Matrix) -> Matrix:
         """Return the number of the batch of each update: the one of its time whose keys are around it, or any of its time; the number of batches for none."""
@@ -90,7 +93,9 @@ class Correction:
         there = records_of(new, self.records)
         pairs = ((self.before, records_of(old, self.records)), (self.after, there))
         if not all(
-            np.array_equal(advanced(np.concatenate([wanted[:0], *found]), self._since), advanced(wanted, self._since))
+            np.array_equal(
+                self._advanced(np.concatenate([wanted[:0], *found]), self._since), self._advanced(wanted, self._since)
+            )
             for found, wanted in pairs
         ):
             return False
@@ -108,12 +113,10 @@ def end_of(batch: StoredBatch) -> int:
     return batch.upper.elements[0][0] if batch.upper else BEYOND
 
 
-def advanced(updates: Matrix, since: Frontier) -> Matrix:
-    """Return updates with their times advanced to a frontier, consolidated."""
-    found = updates.copy()
-    if since:
-        np.maximum(found[:, -2], since.as_time()[0], out=found[:, -2])
-    return kernels.consolidate(found)
+def advanced(updates: Matrix, since: Frontier, nt: int) -> Matrix:
+    """Return updates with their times, of `nt` coordinates, advanced to a frontier, consolidated."""
+    found = kernels.consolidate(updates)
+    return kernels.advance(found, since.as_time(), nt) if since else found
 
 
 def records_of(updates: Matrix, records: Matrix) -> Matrix:
