@@ -51,13 +51,12 @@ if TYPE_CHECKING:
     from ddcli.driver.rebuild import Rebuild
     from ddcli.engine.columns import Matrix
     from ddcli.job.forgotten_rows import ErasureRequest
-    from ddcli.job.request import Request
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.rows import RowCondition, Rows
     from ddcli.store.state.directory import State
-    from ddcli.store.state.entries import ArrangementEntry
+    from ddcli.store.state.entries import ArrangementEntry, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
 
@@ -82,7 +81,10 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
     find_forgotten(forgetting, rebuild.manifest, readers, rows_held(rebuild.request.resources.memory))
     if state is None:
         return rebuild.manifest
-    erasure = _Erasure(rebuild, graph, graphs, in_files(readers), state)
+    own = in_files(readers)
+    if not all(_has_same_tables(own[name], forgetting.conditions[name], rebuild.manifest.upper) for name in names):
+        return None
+    erasure = _Erasure(rebuild, graph, graphs, own, state)
     try:
         computed = erasure.computed()
     except (DdError, Unproved):
@@ -136,7 +138,6 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
         and all(
             given.shared is None
             and given.progress is None
-            and _has_tables_by_files(request, name)
             and not given.listing.growing
             and not given.listing.summed
             and {file.key: file.fingerprint for file in given.listing.to_read}
@@ -148,10 +149,19 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
     )
 
 
-def _has_tables_by_files(request: Request, name: str) -> bool:
-    """Return whether an input has the same tables without some rows, if it has tables: where each file is one; a time without rows has none."""
-    given = request.spec.inputs[name]
-    return given.format != "snapshots" or (request.clock.arrival and given.order_by is None)
+def _has_same_tables(reader: LogReader, condition: RowCondition, upper: Times) -> bool:
+    """Return whether an input whose rows are whole tables has the same ones, at the same times, without the rows for which a condition holds.
+
+    A time all of whose rows are forgotten has none, and where tables have an order, the rows with the greatest may be forgotten.
+    """
+    if not reader.log.tables:
+        return True
+    found = []
+    for without in (condition, None):
+        reader.without = without
+        reader.follow(None)
+        found.append((reader.snapshot_times(None, upper), reader.tables))
+    return found[0] == found[1]
 
 
 @frozen
@@ -493,8 +503,11 @@ class _Part:
         forgetting, given = self._forgetting, self.rebuild.found[name]
         keys = {*forgetting.unclean.get(name, ()), *(file.key for file, _ in forgetting.archived.get(name, ()))}
         listing = given.listing
-        if keys.issuperset(file.key for file in listing.to_read):
-            return self.readers[name]
+        tables = self.readers[name].tables
+        if keys.issuperset(file.key for file in listing.to_read) or (tables is not None and tables.newest is not None):
+            return self.readers[name]  # which of ordered tables count is only known from all files
+        if tables is not None:
+            keys &= {file.key for at, file in enumerate(listing.to_read) if at in tables.files}
         some = replace(
             given,
             listing=replace(
