@@ -234,8 +234,8 @@ class Operators:
     def _(self, node: physical.Shift, shard: int) -> Operator:
         return Shift(self.scope.nt, lower=node.lower, upper=node.upper)
 
-    @operator.register(physical.PythonShift)
-    def _(self, node: physical.PythonShift, shard: int) -> Operator:
+    @operator.register(logical.JoinFunction)
+    def _(self, node: logical.JoinFunction, shard: int) -> Operator:
         from ddcli.circuit.linear import python_shift
 
         return python_shift(node, self.pool(shard), self.surroundings.time, self.scope.nt)

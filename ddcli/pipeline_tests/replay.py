@@ -33,7 +33,7 @@ BOUND_TO_TIME = (
     logical.Upsert,
     logical.Snapshots,
     physical.Shift,
-    physical.PythonShift,
+    logical.JoinFunction,
     logical.Once,
 )
 """The operators whose result depends on the times themselves, so that updates of one time can't be fed at different times."""

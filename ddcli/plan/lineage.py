@@ -181,7 +181,7 @@ LINEAR = (
     physical.Arrangement,
     physical.OrderLanes,
     physical.Shift,
-    physical.PythonShift,
+    logical.JoinFunction,
     physical.Delay,
     physical_joins.FewerRows,
     physical_joins.DeltaJoin,
@@ -224,17 +224,12 @@ class Partitions:
             return self._joined(inputs, node.column_origins())
         if isinstance(node, physical_joins.HalfJoin):
             self._require_pairs(inputs, node.on)
-            origins: Origins = {}
-            for name, side, own in node.columns:
-                at = int(side == "right")
-                partners = [(1 - at, pair[1 - at]) for pair in node.on if pair[at] == own]
-                origins[name] = [(at, own), *partners]
-            return self._joined(inputs, origins)
+            return self._joined(inputs, physical_joins.origins_of_pairs(node.columns, node.on))
         if isinstance(node, physical_joins.RowCount):
             return self._kept(inputs[:1], frozenset(node.schema))
         if isinstance(node, physical.Linear):
             return self._joined(inputs, node.column_origins())
-        if isinstance(node, physical.PythonShift):
+        if isinstance(node, logical.JoinFunction):
             return dict.fromkeys(self._wanted, frozenset())
         if isinstance(node, physical.OfGroups):
             return self._grouped(inputs, node.arranged.key)

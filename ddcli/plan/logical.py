@@ -334,9 +334,11 @@ class FilterOnRead(Apply):
 
 class JoinFunction(Node):
     """The records that a Python function makes of each record, each with a time that is joined with the record's own,
-    and a factor of its diff. With `batch` it is given frames.
+    and a factor of its diff. With `batch` it is given frames. As of `physical.Shift`, a `Delay` reads its updates.
     """
 
+    kind: ClassVar[str] = "join_function"
+    physical_name: ClassVar[str] = "PythonShift"
     function: str
     batch: bool
 
@@ -345,9 +347,11 @@ class JoinFunction(Node):
         return f"join_function {self.function}"
 
     def lowered(self, lowering: GraphLowering) -> Node:
-        child = lowering.exactly(self.inputs[0], self.inputs[0].schema)
-        shift = physical.PythonShift((child,), self.schema, self.function, self.batch)
+        shift = replace(self, inputs=(lowering.exactly(self.inputs[0], self.inputs[0].schema),))
         return conform(physical.Delay((shift,), self.schema), lowering.schema(self), fuse=False)
+
+    def details(self) -> list[str]:
+        return [self.function]
 
 
 class Temporal(Node):

@@ -323,17 +323,6 @@ class Shift(Node):
         return [" ".join(word for word, given in (("from", self.lower), ("until", self.upper)) if given)]
 
 
-class PythonShift(Node):
-    """The updates that a Python function makes of each record: records, times, diffs. As for `Shift`, a `Delay` reads it."""
-
-    kind: ClassVar[str] = "join_function"
-    function: str
-    batch: bool
-
-    def details(self) -> list[str]:
-        return [self.function]
-
-
 WAITING = "-waiting"
 """The ending of a trace's name that keeps a node's updates until their time."""
 

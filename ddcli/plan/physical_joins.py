@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Origins, Partition
 
 
+def origins_of_pairs(columns: Sequence[tuple[str, str, str]], on: Sequence[tuple[str, str]]) -> Origins:
+    """Return the origins of the columns of pairs of records that are equal in the pairs of columns `on`: a column's own, and those that equal it."""
+    found: Origins = {}
+    for name, side, source in columns:
+        at = int(side == "right")
+        found[name] = [(at, source), *((1 - at, pair[1 - at]) for pair in on if pair[at] == source)]
+    return found
+
+
 class EquiJoin(Node):
     """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
 
@@ -30,13 +39,8 @@ class EquiJoin(Node):
         return left, right
 
     def column_origins(self) -> Origins:
-        keys = [side.key for side in self.sides]
-        found: Origins = {}
-        for name, side, source in self.columns:
-            at = int(side == "right")
-            partners = [(1 - at, other) for own, other in zip(keys[at], keys[1 - at], strict=True) if own == source]
-            found[name] = [(at, source), *partners]
-        return found
+        left, right = self.sides
+        return origins_of_pairs(self.columns, [*zip(left.key, right.key, strict=True)])
 
     @property
     def work(self) -> str:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Generator
 from dataclasses import field
 from functools import singledispatchmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from ddcli.expressions.windows import Frame, FrameBound, WindowCall
-    from ddcli.plan import physical
     from ddcli.plan.node import Node, Values
     from ddcli.provenance.worlds import Numbers
 
@@ -242,7 +241,7 @@ class Tracer:
     def _(self, node: logical.JoinFunction, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         candidates, world = place.home(child).contents(child), self.world
-        function = python_shift(cast("physical.PythonShift", node), world.values.pool, world.kinds, len(world.kinds))
+        function = python_shift(node, world.values.pool, world.kinds, len(world.kinds))
         frame, rows, _, times = function.logic(candidates.frame())
         giving = rows_giving(frame, None, record, node, place.world)
         if times is not None:

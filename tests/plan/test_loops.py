@@ -169,7 +169,7 @@ def test_a_temporal_filter_is_a_shift_and_a_delay():
 def test_a_join_function_is_given_all_columns():
     node = logical.JoinFunction((T,), {"a": INT, "b": INT}, "module:function", batch=False)
     graph = lowered(logical.Apply((node,), {"b": INT}, MapStep((("b", Column("b", INT)),))))
-    assert [type(each).__name__ for each in graph.nodes] == ["Scan", "PythonShift", "Delay", "Linear"]
+    assert [type(each).__name__ for each in graph.nodes] == ["Scan", "JoinFunction", "Delay", "Linear"]
     assert list(graph.nodes[0].schema) == ["k", "v"]
     assert list(graph.nodes[2].schema) == ["a", "b"]
 
