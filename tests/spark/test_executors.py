@@ -64,6 +64,10 @@ BOTH = {
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
 }
 """Settings with which no task begins before both machines are there, so that each has some."""
+IMPATIENT = (
+    "from ddcli.runtime.spark import classic; classic.PATIENCE = 3; from ddcli.cli.coreutils import main; main()"
+)
+"""A program that waits for an executor for a short time."""
 HOST = rf"(?:{FAR}|{re.escape(os.uname().nodename)})"
 SHARED = "hint: put the state, the inputs and the outputs at paths that all executors can open"
 
@@ -171,11 +175,9 @@ def test_another_version_of_the_program(master, tmp_path):
 def test_too_little_memory_for_an_executor(master, tmp_path):
     """The cluster may be busy, so a run waits; it reports that, once."""
     pipeline(tmp_path)
-    with subprocess.Popen(
-        command(tmp_path, master, {"executor.memory": "8g", "scheduler.minRegisteredResourcesRatio": "0"}),
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-    ) as run_:
+    words = command(tmp_path, master, {"executor.memory": "8g", "scheduler.minRegisteredResourcesRatio": "0"})
+    words[1:3] = ["-c", IMPATIENT]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE) as run_:
         lines = []
         for line in run_.stderr:
             lines.append(line.decode())
@@ -198,6 +200,7 @@ def test_executors_whose_java_is_killed_each_time(master, tmp_path):
         tmp_path,
         master,
         r"stages 1 to 3 of 3: .*: error: (?:an executor was lost on 127\.0\.0\.\d: |executors were lost with rows that others need, ).*\nhint: nothing of this run is visible; .*",
+        {"shuffle.io.retryWait": "100ms"},  # else each stage waits 15 s for the rows of the executor before
     )
     assert read_newest(tmp_path / ".dd/sums") is None
     assert not (tmp_path / "out").exists()
