@@ -42,9 +42,20 @@ class AggregateCall:
         """The arguments that differ from row to row, the first ones: not a fraction, or a separator."""
         return self.args if AGGREGATES[self.function].accepts == "numbers" else self.args[:1]
 
+    @property
+    def is_listed(self) -> bool:
+        """True for a quantile of a list of fractions, which are the arguments behind the first one."""
+        return self.function.startswith("quantile") and self.type.kind == "list"
+
+    def result(self, kind: Type) -> Type:
+        """Return the type of the same aggregate over values of another type."""
+        return result_type(self.function, kind, listed=self.is_listed, limited=len(self.args) > 1)
+
     def text(self) -> str:
         """Return canonical SQL."""
         inside = ", ".join(arg.text() for arg in self.args) or "*"
+        if self.is_listed:
+            inside = f"{self.args[0].text()}, [{', '.join(arg.text() for arg in self.args[1:])}]"
         keys = ", ".join(key.text() + (" desc" if descending else "") for key, descending in self.order_by)
         return f"{self.function}({'distinct ' if self.distinct else ''}{inside}{' order by ' + keys if keys else ''})"
 
@@ -113,8 +124,8 @@ _TABLE = [
     Aggregate("count", "count(*), count([distinct] x), count_if(condition)", "Number of rows, of values that are not null, or of rows for which a condition is true.", "any", _always(INT64), takes_distinct=True),
     Aggregate("sum", "sum([distinct] x)", "Sum: int64 of integers (overflow is an error), decimal(38, s) of decimals, float64 of floats, exact and rounded once.", "summable", _sum, takes_distinct=True),
     Aggregate("avg", "avg([distinct] x)", "Mean: float64, finite if the mean is; of decimals a decimal with at least 6 digits after the point, rounded half away from zero.", "summable", _average, takes_distinct=True),
-    Aggregate("min", "min(x)", "Smallest value; NaN is the largest number.", "ordered", _same, takes_distinct=True),
-    Aggregate("max", "max(x)", "Largest value; NaN is the largest number.", "ordered", _same, takes_distinct=True),
+    Aggregate("min", "min(x), min(x, n)", "Smallest value; NaN is the largest number. With a constant n the list of the n smallest, in their order; null if there is no value.", "ordered", _same, takes_distinct=True),
+    Aggregate("max", "max(x), max(x, n)", "Largest value; NaN is the largest number. With a constant n the list of the n largest, from the largest on.", "ordered", _same, takes_distinct=True),
     Aggregate("bool_and", "bool_and(x)", "True if x is true in every row. Also `every`.", "bool", _if_any(BOOL), takes_distinct=True),
     Aggregate("bool_or", "bool_or(x)", "True if x is true in some row. Also `any`.", "bool", _if_any(BOOL), takes_distinct=True),
     Aggregate("bit_and", "bit_and([distinct] x)", "Bitwise and of integers.", "integer", _if_any(INT64), takes_distinct=True),
@@ -124,8 +135,8 @@ _TABLE = [
     Aggregate("first", "first(x order by y [desc], ...)", "x in the first row by that order, null if it is null there; among equal rows the smallest x. A null key is the last, unless `nulls first` is written.", "ordered", _same, ordered=True),
     Aggregate("last", "last(x order by y [desc], ...)", "x in the last row by that order; among equal rows the largest x.", "ordered", _same, ordered=True),
     Aggregate("median", "median(x)", "The middle value, or the mean of the two middle ones; NaN is the largest number.", "number", _maybe_float),
-    Aggregate("quantile_cont", "quantile_cont(x, fraction)", "The value below which that constant fraction of the values is, interpolated.", "number", _maybe_float, args=2),
-    Aggregate("quantile_disc", "quantile_disc(x, fraction)", "The smallest value with at least that constant fraction of the values at or below it.", "ordered", _same, args=2),
+    Aggregate("quantile_cont", "quantile_cont(x, fraction)", "The value below which that constant fraction of the values is, interpolated. Of a list of fractions the list of these values.", "number", _maybe_float, args=2),
+    Aggregate("quantile_disc", "quantile_disc(x, fraction)", "The smallest value with at least that constant fraction of the values at or below it. Of a list of fractions the list of these values.", "ordered", _same, args=2),
     Aggregate("stddev_samp", "stddev_samp(x)", "Standard deviation of a sample; null for fewer than two values. Also `stddev`.", "number", _always(FLOAT64.or_null())),
     Aggregate("stddev_pop", "stddev_pop(x)", "Standard deviation of the whole.", "number", _maybe_float),
     Aggregate("var_samp", "var_samp(x)", "Variance of a sample; null for fewer than two values. Also `variance`.", "number", _always(FLOAT64.or_null())),
@@ -173,6 +184,14 @@ AGGREGATE_SYNONYMS = {
 }
 
 
+def result_type(function: str, kind: Type, *, listed: bool = False, limited: bool = False) -> Type:
+    """Return the type of an aggregate of values of a type: `listed` quantiles have a list of fractions, a `limited` list a number of elements."""
+    found = AGGREGATES[function].result(kind)
+    if function == "array_agg" and limited:
+        return found.or_null(kind.nullable)
+    return Type("list", found.nullable, inner=found.or_null()) if listed else found
+
+
 def aggregate_expression(call: AggregateCall) -> pl.Expr:
     """Return the polars expression of a call, to be used in `group_by(...).agg(...)`.
 
@@ -204,16 +223,20 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
         "first": value.first,
         "last": value.last,
         "median": lambda: _interpolated(present, 0.5),
-        "quantile_cont": lambda: _interpolated(present, _constant(call)),
-        "quantile_disc": lambda: ordered.get(
-            ((present.len() * _constant(call)).ceil().cast(pl.Int64) - 1).clip(0, None), null_on_oob=True
+        "quantile_cont": lambda: _of_fractions(call, present, lambda fraction: _interpolated(present, fraction)),
+        "quantile_disc": lambda: _of_fractions(
+            call,
+            present,
+            lambda fraction: ordered.get(
+                ((present.len() * fraction).ceil().cast(pl.Int64) - 1).clip(0, None), null_on_oob=True
+            ),
         ),
         "stddev_samp": lambda: _spread(present, 1, root=True),
         "stddev_pop": lambda: _spread(present, 0, root=True),
         "var_samp": lambda: _spread(present, 1, root=False),
         "var_pop": lambda: _spread(present, 0, root=False),
         "mode": lambda: present.mode().sort().first(),
-        "array_agg": value.implode,
+        "array_agg": lambda: _first_of(present, call) if call.args[1:] else value.implode(),
         "string_agg": lambda: pl.when(present.len() > 0).then(present.str.join(_separator(call))),
     }
     return simple[call.function]()
@@ -308,11 +331,19 @@ def _of_pairs(function: str) -> pl.Expr:
     return formulas[function]()
 
 
-def _constant(call: AggregateCall) -> float:
-    literal = call.args[1]
-    assert isinstance(literal, Literal)
-    assert isinstance(literal.value, float)
-    return literal.value
+def _of_fractions(call: AggregateCall, present: pl.Expr, quantile: Callable[[float], pl.Expr]) -> pl.Expr:
+    """Return the quantile of a call's fraction, or the list of the quantiles of several."""
+    import polars as pl
+
+    found = [quantile(each.value) for each in call.args[1:]]  # type: ignore[attr-defined]
+    return pl.when(present.len() > 0).then(pl.concat_list(found)) if call.is_listed else found[0]
+
+
+def _first_of(present: pl.Expr, call: AggregateCall) -> pl.Expr:
+    """Return the list of as many of the ordered values as the call says, null for none."""
+    import polars as pl
+
+    return pl.when(present.len() > 0).then(present.head(call.args[1].value).implode())  # type: ignore[attr-defined]
 
 
 def _separator(call: AggregateCall) -> str:

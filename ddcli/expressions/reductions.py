@@ -20,6 +20,7 @@ from ddcli.expressions.aggregates import (
     Aggregate,
     AggregateCall,
     Reduction,
+    result_type,
 )
 from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, NULL, STRING, Mismatch, convert
 from ddcli.expressions.functions import FUNCTIONS
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.tree import ColumnScope
 
+MOST_LISTED = 1_000_000
+"""One more than the values that `max(x, n)` lists at most, as in DuckDB."""
 COMPOSITE = ("list", "struct")
 """The kinds of values that have parts."""
 
@@ -105,6 +108,8 @@ class ReductionReader(ExpressionReader):
             args = [value]
         if aggregate.name in ("min", "max") and len(args) == 1 and args[0].type.kind in COMPOSITE and not order:
             return self.extreme_nested(node, aggregate.name, args[0])
+        if written in ("min", "max") and len(args) == 2 and not order:
+            return self.extremes(node, written, args, distinct=distinct)
         if aggregate.name == "string_agg" and len(args) == 1:
             args = [*args, Literal(",", STRING)]
         self.check_form(node, aggregate, written, args, order, distinct=distinct)
@@ -119,7 +124,9 @@ class ReductionReader(ExpressionReader):
         # Repetition changes nothing for these, so the two spellings are one call.
         if aggregate.name in ("min", "max", "bool_and", "bool_or"):
             distinct = False
-        return AggregateCall(aggregate.name, tuple(args), distinct, decisive(order), aggregate.result(args[0].type))
+        listed = len(nodes) == 2 and isinstance(nodes[1], exp.Array)
+        kind = result_type(aggregate.name, args[0].type, listed=listed)
+        return AggregateCall(aggregate.name, tuple(args), distinct, decisive(order), kind)
 
     def arguments(self, node: exp.Anonymous, nodes: Sequence[exp.Expr], written: str) -> list[Expression]:
         """Return the arguments of an aggregate, by the name as written."""
@@ -154,6 +161,15 @@ class ReductionReader(ExpressionReader):
             args[0].text() not in (key.text(), *(each.text() for each in key.children)) for key, _ in order
         ):
             self.fail(node, "different values are ordered by themselves", f"{written}(distinct x order by x)")
+
+    def extremes(self, node: exp.Expr, name: str, args: Sequence[Expression], *, distinct: bool) -> AggregateCall:
+        """Return `max(x, n)` or `min(x, n)`, the list of the first n values in their order."""
+        value, count = args
+        if not isinstance(count, Literal) or not isinstance(count.value, int) or not 0 < count.value < MOST_LISTED:
+            self.fail(node, f"{name}(x, n) takes a constant n from 1 to {MOST_LISTED - 1}", f"{name}(x, 3)")
+        order = tuple(self.ordering(node, value, descending=name == "max", nulls_first=name == "max"))
+        kind = result_type("array_agg", value.type, limited=True)
+        return AggregateCall("array_agg", (value, count), distinct, decisive(order), kind)
 
     def extreme_nested(self, node: exp.Expr, name: str, value: Expression) -> AggregateCall:
         """Return the smallest or the largest list or struct: the first or the last by its parts, among those that are not null."""
@@ -249,18 +265,31 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
     ):
         hint = "take its parts one by one" if kind.kind in COMPOSITE else None
         raise Mismatch(f"{aggregate.name} does not take {kind.required()}", arg, hint)
+    if aggregate.name.startswith("quantile"):
+        return [arg, *_fractions(rest[0])]
     for each in rest:
         if not isinstance(each, Literal):
-            parts = f"[{aggregate.name}({arg.written}, 0.25), {aggregate.name}({arg.written}, 0.5)]"
-            hint = f"write a list of them: {parts}" if each.type.kind == "list" else None
-            raise Mismatch(f"{aggregate.name}: the second argument must be a constant", each, hint)
-        if aggregate.name.startswith("quantile"):
-            each = convert(each, FLOAT64) if each.type.is_numeric else each
-            if not isinstance(each, Literal) or not isinstance(each.value, float) or not 0 <= each.value <= 1:
-                raise Mismatch("the fraction is a number from 0 to 1", each)
-        elif each.type.required() != STRING or each.value is None:
+            raise Mismatch(f"{aggregate.name}: the second argument must be a constant", each)
+        if each.type.required() != STRING or each.value is None:
             raise Mismatch("the separator is text", each)
-    return [arg, *args[1:]] if not aggregate.name.startswith("quantile") else [arg, convert(args[1], FLOAT64)]
+    return [arg, *rest]
+
+
+def _fractions(written: Expression) -> list[Expression]:
+    """Return the constant fraction of a quantile, or the fractions of a list; raises Mismatch."""
+    several = isinstance(written, Call) and written.function == "array"
+    found = [
+        convert(each, FLOAT64) if each.type.is_numeric else each
+        for each in (written.children if several else [written])
+    ]
+    for each in found:
+        if not isinstance(each, Literal):
+            raise Mismatch("the fraction of a quantile must be a constant", each)
+        if not isinstance(each.value, float) or not 0 <= each.value <= 1:
+            raise Mismatch("the fraction is a number from 0 to 1", each)
+    if not found:
+        raise Mismatch("a list of fractions is not empty", written)
+    return found
 
 
 def _number(aggregate: Aggregate, arg: Expression) -> Expression:

@@ -153,7 +153,7 @@ class CallReader:
         if frame.may_be_empty and found.args:
             # Over no rows the aggregate is null: its argument is made nullable, so its type is nullable.
             first = found.args[0]
-            kind = AGGREGATES[name].result(first.type.or_null())
+            kind = found.result(first.type.or_null())
             found = replace(found, type=kind.or_null(name != "count"))
         return WindowCall(name, (), found.type, 0, frame, found)
 

@@ -282,6 +282,7 @@ def aggregates(draw, columns: Columns) -> tuple[str, str]:
     order = ", ".join(draw(_order(columns)))
     forms += [(f"first({{}} order by {order})", kind), (f"last({{}} order by {order})", kind), ("mode({})", kind)]
     forms += [("quantile_disc({}, 0.5)", kind), (f"array_agg({{}} order by {order})", f"list {kind}")]
+    forms += [(form, f"list {kind}") for form in ("quantile_disc({}, [1, 0.5])", "max({}, 2)", "min({}, 1)")]
     if kind == "string":
         forms.append((f"string_agg({{}}, '+' order by {order})", kind))
     form, result = draw(st.sampled_from(forms))

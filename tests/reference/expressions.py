@@ -1358,6 +1358,8 @@ def ordered_aggregate(call: AggregateCall, rows: list[tuple[Mapping[str, Any], i
         ]
     if call.function in ("first", "last"):
         return values[0 if call.function == "first" else -1] if values else None
+    if call.function == "array_agg" and call.args[1:]:
+        return [value for value in values if value is not None][: call.args[1].value] or None
     if call.function == "array_agg":
         return values
     texts = [value for value in values if value is not None]
@@ -1489,15 +1491,14 @@ def quantile(fraction: float, present: list[tuple[Any, int]]) -> float:
     return float(one * (1 - share) + other * share)
 
 
-def quantile_disc(call: AggregateCall, present: list[tuple[Any, int]]) -> Any:
+def quantile_disc(fraction: float, present: list[tuple[Any, int]]) -> Any:
     values = repeated(present)
-    return values[max(math.ceil(constant(call) * len(values)) - 1, 0)]
+    return values[max(math.ceil(fraction * len(values)) - 1, 0)]
 
 
-def constant(call: AggregateCall) -> Any:
-    literal = call.args[1]
-    assert isinstance(literal, Literal)
-    return literal.value
+def of_fractions(call: AggregateCall, at: Callable[[float], Any]) -> Any:
+    found = [at(each.value) for each in call.args[1:]]
+    return found if call.type.kind == "list" else found[0]
 
 
 def mode(_: AggregateCall, present: list[tuple[Any, int]]) -> Any:
@@ -1523,8 +1524,8 @@ AGGREGATES: dict[str, Callable[[AggregateCall, list[tuple[Any, int]]], Any]] = {
     "bit_xor": lambda _, present: functools.reduce(operator.xor, repeated(present)),
     "product": lambda _, present: functools.reduce(operator.mul, repeated(present)),
     "median": lambda _, present: quantile(0.5, present),
-    "quantile_cont": lambda call, present: quantile(constant(call), present),
-    "quantile_disc": quantile_disc,
+    "quantile_cont": lambda call, present: of_fractions(call, lambda fraction: quantile(fraction, present)),
+    "quantile_disc": lambda call, present: of_fractions(call, lambda fraction: quantile_disc(fraction, present)),
     **dict.fromkeys(["stddev_samp", "stddev_pop", "var_samp", "var_pop"], spread),
     "mode": mode,
 }

@@ -237,6 +237,8 @@ class Statements(Terms):
             return f"string_agg({value}, '-' order by {value}{self.way()}){filtered}"
         if self.chance(0.1):
             return f"(array_agg({value} order by {value}{self.way()}){filtered})[{self.rng.choice(['1', '2', '3'])}]"
+        if self.chance(0.1):
+            return f"{self.rng.choice(['max', 'min'])}({value}, {self.rng.choice(['1', '2'])}){filtered}[1]"
         return f"{self.rng.choice(words)}({value}){filtered}"
 
     # --- from -------------------------------------------------------------------------------------------------------

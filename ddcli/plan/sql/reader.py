@@ -311,13 +311,11 @@ class AggregateCalls(ReductionReader):
             )
         first = call.args[0] if call.args else Literal(1, call.type)
         value = self.conditional(node, [(condition, first)], Literal(None, first.type.or_null()))
-        aggregate = AGGREGATES[call.function]
-        kind = aggregate.result(value.type)
         order = call.order_by
         if call.function in ("first", "last"):  # the other rows are ordered away from the end that is taken
             kept = self.resolve(node, "coalesce", [condition, Literal(False, BOOL)])
             order = ((kept, call.function == "first"), *order)
-        return replace(call, args=(value, *call.args[1:]), order_by=order, type=kind)
+        return replace(call, args=(value, *call.args[1:]), order_by=order, type=call.result(value.type))
 
 
 class GroupExpressions(RowExpressions):
