@@ -154,19 +154,19 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    """Return the folder of compiled kernels, and the number of their modules that are compiled from the present sources."""
+    """Return the folder of compiled kernels, and the number of those that are compiled from the present sources."""
     from ddcli.engine import kernels
     from ddcli.engine.jit import cache, registry, settings
 
     folder = settings.cache_dir()
-    modules = registry.every_module(kernels.__name__)
+    names = registry.every_kernel(kernels.__name__)
     above = next(path for path in (folder, *folder.parents) if path.exists())
     return {
         "directory": str(folder),
         "writable": os.access(above, os.W_OK),
-        "compiled": sum(map(cache.is_kept, modules)),
-        "of": len(modules),
-        "bytes": sum(file.stat().st_size for place in (folder, cache.CARRIED) for file in place.glob("*.kernels")),
+        "compiled": sum(map(cache.is_kept, names)),
+        "of": len(names),
+        "bytes": sum(file.stat().st_size for place in (folder, cache.CARRIED) for file in place.glob("*.kernel")),
     }
 
 
@@ -249,7 +249,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ),
     ]
     if kernels is not None:
-        compiled = f"{kernels['compiled']} of {kernels['of']} modules compiled"
+        compiled = f"{kernels['compiled']} of {kernels['of']} compiled"
         rows.append(("kernels", f"{compiled}, {size_of(kernels['bytes'])}; the cache is {kernels['directory']}"))
     if state is not None:
         rows.append(("disk", f"{size_of(state['free'])} of {size_of(state['total'])} free at {near(state['path'])}"))

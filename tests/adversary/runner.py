@@ -114,8 +114,8 @@ def main() -> None:
             importlib.import_module(module.name)
     from ddcli.engine.jit import load, registry
 
-    for module in list(registry.modules()):
-        load.load_module(module)
+    for name in list(registry.kernel_names()):
+        load.load_kernel(registry.find_kernel(name))
     gc.freeze()  # else each child that looks for cycles copies all this memory
     for line in sys.stdin:
         folder, arguments, seconds = json.loads(line)

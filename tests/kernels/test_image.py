@@ -25,7 +25,7 @@ from ddcli.version import install_command
 
 pytestmark = pytest.mark.skipif(not settings.takes_images(), reason="images are for Linux on x86-64")
 
-SHARDS, LENDING = "ddcli.engine.kernels.hashes", "ddcli.engine.arrow"
+SHARDS, LENDING = "ddcli.engine.kernels.hashes.assign_shards", "ddcli.engine.arrow"
 KEYS = np.array([[3], [5], [8]])
 
 
@@ -57,7 +57,7 @@ words[9] = arrow.lend("kept")
 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(arrow.functions().array_came_back)(ctypes.addressof(words))
 found.append(arrow.outstanding())
 try:
-    cache.addresses(text_syntax.__name__)
+    cache.addresses(text_syntax.csv_is_sound.full_name)
 except registry.KernelError as error:
     found.append([error.problem, error.hint])
 print(json.dumps(found))
@@ -93,7 +93,7 @@ def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
         return read(path)
 
     monkeypatch.setattr(Path, "read_bytes", read_slowly)
-    cache._name.cache_clear()
+    cache._digest.cache_clear()
     cache._ours.cache_clear()
     with ThreadPoolExecutor() as threads:
         assert set(threads.map(partial(cache.carried_name, SHARDS), [settings.V3] * 3)) == {expected}
@@ -110,7 +110,7 @@ def refuse(codes):
 
 linker.image_of = refuse
 made = {compile.matrix_of: compile.matrix_of_compiled, compile.acceptable: compile.part(compile.acceptable)}
-cache.write(Path(sys.argv[1]), linker.linked(compile.compile_module(hashes.__name__, made)))
+cache.write(Path(sys.argv[1]), linker.linked([compile.compile_kernel(hashes.assign_shards, made)]))
 """
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from ddcli.engine import arrow, kernels
 from ddcli.engine.jit import cache, compilation, load, registry, settings
-from ddcli.engine.jit.cache import FIRST
+from ddcli.engine.jit.cache import FIRST, KERNELS
 from ddcli.engine.jit.cargo import everything
 from ddcli.engine.jit.compilation import COMPILATION, Compiler
 from ddcli.engine.kernels.merge import merge_some
@@ -26,26 +26,26 @@ from tests.kernels.support import interpreted
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODULE, OTHER = "ddcli.engine.kernels.hashes", "ddcli.engine.kernels.times"
+KERNEL, OTHER = "ddcli.engine.kernels.hashes.assign_shards", "ddcli.engine.kernels.hashes.hash_ranges"
 KEYS = np.array([[0], [1]])
 
 
 @pytest.fixture(scope="module")
 def whole() -> bytes:
-    """Return the file of the module's kernels, which the cache of this machine has by now."""
-    file = settings.cache_dir() / cache.file_name(MODULE)
+    """Return the file of the kernel, which the cache of this machine has by now."""
+    file = settings.cache_dir() / cache.file_name(KERNEL)
     if not file.exists():
-        COMPILATION.begin(MODULE, {MODULE: file}).result()
+        COMPILATION.begin(KERNEL, {KERNEL: file}).result()
     return file.read_bytes()
 
 
 @pytest.fixture
 def fresh(whole, tmp_path, monkeypatch):
-    """Begin with an empty cache, in which only one module's kernels are wanted; gives its folder and the lines announced."""
+    """Begin with an empty cache, in which only one kernel is wanted; gives its folder and the lines announced."""
     lines = []
     monkeypatch.setattr(settings, "_listener", lines.append)
     monkeypatch.setattr(settings, "_cache_dir", tmp_path / "cache")
-    monkeypatch.setattr(registry, "modules", lambda: iter([MODULE]))
+    monkeypatch.setattr(cache, "first_kernels", lambda: [KERNEL])
     monkeypatch.setattr(load, "SMALL", -1)
     monkeypatch.setattr(compilation, "REPORTED", 300)
     settings.private_dir.cache_clear()
@@ -56,7 +56,7 @@ def fresh(whole, tmp_path, monkeypatch):
 
 
 class Quick:
-    """A compiler that has compiled the module before. The real one takes three seconds of a processor to begin.
+    """A compiler that has compiled the kernel before. The real one takes three seconds of a processor to begin.
 
     It may be done before the call that has begun it waits for it, which then begins another one: tests with it count no compilations.
     """
@@ -65,7 +65,7 @@ class Quick:
         self.whole, self.folder = whole, folder
 
     def compile(self, module: str, file: str) -> None:
-        assert module == MODULE
+        assert module == KERNEL
         (self.folder / file).write_bytes(self.whole)
 
     def close(self) -> None:
@@ -90,8 +90,8 @@ def test_compiled_once_then_loaded(fresh):
     folder, lines = fresh
     expected = shard()
     assert len(lines) == 1
-    assert lines[0].startswith("compiling 4 kernels, once on this machine")
-    assert [file.name for file in folder.glob("*.kernels")] == [cache.file_name(MODULE)]
+    assert lines[0].startswith("compiling 1 kernel, once on this machine")
+    assert [file.name for file in folder.glob("*.kernel")] == [cache.file_name(KERNEL)]
     assert shard() == expected
     assert len(lines) == 1
 
@@ -100,7 +100,7 @@ def test_a_small_call_runs_as_python_until_the_compiler_is_done(quick, monkeypat
     """With the same result; a large one waits, and so does a small one when these took long enough."""
     folder, lines = quick
     expected = kernels.shard_of(KEYS, 1, 1 << 20).tolist()
-    (folder / cache.file_name(MODULE)).unlink()
+    (folder / cache.file_name(KERNEL)).unlink()
     calls, before = load.Interpretation(), len(lines)
     monkeypatch.setattr(load, "INTERPRETATION", calls)
     monkeypatch.setattr(load, "SMALL", 100)
@@ -114,19 +114,19 @@ def test_a_small_call_runs_as_python_until_the_compiler_is_done(quick, monkeypat
     monkeypatch.setattr(Quick, "compile", compile_later)
     for _ in range(3):
         assert shard() == expected
-    assert [file.name for file in folder.glob("*.kernels")] == []
+    assert [file.name for file in folder.glob("*.kernel")] == []
     assert len(lines) == before + 1
     assert calls.seconds > 0
     begun.set()
-    calls.ends[MODULE].result()
+    calls.ends[KERNEL].result()
     seconds = calls.seconds
     assert shard() == expected
     assert calls.seconds == seconds
-    (folder / cache.file_name(MODULE)).unlink()
+    (folder / cache.file_name(KERNEL)).unlink()
     large = np.arange(101).reshape(-1, 1)
     registry.reset()
     assert kernels.shard_of(large, 1, 1 << 20)[:2].tolist() == expected
-    (folder / cache.file_name(MODULE)).unlink()
+    (folder / cache.file_name(KERNEL)).unlink()
     calls.seconds = load.PATIENCE + 1
     assert shard() == expected
     assert calls.seconds == load.PATIENCE + 1
@@ -138,7 +138,7 @@ def test_who_waits_is_told_how_far_it_is(fresh, monkeypatch):
     monkeypatch.setattr(compilation, "REPORTED", 0.01)
     shard()
     assert len(lines) > 1
-    assert all(re.fullmatch(r"compiling kernels: 0 of 4 after \d+ s", line) for line in lines[1:])
+    assert all(re.fullmatch(r"compiling kernels: 0 of 1 after \d+ s", line) for line in lines[1:])
 
 
 @pytest.mark.in_turn
@@ -147,7 +147,7 @@ def test_a_damaged_file_is_compiled_again(quick):
     """Truncated, empty, changed: it is as good as none."""
     folder, lines = quick
     expected = shard()
-    file = folder / cache.file_name(MODULE)
+    file = folder / cache.file_name(KERNEL)
     whole = file.read_bytes()
     assert cache.read(file) is not None
     before = len(lines)
@@ -190,13 +190,12 @@ def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(quick, monke
 def test_what_else_may_be_called_follows_in_the_background(fresh, monkeypatch):
     """It is announced with the rest."""
     folder, lines = fresh
-    monkeypatch.setattr(registry, "modules", lambda: iter([MODULE, OTHER]))
+    monkeypatch.setattr(cache, "first_kernels", lambda: [KERNEL, OTHER])
     shard()
     assert len(lines) == 1
-    count = sum(len(registry.kernels_of(name)) for name in (MODULE, OTHER))
-    assert lines[0].startswith(f"compiling {count} kernels,")
+    assert lines[0].startswith("compiling 2 kernels,")
     COMPILATION.wait_for(COMPILATION.begin(OTHER, {OTHER: folder / cache.file_name(OTHER)}))
-    assert {file.name for file in folder.glob("*.kernels")} == {cache.file_name(MODULE), cache.file_name(OTHER)}
+    assert {file.name for file in folder.glob("*.kernel")} == {cache.file_name(KERNEL), cache.file_name(OTHER)}
 
 
 @pytest.mark.slow
@@ -204,7 +203,7 @@ def test_of_many_first_runs_one_compiles(quick):
     """Another waits for it, and takes the file that it wrote."""
     folder, _ = quick
     shard()
-    path = folder / cache.file_name(MODULE)
+    path = folder / cache.file_name(KERNEL)
     before = path.stat().st_ino
     with (folder / "compiling").open("w+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX, 1, zlib.crc32(path.name.encode()))
@@ -212,7 +211,7 @@ def test_of_many_first_runs_one_compiles(quick):
         done = Event()
 
         def compile_it():
-            compiler.compile(MODULE, path.name)
+            compiler.compile(KERNEL, path.name)
             done.set()
 
         thread = Thread(target=compile_it)
@@ -227,15 +226,15 @@ def test_of_many_first_runs_one_compiles(quick):
 def test_code_that_is_no_kernel_is_never_left_to_the_compiler(fresh):
     """It would make nothing of it, which later runs would load."""
     folder, _ = fresh
-    cache.addresses(MODULE, [MODULE, arrow.__name__])
-    COMPILATION.begin(MODULE, {MODULE: folder / cache.file_name(MODULE)}).result()
+    cache.addresses(KERNEL, [KERNEL, arrow.__name__])
+    COMPILATION.begin(KERNEL, {KERNEL: folder / cache.file_name(KERNEL)}).result()
     assert not (folder / cache.file_name(arrow.__name__)).exists()
     assert len(cache.addresses(arrow.__name__)) == 3
 
 
 def test_a_failure_to_compile_shows_why(fresh, monkeypatch):
     """With the compiler's own words."""
-    monkeypatch.setattr(cache, "file_name", lambda _: "missing/folder.kernels")
+    monkeypatch.setattr(cache, "file_name", lambda _: "missing/folder.kernel")
     with pytest.raises(kernels.KernelError, match=r"could not be compiled: .*No such file"):
         shard()
 
@@ -333,6 +332,7 @@ def test_a_layout_that_compiled_code_can_not_read_is_an_error(monkeypatch):
         registry.check_layout()
 
 
-def test_the_modules_that_a_first_run_calls_are_there():
-    """A module with another name would be left to the first run to compile."""
-    assert {name.rpartition(".")[2] for name in everything()} >= {*FIRST}
+def test_the_kernels_that_a_first_run_calls_are_there():
+    """A kernel with another name would be left to the first run to compile."""
+    assert {*everything()} >= {f"{KERNELS}.{name}" for name in FIRST}
+    assert len({*FIRST}) == len(FIRST)

@@ -1,7 +1,7 @@
-"""The cache of compiled kernels: one checked file a module, found by a hash of all that its code depends on.
+"""The cache of compiled kernels: one checked file a kernel, found by a hash of all that its code depends on.
 
 The package carries files for some targets (see `processor`); what it lacks is compiled into a folder of the user's. A file is named by its
-module and by the hash of the kernel sources, of the target and of the layout of objects; one that was compiled here also by that of the versions of
+kernel and by the hash of the kernel sources, of the target and of the layout of objects; one that was compiled here also by that of the versions of
 numba and llvmlite. So a file once written is right for ever, and processes that write the same one at the same time write the same content.
 A damaged file is as good as none.
 """
@@ -36,79 +36,87 @@ OURS = ("cache.py", "compilation.py", "compile.py", "image.py", "linker.py", "lo
 """The files that decide which code is made of kernels, how it is kept and how it is called."""
 
 
+KERNELS = "ddcli.engine.kernels"
 FIRST = (
-    *("gather", "pool_table", "sort", "times", "hashes"),
-    *("reduce_rows", "reduce_times", "reduce_sums", "reduce_turns", "uniform", "merge"),
-    *("page_writer", "page_headers", "join", "pages"),
+    *("text_syntax.csv_is_sound", "page_headers.largest_group", "gather.put_lanes", "gather.count_positive"),
+    *("reduce_rows.number_groups", "partition.count_shards", "partition.number_by_shard", "packed_rows.pack_rows"),
+    *("pool_table.different_views", "hashes.keyed_ranges", "pool_table.insert_ranges", "pool_table.rehash"),
+    *("pool_table.take_lanes", "packed_rows.unpack_rows", "sort.order_of", "packed_rows.widen_bounds"),
+    *("partition.count_pieces", "packed_rows.unpack_to_pieces", "sort.sort_pieces", "join.join_some"),
+    *("reduce_times.new_times", "reduce_times.locate", "reduce_rows.assign", "reduce_sums.add_rows"),
+    *("reduce_rows.collect", "reduce_sums.apply_sums", "reduce_turns.take_turns", "gather.turn_lanes"),
+    *("gather.copy_lanes", "times.advance_one", "page_writer.pack_deltas", "uniform.all_hold"),
+    *("page_headers.walk_pages", "page_writer.describe_pages", "hashes.hash_ranges", "gather.first_keys"),
+    *("pool_table.find_views", "pool_table.copy_views", "hashes.add_hashes", "sort.partition", "sort.move_to_pieces"),
 )
-"""The modules that a first run is likely to call, in this order; reading a state comes last."""
+"""The kernels that a first run is likely to call, in the order of their calls; those that only a few thousand rows need come last."""
 
 Code = Image | list[ObjectCode]
-"""A module's code: an image, where the machine takes one."""
+"""A kernel's code: an image, where the machine takes one."""
 
 
-def addresses(module: str, ahead: Sequence[str] | None = None) -> dict[str, int]:
-    """Return the address of every function of a module by name; waits for the compiler where its code is kept nowhere.
+def addresses(name: str, ahead: Sequence[str] | None = None) -> dict[str, int]:
+    """Return the address of a kernel, or of each function of a module without kernels, by name; waits for the compiler where its code is kept nowhere.
 
-    Modules that are wanted next are compiled meanwhile: those named `ahead`, or else those that a first run calls.
+    Kernels that are wanted next are compiled meanwhile: those named `ahead`, or else those that a first run calls.
     """
-    found = addresses_or_end(module, ahead)
+    found = addresses_or_end(name, ahead)
     if not isinstance(found, dict):
         from ddcli.engine.jit.compilation import COMPILATION
 
         COMPILATION.wait_for(found)
-        found = addresses_or_end(module, ahead)
+        found = addresses_or_end(name, ahead)
         if not isinstance(found, dict):
             msg = "compiled kernels can't be read back"
             raise KernelError(msg, place=str(cache_dir()))
     return found
 
 
-def addresses_or_end(module: str, ahead: Sequence[str] | None = None) -> dict[str, int] | Future[None]:
+def addresses_or_end(name: str, ahead: Sequence[str] | None = None) -> dict[str, int] | Future[None]:
     """Return the addresses as above; where the code is kept nowhere, the end of its compilation, which has begun."""
     _check_layout()
-    code = carried(module)
+    code = carried(name)
     if code is None:
-        name = file_name(module)
-        folder, code = find(name)
-        if code is None and not registry.kernels_of(module):
-            code = translated(module, folder / name)
+        file = file_name(name)
+        folder, code = find(file)
+        if code is None and registry.find_kernel(name) is None:
+            code = translated(name, folder / file)
         if code is None:
-            return _begin(module, folder, _first(module) if ahead is None else ahead)
+            return _begin(name, folder, first_kernels() if ahead is None else ahead)
     return code.load() if isinstance(code, Image) else image.load(code)
 
 
-def carried(module: str) -> Code | None:
-    """Return a module's code if the package carries it for this processor: its files are as trustworthy as the package's text."""
+def carried(name: str) -> Code | None:
+    """Return a kernel's code if the package carries it for this processor: its files are as trustworthy as the package's text."""
     if CARRIED.is_dir():
         for target in settings.targets():
             with suppress(OSError):
-                file = CARRIED / carried_name(module, target)
+                file = CARRIED / carried_name(name, target)
                 code = _code(file.read_bytes(), file.name)
                 if code is not None:
                     return code
     return None
 
 
-def is_kept(module: str) -> bool:
-    """Return whether a module's code need not be compiled."""
-    if carried(module) is not None:
+def is_kept(name: str) -> bool:
+    """Return whether a kernel's code need not be compiled."""
+    if carried(name) is not None:
         return True
-    return compilers() is not None and read(cache_dir() / file_name(module)) is not None
+    return compilers() is not None and read(cache_dir() / file_name(name)) is not None
 
 
-def carried_name(module: str, target: str) -> str:
-    """Return the name of the file for a module's code as its sources are now, of those that the package carries."""
-    return _name(module, target)
+def carried_name(name: str, target: str) -> str:
+    """Return the name of the file for a kernel's code as its sources are now, of those that the package carries."""
+    return _named(name, target)
 
 
-def file_name(module: str, target: str | None = None) -> str:
-    """Return the name of the file for a module's code as its sources are now, of those that are compiled here: for this processor by default."""
+def file_name(name: str, target: str | None = None) -> str:
+    """Return the name of the file for a kernel's code as its sources are now, of those that are compiled here: for this processor by default."""
     versions = compilers()
     if versions is None:
         msg = "there are no compiled kernels for this machine, and numba, which would compile them, is not installed"
         raise KernelError(msg, hint=install_command("compile"))
-    return _name(module, target or settings.targets()[0], *versions)
+    return _named(name, target or settings.targets()[0], *versions)
 
 
 @cache
@@ -171,15 +179,21 @@ def _check_layout() -> None:
     registry.check_layout()
 
 
+def _named(name: str, *made: str) -> str:
+    module = name if registry.find_kernel(name) is None else name.rpartition(".")[0]
+    within = name.removeprefix(f"{module.rpartition('.')[0]}.")
+    return f"{within}-{_digest(module, *made)}.kernel"
+
+
 @cache
-def _name(module: str, *made: str) -> str:
-    """Return a file's name: it has the hash of the module's sources, of the compiler's sources and version, and of the target."""
+def _digest(module: str, *made: str) -> str:
+    """Return the hash of a module's sources, of the compiler's sources and version, and of the target."""
     digest = hashlib.sha256("\n".join([str(registry.HEADER_WORDS), *made]).encode())
     for part in _ours():
         digest.update(part)
     for name in sorted(_sources(module, set())):
         digest.update(Path(str(sys.modules[name].__file__)).read_bytes())
-    return f"{module.rpartition('.')[2]}-{digest.hexdigest()[:24]}.kernels"
+    return digest.hexdigest()[:24]
 
 
 @cache
@@ -198,13 +212,10 @@ def _sources(module: str, seen: set[str]) -> set[str]:
     return seen
 
 
-def _first(module: str) -> list[str]:
-    """Return the modules with kernels that a first run calls: a process that calls one such module will call others."""
-    places = {name: at for at, name in enumerate(FIRST)}
-    wanted = registry.modules() if registry.kernels_of(module) else ()
-    return sorted(
-        (name for name in wanted if name.rpartition(".")[2] in places), key=lambda name: places[name.rpartition(".")[2]]
-    )
+def first_kernels() -> list[str]:
+    """Return the kernels that a first run calls, of the modules imported so far: a process that calls one will call others."""
+    there = set(registry.kernel_names())
+    return [name for each in FIRST if (name := f"{KERNELS}.{each}") in there]
 
 
 def find(name: str) -> tuple[Path, Code | None]:
@@ -227,13 +238,13 @@ def translated(module: str, path: Path, target: str | None = None) -> Code:
     return code
 
 
-def _begin(module: str, folder: Path, ahead: Sequence[str]) -> Future[None]:
-    """Have a module compiled, and after it others."""
+def _begin(kernel: str, folder: Path, ahead: Sequence[str]) -> Future[None]:
+    """Have a kernel compiled, and after it others."""
     from ddcli.engine.jit.compilation import COMPILATION
 
-    wanted = [name for name in ahead if registry.kernels_of(name) and (name == module or not is_kept(name))]
+    wanted = [name for name in ahead if registry.find_kernel(name) and (name == kernel or not is_kept(name))]
     files = {name: folder / file_name(name) for name in wanted}
-    return COMPILATION.begin(module, {module: folder / file_name(module)} | files)
+    return COMPILATION.begin(kernel, {kernel: folder / file_name(kernel)} | files)
 
 
 def _writable(folder: Path) -> bool:

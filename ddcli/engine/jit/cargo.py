@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.cache import FIRST, addresses, carried_name, file_name, find, read, translated, write
+from ddcli.engine.jit.cache import addresses, carried_name, file_name, find, first_kernels, read, translated, write
 from ddcli.engine.jit.compilation import Compiler
 from ddcli.engine.jit.image import Image
-from ddcli.engine.jit.registry import KernelError, every_module, kernels_of
+from ddcli.engine.jit.registry import KernelError, every_kernel, find_kernel
 from ddcli.engine.jit.settings import V3, takes_images, targets
 
 if TYPE_CHECKING:
@@ -24,46 +24,48 @@ if TYPE_CHECKING:
 
 
 def everything() -> list[str]:
-    """Import all modules that have code to compile, and return their names."""
+    """Return the names of all that has code to compile: kernels, and a module."""
     lending = importlib.import_module("ddcli.engine.arrow")
-    return [*every_module("ddcli.engine.kernels"), lending.__name__]
+    return [*every_kernel("ddcli.engine.kernels"), lending.__name__]
 
 
-def load_up(folder: Path, modules: Sequence[str], wanted: Sequence[str]) -> None:
-    """Write modules into a folder, for each of the wanted targets.
+def load_up(folder: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Write the code of these names into a folder, for each of the wanted targets.
 
     What these versions of the compiler made before is in the cache, so a second wheel of the same sources takes no minute.
     """
     with ThreadPoolExecutor() as threads:
-        list(threads.map(partial(_write, folder, modules), wanted))
+        list(threads.map(partial(_write, folder, names), wanted))
 
 
-def _write(folder: Path, modules: Sequence[str], target: str) -> None:
+def _write(folder: Path, names: Sequence[str], target: str) -> None:
     compilers: dict[Path, Compiler] = {}
-    for module in modules:
-        name = file_name(module, target)
-        place, code = find(name)
-        if code is None and not kernels_of(module):
-            code = translated(module, place / name, target)
+    for name in names:
+        file = file_name(name, target)
+        place, code = find(file)
+        if code is None and find_kernel(name) is None:
+            code = translated(name, place / file, target)
         if code is None:
             if place not in compilers:
                 compilers[place] = Compiler(target, place)
-            compilers[place].compile(module, name)
-            code = read(place / name)
+            compilers[place].compile(name, file)
+            code = read(place / file)
         if not isinstance(code, Image):
-            msg = f"{module} can't be linked; a wheel carries only code that loads without LLVM"
+            msg = f"{name} can't be linked; a wheel carries only code that loads without LLVM"
             raise KernelError(msg, hint="build the wheel with an older version of numba and llvmlite")
-        write(folder / carried_name(module, target), code)
+        write(folder / carried_name(name, target), code)
     for compiler in compilers.values():
         compiler.close()
 
 
 def main(arguments: list[str]) -> None:
-    """Compile everything, or the modules that a first run calls."""
+    """Compile everything, or the kernels that a first run calls."""
     if arguments in ([], ["--first"]):
-        modules = [name for name in everything() if not arguments or name.rpartition(".")[2] in {*FIRST, "arrow"}]
-        for module in modules:
-            addresses(module, modules)
+        names = everything()
+        if arguments:
+            names = [*first_kernels(), names[-1]]
+        for name in names:
+            addresses(name, names)
     elif takes_images():
         load_up(Path(arguments[0]), everything(), arguments[1:] or (targets()[0], V3))
 

@@ -1,6 +1,6 @@
-"""Compilation: processes that compile modules one after the other in the background, while this one continues.
+"""Compilation: processes that compile kernels one after the other in the background, while this one continues.
 
-The module of the newest call comes next; the others that a first run calls follow.
+The kernel of the newest call comes next; the others that a first run calls follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ddcli.engine.jit.registry import KernelError, kernels_of
+from ddcli.engine.jit.registry import KernelError
 from ddcli.engine.jit.settings import AARCH64, V3, announce, targets
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ REPORTED = 5.0
 
 
 class Compiler:
-    """A process that compiles modules for a target into files of a folder. It ends when this one does, but for the module that it is at."""
+    """A process that compiles kernels for a target into files of a folder. It ends when this one does, but for the kernel that it is at."""
 
     def __init__(self, target: str, folder: Path) -> None:
         """Start it in the folder: where it is, numba looks for its settings."""
@@ -50,15 +50,15 @@ class Compiler:
         except OSError as error:
             raise failure(str(error)) from error
 
-    def compile(self, module: str, file: str) -> None:
-        """Compile a module into a file. Raises KernelError with the compiler's own words; the process has ended then."""
+    def compile(self, kernel: str, file: str) -> None:
+        """Compile a kernel into a file. Raises KernelError with the compiler's own words; the process has ended then."""
         asked, answers = self.process.stdin, self.process.stdout
         assert asked is not None
         assert answers is not None
         with suppress(BrokenPipeError):
-            asked.write(f"{module}={file}\n")
+            asked.write(f"{kernel}={file}\n")
             asked.flush()
-        if any(line == f"{module}\n" for line in answers):
+        if any(line == f"{kernel}\n" for line in answers):
             return
         self.process.wait()
         self.complaints.seek(0)
@@ -77,7 +77,7 @@ def failure(why: str) -> KernelError:
 
 
 class Compilation:
-    """The modules that are to be compiled for this processor, each into a file, and the threads that have it done."""
+    """The kernels that are to be compiled for this processor, each into a file, and the threads that have it done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,24 +88,25 @@ class Compilation:
         """The kernels that were to be compiled since all were there, and those of them that are."""
         self._begun = self._reported = 0.0
 
-    def begin(self, module: str, files: Mapping[str, Path]) -> Future[None]:
-        """Return the end of the compilation of a module into its file; all that `files` names follows. It raises KernelError if it can't be."""
+    def begin(self, kernel: str, files: Mapping[str, Path]) -> Future[None]:
+        """Return the end of the compilation of a kernel into its file; all that `files` names follows. It raises KernelError if it can't be."""
         with self._lock:
             new = [name for name, path in files.items() if path not in self._ends or self._ends[path].done()]
             self._ends |= {files[name]: Future() for name in new}
             if not self._waiting and not self._threads:
                 self._wanted = self._made = 0
                 self._begun = self._reported = time.monotonic()
-            count = sum(len(kernels_of(name)) for name in new)
-            if count and not self._wanted:
-                announce(f"compiling {count} kernels, once on this machine; small steps don't wait for them")
-            self._wanted += count
+            if new and not self._wanted:
+                announce(
+                    f"compiling {len(new)} kernel{'s' * (len(new) > 1)}, once on this machine; small steps don't wait for them"
+                )
+            self._wanted += len(new)
             next_ones = {name: path for name, path in files.items() if not self._ends[path].running()}
             self._waiting = next_ones | self._waiting
             while self._threads < min(PROCESSES, len(self._waiting)):
                 self._threads += 1
                 threading.Thread(target=self._work, daemon=True).start()
-            return self._ends[files[module]]
+            return self._ends[files[kernel]]
 
     def wait_for(self, end: Future[None]) -> None:
         """Return when a compilation has ended, which comes next; reports meanwhile what is compiled. Raises KernelError if it failed."""
@@ -122,27 +123,27 @@ class Compilation:
                     announce(f"compiling kernels: {self._made} of {self._wanted} after {now - self._begun:.0f} s")
 
     def _work(self) -> None:
-        """Compile the waiting modules, the first first, until none waits."""
+        """Compile the waiting kernels, the first first, until none waits."""
         compiler: Compiler | None = None
         while True:
             with self._lock:
                 if not self._waiting:
                     self._threads -= 1
                     break
-                module = next(iter(self._waiting))
-                path = self._waiting.pop(module)
+                kernel = next(iter(self._waiting))
+                path = self._waiting.pop(kernel)
                 end = self._ends[path]
                 end.set_running_or_notify_cancel()
             try:
                 if compiler is None or compiler.folder != path.parent:
                     compiler = Compiler(targets()[0], path.parent)
-                compiler.compile(module, path.name)
+                compiler.compile(kernel, path.name)
             except BaseException as error:  # noqa: BLE001 - who waits is to have it
                 compiler = None
                 end.set_exception(error)
             else:
                 with self._lock:
-                    self._made += len(kernels_of(module))
+                    self._made += 1
                 end.set_result(None)
         if compiler is not None:
             compiler.close()

@@ -1,7 +1,8 @@
-"""Compile the kernels of modules into object code: the only place that imports numba, run as a process of its own.
+"""Compile kernels into object code: the only place that imports numba, run as a process of its own.
 
-It reads lines MODULE=FILE, and answers each with MODULE once the file is written. A process of its own keeps numba (hundreds of MB, half a second)
-out of the process that wants to run a kernel, and two of them compile in parallel.
+It reads lines KERNEL=FILE, and answers each with KERNEL once the file is written. A process of its own keeps numba (hundreds of MB, half a second)
+out of the process that wants to run a kernel, and two of them compile in parallel. numba types and lowers each function; LLVM optimises a kernel as a
+whole, once all its helpers are inlined, and makes machine code of that alone.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba import types
-from numba.core.codegen import JITCPUCodegen
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from ddcli.engine.jit import cache
 from ddcli.engine.jit.image import PLACEMENT, ObjectCode, cross_compiled
 from ddcli.engine.jit.linker import linked
-from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, helper, kernels_of, matrix_of
+from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, find_kernel, helper, matrix_of
 from ddcli.engine.jit.settings import AARCH64
 
 if TYPE_CHECKING:
@@ -56,7 +57,31 @@ def choose_placement(codegen: Any, options: dict[str, Any], choose: Any = JITCPU
     options |= PLACEMENT
 
 
-JITCPUCodegen._customize_tm_options = choose_placement  # noqa: SLF001 - numba has no public way to choose how its code is placed
+class Lowered(JITCodeLibrary):  # type: ignore[misc]
+    """The code of a function as numba lowers it. No machine code is made of it: no helper is called but by kernels, which inline it."""
+
+    def _optimize_final_module(self) -> None:
+        """Leave it to the kernel."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return no address."""
+        return 0
+
+    @global_compiler_lock  # type: ignore[untyped-decorator]
+    def complete(self) -> Any:
+        """Return LLVM's module of the function and all that it calls, optimised."""
+        self._ensure_finalized()
+        super()._optimize_final_module()
+        return self._final_module
+
+
+# numba has no public way to choose how its code is placed, nor what is made of that.
+JITCPUCodegen._customize_tm_options = choose_placement  # noqa: SLF001
+JITCPUCodegen._library_class = Lowered  # noqa: SLF001
+JITCPUCodegen.set_env = lambda *_: None  # for machine code that is called here: there is none
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -150,9 +175,9 @@ def acceptable(thing: int, array_type: int, dimensions: int, first: int, second:
     return word(thing, HEADER_WORDS + 6) & C_CONTIGUOUS != 0 and not swapped and letter in (first, second)
 
 
-def part(function: Any) -> Any:
+def part(function: Any, **options: Any) -> Any:
     """Return a function for other compiled ones to call: numba lowers it, but makes no machine code for it alone."""
-    dispatcher = numba.njit(**OPTIONS)(function)
+    dispatcher = numba.njit(**OPTIONS | options)(function)
 
     def customize(flags: Any) -> Any:
         flags.no_compile = True
@@ -172,7 +197,7 @@ def part(function: Any) -> Any:
 
     find = dispatcher.get_call_template
     dispatcher.get_call_template = template
-    # As numba's own cfunc does. It takes half the time: most of compiling went into code that no one calls.
+    # As numba's own cfunc does.
     dispatcher._compiler._customize_flags = customize  # noqa: SLF001
     dispatcher.add_overload = add
     return dispatcher
@@ -194,7 +219,7 @@ PYTHON: dict[str, Any] = {
 
 
 def shim(entry: Kernel, body: Any, check: Any) -> Any:
-    """Return the C function of a kernel: it checks its arguments, makes views of them, and calls the body without holding the GIL.
+    """Return numba's result for the C function of a kernel: it checks its arguments, makes views of them, and calls the body without holding the GIL.
 
     It is one that Python makes a builtin function of: `own` is a list of the type of arrays, the one of lists and a function that refuses
     the argument at a position, `given` the address of `count` objects. It returns an int, or 0 where an exception is set.
@@ -249,9 +274,10 @@ def shim(entry: Kernel, body: Any, check: Any) -> Any:
         **{f"view_{letter}": array_view(*LETTERS[letter]) for letter in set(entry.signature) & set(LETTERS)},
     }
     exec(source, space)  # noqa: S102 - our own text, from the signatures above
-    return numba.cfunc(types.int64(types.int64, types.int64, types.int64), error_model="numpy", _nrt=False)(
-        space[entry.name]
-    )
+    function = part(space[entry.name], no_cfunc_wrapper=False)
+    function.compile(types.int64(types.int64, types.int64, types.int64))
+    (result,) = function.overloads.values()
+    return result
 
 
 def compiled(function: Any, made: dict[Any, Any]) -> Any:
@@ -269,24 +295,20 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
     return made[function]
 
 
-def compile_module(module: str, made: dict[Any, Any], target: str | None = None) -> list[ObjectCode]:
-    """Return the object code of every kernel of a module; `made` keeps the compiled helpers, for the modules after it."""
-    result = []
-    for entry in kernels_of(module):
-        function = shim(entry, compiled(entry.function, made), made[acceptable])
-        library = function._library  # noqa: SLF001 - numba has no public way to its object code
-        written = library.get_llvm_str()
-        code = cross_compiled(written) if target == AARCH64 else library.serialize_using_object_code()[2][0]
-        text = llvm.parse_assembly(written)
-        outside = [thing.name for thing in (*text.functions, *text.global_variables) if thing.is_declaration]
-        needed = [name for name in outside if not name.startswith("llvm.")]
-        result.append(ObjectCode({entry.name: function.native_name}, needed, code))
-    return result
+def compile_kernel(entry: Kernel, made: dict[Any, Any], target: str | None = None) -> ObjectCode:
+    """Return the object code of a kernel; `made` keeps the lowered helpers, for the kernels after it."""
+    result = shim(entry, compiled(entry.function, made), made[acceptable])
+    module = result.library.complete()
+    machine = result.library.codegen._tm  # noqa: SLF001 - that which numba made its code for
+    code = cross_compiled(str(module)) if target == AARCH64 else machine.emit_object(module)
+    outside = [thing.name for thing in (*module.functions, *module.global_variables) if thing.is_declaration]
+    needed = [name for name in outside if not name.startswith("llvm.")]
+    return ObjectCode({entry.name: result.fndesc.llvm_cfunc_wrapper_name}, needed, code)
 
 
 @contextmanager
 def alone(file: str) -> Iterator[None]:
-    """Wait until no other process compiles this file: of many first runs at a time one compiles each module, and the others find it."""
+    """Wait until no other process compiles this file: of many first runs at a time one compiles each kernel, and the others find it."""
     lock = os.open(LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with suppress(OSError):  # a file system without locks: each compiles
@@ -297,20 +319,22 @@ def alone(file: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Compile the module of each line of stdin into the file that the line names; for another machine, if the command names it."""
+    """Compile the kernel of each line of stdin into the file that the line names; for another machine, if the command names it."""
     target = sys.argv[1] if sys.argv[1:] else None
     gc.disable()  # a compiler makes millions of objects and ends soon: garbage collection would not pay
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
     for line in sys.stdin:
-        module, _, file = line.rstrip("\n").partition("=")
-        importlib.import_module(module)
+        name, _, file = line.rstrip("\n").partition("=")
+        importlib.import_module(name.rpartition(".")[0])
+        entry = find_kernel(name)
+        assert entry is not None
         try:
             with alone(file):
                 if cache.read(Path(file)) is None:
-                    cache.write(Path(file), linked(compile_module(module, made, target)))
+                    cache.write(Path(file), linked([compile_kernel(entry, made, target)]))
         except OSError as error:
             sys.exit(f"{Path.cwd() / file} can't be written: {error.strerror}")
-        sys.stdout.write(f"{module}\n")
+        sys.stdout.write(f"{name}\n")
         sys.stdout.flush()
 
 

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.jit.registry import KernelError
@@ -45,6 +46,7 @@ class Image(NamedTuple):
         return {name: start + place for name, place in self.functions.items()}
 
 
+@cache
 def address_of(name: str) -> int:
     """Return the address of a function outside: in this process, else that of `abort`.
 

@@ -16,7 +16,7 @@ The signature has a letter for each argument (see `LETTERS`): `M` an int64 matri
 uint64, uint32 and uint8, `F` a vector of float64, `L` a list of int64 matrices (read one with `matrix_of(list, i)`), `i` an int64.
 
 Importing numba takes half a second and compiling takes seconds, so object code is kept in files (see `cache`), one a
-module of kernels, loaded when one of its kernels is first called. Where there is none yet, small calls run as Python meanwhile. A compiled kernel reads address and shape straight from the array
+kernel, loaded when it is first called. Where there is none yet, small calls run as Python meanwhile. A compiled kernel reads address and shape straight from the array
 objects that it is handed, and refuses anything that is not a C-contiguous array of the right type: checking there
 costs nanoseconds, in Python it would cost more than the call. For Python it is a builtin function, called with a vector of objects; through
 ctypes a call would take ten times as long. It releases the GIL while it runs.
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.jit.registry import Kernel, kernels_of
+from ddcli.engine.jit.registry import Kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ _loading = threading.RLock()
 
 
 def kernel(signature: str) -> Callable[[Callable[..., int]], Kernel]:
-    """Register the decorated function as a kernel of its module."""
+    """Register the decorated function as a kernel."""
 
     def register(function: Callable[..., int]) -> Kernel:
         return Kernel(signature, function, call_first)
@@ -76,17 +76,18 @@ class Interpretation:
         self.seconds = 0.0
         """Their time so far."""
         self.ends: dict[str, Future[None]] = {}
-        """The end of the compilation of each module that was called."""
+        """The end of the compilation of each kernel that was called."""
 
-    def takes(self, module: str, arguments: Sequence[Any]) -> bool:
-        """Return whether a call is to run as Python: its module is being compiled then."""
+    def takes(self, entry: Kernel, arguments: Sequence[Any]) -> bool:
+        """Return whether a call is to run as Python: the kernel is being compiled then."""
         if self.seconds > PATIENCE or sum(map(_elements, arguments)) > SMALL:
             return False
-        if module not in self.ends or self.ends[module].done():
-            end = load_module(module)
+        name = entry.full_name
+        if name not in self.ends or self.ends[name].done():
+            end = load_kernel(entry)
             if end is None:
                 return False
-            self.ends[module] = end
+            self.ends[name] = end
         return True
 
     def call(self, entry: Kernel, arguments: Sequence[Any]) -> int:
@@ -104,33 +105,32 @@ INTERPRETATION = Interpretation()
 
 def call_first(entry: Kernel, arguments: Sequence[Any]) -> int:
     """Run a kernel that has no machine code yet: with that from the cache, or as Python if it is small, or else once it is compiled."""
-    if INTERPRETATION.takes(entry.module, arguments):
+    if INTERPRETATION.takes(entry, arguments):
         return INTERPRETATION.call(entry, arguments)
     if not entry.is_native():
-        load_module(entry.module, wait=True)
+        load_kernel(entry, wait=True)
     return entry(*arguments)
 
 
-def load_module(module: str, *, wait: bool = False) -> Future[None] | None:
-    """Give every kernel of a module its machine code, from the cache or, once, from the compiler; returns the end of its work unless `wait`."""
+def load_kernel(entry: Kernel, *, wait: bool = False) -> Future[None] | None:
+    """Give a kernel its machine code, from the cache or, once, from the compiler; returns the end of its work unless `wait`."""
     from ddcli.engine.jit import cache
 
     with _loading:
-        addresses = cache.addresses_or_end(module)
+        addresses = cache.addresses_or_end(entry.full_name)
     if not isinstance(addresses, dict):
         if not wait:
             return addresses
-        addresses = cache.addresses(module)
+        addresses = cache.addresses(entry.full_name)
     with _loading:
         make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
             ("PyCFunction_NewEx", ctypes.pythonapi)
         )
-        for entry in kernels_of(module):
-            method = Method(entry.name.encode(), addresses[entry.name], VECTOR_CALL, None)
-            # The function reads it as long as there is one.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
-            # Its code reads first the types that it compares those of its arguments with, and the function that it calls for others.
-            entry.become(make(ctypes.addressof(method), [np.ndarray, list, entry.refuse], None))
+        method = Method(entry.name.encode(), addresses[entry.name], VECTOR_CALL, None)
+        # The function reads it as long as there is one.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
+        # Its code reads first the types that it compares those of its arguments with, and the function that it calls for others.
+        entry.become(make(ctypes.addressof(method), [np.ndarray, list, entry.refuse], None))
     return None
 
 

@@ -1,4 +1,4 @@
-"""The kernels of each module, as Python functions and, once they are loaded, as machine code; the arguments of both; and the errors that one can end with."""
+"""The kernels, as Python functions and, once they are loaded, as machine code; the arguments of both; and the errors that one can end with."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HEADER_WORDS: Final = object.__basicsize__ // 8
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_registry: dict[str, list[Kernel]] = {}
+_registry: dict[str, Kernel] = {}
 
 
 class Kernel:
@@ -63,7 +63,7 @@ class Kernel:
     def __init__(
         self, signature: str, function: Callable[..., int], call_first: Callable[[Kernel, Sequence[Any]], int]
     ) -> None:
-        """Register `function`. `call_first` runs calls until it has all kernels of the module `become` machine code."""
+        """Register `function`. `call_first` runs calls until it has the kernel `become` machine code."""
         if set(signature) - set(LETTERS) - {"L", "i"}:
             msg = f"unknown letter in the signature {signature!r}"
             raise ValueError(msg)
@@ -71,7 +71,7 @@ class Kernel:
         self.function = function
         self.call_first = call_first
         self.name = function.__name__
-        _registry.setdefault(self.module, []).append(self)
+        _registry[self.full_name] = self
 
     def __call__(self, *arguments: Any) -> int:
         """Run the kernel, which is loaded then or compiled; raises TypeError for an argument that it can't take."""
@@ -80,9 +80,9 @@ class Kernel:
         return self.call_first(self, arguments)
 
     @property
-    def module(self) -> str:
-        """The module that defines the kernel: the unit of compiling, caching and loading."""
-        return self.function.__module__
+    def full_name(self) -> str:
+        """The kernel's name behind that of its module."""
+        return f"{self.function.__module__}.{self.name}"
 
     def refuse(self, position: int) -> NoReturn:
         """Raise TypeError for the argument at a position, or, at the one after the last, for their number."""
@@ -143,23 +143,23 @@ def matrix_of(matrices: list[np.ndarray], position: int) -> np.ndarray:
     return matrices[position]
 
 
-def modules() -> Iterator[str]:
-    """Yield the names of the modules that have kernels, of those imported so far."""
+def kernel_names() -> Iterator[str]:
+    """Yield the full names of the kernels of the modules imported so far."""
     yield from _registry
 
 
-def every_module(package: str) -> list[str]:
-    """Import the modules of a package, and return the names of those that have kernels."""
+def every_kernel(package: str) -> list[str]:
+    """Import the modules of a package, and return the full names of their kernels."""
     import pkgutil
 
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{found.name}")
-    return list(modules())
+    return list(kernel_names())
 
 
-def kernels_of(module: str) -> list[Kernel]:
-    """Return the kernels that a module has registered."""
-    return _registry.get(module, [])
+def find_kernel(name: str) -> Kernel | None:
+    """Return the kernel of a full name; None for the name of a module, whose code is no kernel's."""
+    return _registry.get(name)
 
 
 def helper(thing: object) -> Any:
@@ -171,9 +171,8 @@ def helper(thing: object) -> Any:
 
 def reset() -> None:
     """Make every kernel choose again how to run, after a change of `DDCLI_KERNELS` or of the cache folder."""
-    for kernels in _registry.values():
-        for entry in kernels:
-            entry.reset()
+    for entry in _registry.values():
+        entry.reset()
 
 
 def check_layout() -> None:
