@@ -315,6 +315,11 @@ class Sent:
     start: int
     part: SpilledPart
 
+    @property
+    def size(self) -> int:
+        """The bytes that it is in memory."""
+        return self.part.unpacked
+
 
 @dataclass
 class FileExchange:
