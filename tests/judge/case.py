@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.driver.run import run
+from ddcli.errors import EngineError, InputError
 from ddcli.expressions.python_values import to_series
 from ddcli.expressions.types import Schema, Type, parse_type
+from ddcli.store.log.progress import PROGRESS, progress_bytes
 from tests.judge.frontiers import BEGINNING, Frontier, both, box, either
 from tests.reference.values import plain, time_value
 from tests.yaml_text import read_yaml
@@ -96,11 +99,11 @@ class Case:
         """Return what is closed after each run: what it is told to close, and all that was before."""
         closed, found, seen = ((BEGINNING,) * len(self.times),), [], []
         progress: dict[str, Frontier] = {}
-        for run in self.runs:
-            seen += [time for file in run.files for _, time, _ in file.updates]
-            progress |= dict(run.progress)
-            if run.until is not None:
-                closed = both(closed, box(corner_of(run.until)))
+        for each in self.runs:
+            seen += [time for file in each.files for _, time, _ in file.updates]
+            progress |= dict(each.progress)
+            if each.until is not None:
+                closed = both(closed, box(corner_of(each.until)))
             elif progress:
                 closed = both(closed, either(progress.values()))
             elif seen:
@@ -110,14 +113,14 @@ class Case:
 
     def __repr__(self) -> str:
         lines = [f'Case(\n    """\\\n{self.text}""",\n    (']
-        for run in self.runs:
+        for each in self.runs:
             lines.append("        Run(\n            (")
-            for file in run.files:
+            for file in each.files:
                 lines.append(f"                Arrival({file.input!r}, (")
                 lines += [f"                    {update!r}," for update in file.updates]
                 lines.append("                )),")
-            lines.append(f"            ),\n            until={run.until!r},")
-            lines += [f"            progress={run.progress!r},"] if run.progress else []
+            lines.append(f"            ),\n            until={each.until!r},")
+            lines += [f"            progress={each.progress!r},"] if each.progress else []
             lines.append("        ),")
         kind = "" if self.time == "int64" else f"    {self.time!r},\n"
         return "\n".join(lines).replace("datetime.", "dt.") + f"\n    ),\n{kind})"
@@ -131,6 +134,30 @@ def physical(times: pl.Series, kind: Type) -> pl.Series:
 def corner_of(until: str) -> Time:
     """Return the time that `--until` names."""
     return tuple(map(int, until.split(",")))
+
+
+def arrive(case: Case, number: int, root: Path) -> list[Path]:
+    """Write the files that come before a run of a case, and what they say of progress; return the files."""
+    this, paths = case.runs[number], []
+    for at, file in enumerate(this.files):
+        paths.append(root / "in" / file.input / f"{number}-{at}.parquet")
+        write_file(case, file, paths[-1])
+    for name, said in this.progress:
+        (root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
+    return paths
+
+
+def ran(case: Case, root: Path) -> Path | None:
+    """Run a case; return the path of its file, or None if its inputs are refused."""
+    path = root / "p.yaml"
+    path.write_text(case.text, encoding="utf-8")
+    for number, this in enumerate(case.runs):
+        arrive(case, number, root)
+        try:
+            run(path, until=case.until(this))
+        except (InputError, EngineError):
+            return None
+    return path
 
 
 def write_file(case: Case, file: Arrival, path: Path) -> None:

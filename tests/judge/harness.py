@@ -23,10 +23,10 @@ from ddcli.job.request import read_request
 from ddcli.plan import joins, logical
 from ddcli.plan.build import build
 from ddcli.plan.pipeline_file import parse_spec
-from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
+from ddcli.store.log.progress import PROGRESS, read_progress
 from ddcli.store.state.fingerprint import log_number, number_in
 from ddcli.store.state.manifest import read_newest
-from tests.judge.case import write_file
+from tests.judge.case import arrive
 from tests.judge.frontiers import BEGINNING, Frontier, grid, is_closed
 from tests.reference.expressions import Fails
 from tests.reference.model import Collection, LoopDiverges, Model, Time, accumulate
@@ -153,10 +153,7 @@ class _Judged:
 
     def _run(self, number: int) -> bool:
         this = self.case.runs[number]
-        for at, file in enumerate(this.files):
-            write_file(self.case, file, self.root / "in" / file.input / f"{number}-{at}.parquet")
-        for name, said in this.progress:
-            (self.root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
+        arrive(self.case, number, self.root)
         lower, upper = self.upper, self.uppers[number]
         self.told = upper
         closing = [time for time in self.times if is_closed(upper, time) and not is_closed(lower, time)]

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
-from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.manifest import read_newest
-from tests.judge.case import write_file
+from tests.judge.case import arrive, write_file
 from tests.judge.edits import edits, reformatted
 from tests.judge.frontiers import BEGINNING, is_closed
 from tests.judge.harness import Meaning, same
@@ -46,10 +45,8 @@ def judge_changes(case, texts, root, how=dict):
     logs, seen, begun = {}, set(), {}
     for number, text in enumerate(texts):
         this = case.runs[number] if number < len(case.runs) else None
-        for at, file in enumerate(this.files if this else ()):
-            write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
-        for name, said in this.progress if this else ():
-            (root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
+        if this is not None:
+            arrive(case, number, root)
         path.write_text(text, encoding="utf-8")
         meaning = Meaning(replace(case, text=text))
         lower, upper = upper, uppers[number] if this else upper

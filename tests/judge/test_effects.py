@@ -14,9 +14,8 @@ from ddcli.compare.against import compare_against
 from ddcli.compare.columns import Settings
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
-from ddcli.store.log.progress import PROGRESS, progress_bytes
 from tests.harness import files
-from tests.judge.case import write_file
+from tests.judge.case import ran, write_file
 from tests.judge.edits import edits
 from tests.judge.logs import cases
 from tests.judge.sizes import cut
@@ -54,17 +53,9 @@ def shown(found):
 
 def judge_effect(case, text, root):
     """Run a case, show the effect of an edit, and apply it."""
-    path, state = root / "p.yaml", root / ".dd" / "judged"
-    path.write_text(case.text, encoding="utf-8")
-    for number, this in enumerate(case.runs):
-        for at, file in enumerate(this.files):
-            write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
-        for name, said in this.progress:
-            (root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
-        try:
-            run(path, until=case.until(this))
-        except (InputError, EngineError):
-            return
+    path, state = ran(case, root), root / ".dd" / "judged"
+    if path is None:
+        return
     before = {folder.name: contents(folder, case.times) for folder in (root / "out").iterdir()}
     path.write_text(text, encoding="utf-8")
     was = files(root)

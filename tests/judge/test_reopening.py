@@ -22,11 +22,10 @@ from ddcli.engine.times import Frontier, box
 from ddcli.errors import EngineError, InputError
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.gate import Files
-from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.time_text import format_time
 from tests.draws import many
-from tests.judge.case import write_file
+from tests.judge.case import arrive
 from tests.judge.frontiers import BEGINNING, is_closed
 from tests.judge.harness import Meaning, same
 from tests.judge.logs import cases
@@ -288,10 +287,8 @@ def judge_reopenings(case, opened, root):
     frontier, logs, seen = ((BEGINNING,) * len(case.times),), {}, set()
     steps = [(number, this, at) for number, (this, at) in enumerate(zip(case.runs, opened, strict=True))]
     for number, this, at in [*steps, (None, case.runs[-1], None)]:
-        for place, file in enumerate(this.files if number is not None else ()):
-            write_file(case, file, root / "in" / file.input / f"{number}-{place}.parquet")
-        for name, said in this.progress:
-            (root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
+        if number is not None:
+            arrive(case, number, root)
         for options in [{"until": case.until(this)}, *([{"reopen": format_time(at, kinds)}] if at else [])]:
             if "reopen" in options and read_newest(root / ".dd" / "judged") is None:
                 continue

@@ -27,10 +27,9 @@ from ddcli.runtime import placement
 from ddcli.store.batch import open_batches as keeping
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
-from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import compact_state, reshard_state, verify
-from tests.judge.case import write_file
+from tests.judge.case import arrive
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import cut
@@ -61,12 +60,7 @@ class Watched:
     def arrive(self, number):
         """Write what comes before a run."""
         this = self.case.runs[number]
-        self.new = []
-        for at, file in enumerate(this.files):
-            self.new.append(self.root / "in" / file.input / f"{number}-{at}.parquet")
-            write_file(self.case, file, self.new[-1])
-        for name, said in this.progress:
-            (self.root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
+        self.new = arrive(self.case, number, self.root)
         self.until = self.case.until(this)
 
     def run(self, *, keeping=True):

@@ -9,32 +9,14 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.driver.run import run
-from ddcli.errors import EngineError, InputError, StateError
+from ddcli.errors import StateError
 from ddcli.provenance.verification import verify
-from ddcli.store.log.progress import PROGRESS, progress_bytes
-from tests.judge.case import write_file
+from tests.judge.case import ran
 from tests.judge.logs import cases
 from tests.judge.test_effects import contents
 from tests.judge.test_random import SEARCH
 
 PARTS = 3
-
-
-def ran(case, root):
-    """Run a case; return the path of its file, or None if its inputs are refused."""
-    path = root / "p.yaml"
-    path.write_text(case.text, encoding="utf-8")
-    for number, this in enumerate(case.runs):
-        for at, file in enumerate(this.files):
-            write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
-        for name, said in this.progress:
-            (root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
-        try:
-            run(path, until=case.until(this))
-        except (InputError, EngineError):
-            return None
-    return path
 
 
 def slices(path):

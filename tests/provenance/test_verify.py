@@ -28,14 +28,13 @@ from ddcli.provenance.slices import by_title
 from ddcli.provenance.verification import Verification, verify
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
-from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import OutputEntry
 from ddcli.store.state.fingerprint import Fingerprint
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS, files
-from tests.judge.case import write_file
+from tests.judge.case import arrive
 from tests.judge.logs import cases
 from tests.yaml_text import read_yaml, write_yaml
 
@@ -352,10 +351,7 @@ def states(case, folder):
     path.write_text(case.text, encoding="utf-8")
     (folder / "lake").mkdir()
     for number, this in enumerate(case.runs):
-        for at, file in enumerate(this.files):
-            write_file(case, file, folder / "in" / file.input / f"{number}-{at}.parquet")
-        for name, upper in this.progress:
-            (folder / "in" / name / PROGRESS).write_bytes(progress_bytes(upper))
+        arrive(case, number, folder)
         try:
             run(path, until=case.until(this))
         except DdError:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
-from tests.judge.case import write_file
+from tests.judge.case import arrive
 from tests.judge.logs import cases
 
 PIPELINES = (
@@ -35,8 +35,7 @@ def ask_after_runs(case, history, seed, ask, ask_latest=None):
         path = root / "p.yaml"
         path.write_text(yaml.safe_dump(tree, sort_keys=False))
         for number, (this, upper) in enumerate(zip(case.runs, case.uppers(), strict=True)):
-            for at, file in enumerate(this.files):
-                write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
+            arrive(case, number, root)
             if this.progress:
                 return  # frontiers of several corners have no last time
             if ask_latest and number and len(case.times) == 1 and rng.random() < 0.7:

@@ -20,10 +20,9 @@ from ddcli.errors import BudgetError, EngineError, InputError
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
 from ddcli.store.files.gate import Files
-from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.runs import KEPT, RUNS, RunRecord, read_runs, write_run
 from tests.draws import many
-from tests.judge.case import write_file
+from tests.judge.case import arrive
 from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
 from tests.judge.test_windows import windowed
@@ -134,10 +133,7 @@ def test_counts_of_any_pipeline_do_not_depend_on_where_it_runs(case, way):
         for number, this in enumerate(case.runs):
             found = []
             for each, path in paths.items():
-                for at, file in enumerate(this.files):
-                    write_file(case, file, path.parent / "in" / file.input / f"{number}-{at}.parquet")
-                for name, said in this.progress:
-                    (path.parent / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
+                arrive(case, number, path.parent)
                 try:
                     counts = counted(path, each, patch, case.until(this))
                 except (InputError, EngineError):
