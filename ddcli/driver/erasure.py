@@ -34,7 +34,7 @@ from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.replacement import OtherColumns, replace_archived, spans
+from ddcli.sinks.replacement import OtherColumns, has_times, replace_archived, spans
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files, open_logs
 from ddcli.store.batch.compaction import Fresh, compact_together
@@ -126,15 +126,14 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
     request, manifest = rebuild.request, rebuild.manifest
     unclean = manifest.cache.get(UNCLEAN, {})
     return (
-        rebuild.nt == 1
-        and bool(manifest.upper)
+        bool(manifest.upper)
         and manifest.cache.get(OWN_TIMES, False)
         and request.resources.engine != "spark"
         and not request.resources.spark.ready
         and not any(graph.engines.values())
         and not remembered(graph.nodes)
         and not any(ours(directory, OF_LOG) for directory in request.side_logs)
-        and all(start < end for entry in manifest.outputs.values() for start, end in spans(entry.files))
+        and all(has_times(*each) for entry in manifest.outputs.values() for each in spans(entry.files))
         and all(
             given.shared is None
             and given.progress is None
@@ -289,7 +288,8 @@ class _Erasure:
             if check.measures:
                 measures = kept.get("measures") or {}
                 if name in layouts:
-                    rows = decode(as_of(new.outputs[name], 1, (BEYOND - 1,)), layouts[name], self.pool)
+                    last = (BEYOND - 1,) * self.rebuild.nt
+                    rows = decode(as_of(new.outputs[name], len(last), last), layouts[name], self.pool)
                     measures = {column: number_of(value) for row in rows.to_dicts() for column, value in row.items()}
                 found[name] = kept_of(check, 0, measured(check, None, measures, {}, request.clock.now), measures)
             else:
@@ -323,7 +323,7 @@ class _Erasure:
         if not len(updates) and not left:
             return entry
         # In a loop times have rounds, too.
-        nt = before.shape[1] - BatchLayout.of(entry, 1).record.width - 1
+        nt = before.shape[1] - BatchLayout.of(entry, 0).record.width - 1
         layout, shards = BatchLayout.of(entry, nt), list(entry.shards)
         lanes = [*layout.shard_lanes(waiting=waiting)]
         parts = [
@@ -346,7 +346,7 @@ class _Erasure:
             ]
             if waiting:
                 # What waited once is in one batch, and was taken back in another one when its time came.
-                fresh = Fresh(own, Frontier([(LEAST,)]), upper, self.pool) if len(own) else None
+                fresh = Fresh(own, Frontier([(LEAST,) * nt]), upper, self.pool) if len(own) else None
                 compaction = compact_together(layout, stored, fresh, since)
             else:
                 correction = Correction(layout, stored, own, self.pool, since, upper)
@@ -375,11 +375,12 @@ class _Erasure:
         """Raise Unproved if the files of a log had, or have, other updates of the corrected records than were computed."""
         if self._placed(self.graph.outputs[name].fingerprint) is None:
             return
-        width = updates.shape[1] - 2
+        nt = self.rebuild.nt
+        width = updates.shape[1] - nt - 1
         records = kernels.distinct_keys(updates, width)
         for at, wanted in enumerate(computed):
             there = np.concatenate([wanted[:0], *(records_of(pair[at], records) for pair in found)])
-            if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon, 1)):
+            if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon, nt)):
                 raise Unproved
 
 
@@ -418,7 +419,7 @@ class _Part:
                     raise Unproved
                 parts[0].append(matrix)
                 parts[1].append(matrix[~gone] if gone is not None else matrix)
-            nothing = np.empty((0, layout.width + 2), np.int64)
+            nothing = np.empty((0, layout.width + self.rebuild.nt + 1), np.int64)
             for each, some in zip(fed, parts, strict=True):
                 each[name] = np.ascontiguousarray(np.concatenate([nothing, *some]))
         upper = Frontier(self.rebuild.manifest.upper)

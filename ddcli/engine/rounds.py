@@ -60,6 +60,11 @@ def before(times: np.ndarray, frontier: Iterable[Sequence[int]]) -> np.ndarray:
     return ~late
 
 
+def between(times: np.ndarray, lower: Iterable[Sequence[int]] | None, upper: Iterable[Sequence[int]]) -> np.ndarray:
+    """Return which rows of a matrix of times are at or after `lower` (None: from the beginning) and not at or after `upper`."""
+    return before(times, upper) & (lower is None or ~before(times, lower))
+
+
 def some_before(times: np.ndarray, upper: Sequence[Sequence[int]] | None) -> np.ndarray | None:
     """Return which rows of a matrix of times are before the frontier `upper`; None when all are."""
     if upper is None:

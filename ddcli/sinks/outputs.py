@@ -15,13 +15,13 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.pool import PUBLIC, Pool
-from ddcli.engine.rounds import reopened
-from ddcli.engine.times import BEYOND, LEAST, Frontier
+from ddcli.engine.rounds import between, reopened
+from ddcli.engine.times import Frontier
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
-from ddcli.sinks.replacement import LogFile, replaced, rows_between, spans, summed_up
+from ddcli.sinks.replacement import LogFile, end_of, has_times, replaced, rows_between, spans, summed_up
 from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
@@ -396,23 +396,21 @@ class OutputWriter:
     def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: ErasureRequest) -> OutputEntry:
         """Write the waiting updates, a whole log, in place of the `known` one; files that already have the rows of their times stay.
 
-        A file that sums up older ones keeps its horizon, and no longer stands for other files. A log with times of several coordinates gets
-        one file. If a file is replaced, the log gets another identity, so that its readers begin anew.
+        A file that sums up older ones keeps its horizon, and no longer stands for other files. If a file is replaced, the log gets another identity, so that its readers begin anew.
         """
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
         directory, whole = self.request.outputs[name], self._path(name)
         files: list[FileEntry] = []
         before = list(known.files) if known else []
-        parted = bool(before) and len(self.time) == 1
-        waiting = self.transaction.take_back(whole) if name in self._files and parted else None
-        (time, *_) = self.time
-        for old, (start, end) in zip(before, spans(before) if parted else [(0, 0)] * len(before), strict=True):
+        waiting = self.transaction.take_back(whole) if name in self._files and before else None
+        for old, (lower, upper) in zip(before, spans(before), strict=True):
             place = directory / old.name
-            rows = rows_between(waiting, time, start, end) if waiting and start < end else None
-            summary = read_summary(place) if parted and SUMMED.fullmatch(old.name) else None
+            rows = rows_between(waiting, self.time, lower, upper) if waiting and has_times(lower, upper) else None
+            summary = read_summary(place) if SUMMED.fullmatch(old.name) else None
             if summary is not None:
-                rows = summed_up(rows_between(place, time, 0, 0) if rows is None else rows, time, *summary.horizon)
+                rows = rows_between(place, self.time, ()) if rows is None else rows
+                rows = summed_up(rows, next(iter(self.time)), *summary.horizon)
             if not old.rows and not (rows is not None and rows.height) and is_there(place):
                 files.append(old)  # it has the columns of a log without updates
                 forgetting.kept.append(old)
@@ -429,10 +427,10 @@ class OutputWriter:
         (written,) = self._files.get(name, [None])
         added = None if waiting else written
         if waiting and written:
-            last = max(end for _, end in spans(before))
-            rows = rows_between(waiting, time, last, BEYOND)
+            last = end_of(before)
+            rows = rows_between(waiting, self.time, last)
             self.transaction.state.files.remove(waiting)
-            added = self._part(whole, rows, replace(written, lower=((last,),))) if rows.height else None
+            added = self._part(whole, rows, replace(written, lower=last)) if rows.height else None
         if added:
             files.append(added)
             forgetting.note(None, 0, directory / added.name, added.size)
@@ -456,18 +454,18 @@ class OutputWriter:
         """Add `updates` at closed times to the files of a log that have these times, and write only these files again.
 
         What has later times than all files gets a file of its own. Return the log's entry, what each file had and has of the records of the updates, and perhaps of others, and the frontier to which the
-        log's times have been advanced. `columns` are enough to find few records; default: all. Times have one coordinate.
+        log's times have been advanced. `columns` are enough to find few records; default: all.
         """
         assert self.transaction is not None, "a dry run writes nothing"
         directory, layout, width = self.request.outputs[name], self.layouts[name], self.layouts[name].width
         files: list[FileEntry] = []
         found: list[tuple[Matrix, Matrix]] = []
         horizon = Frontier()
-        records, last = output_frame(updates, layout, pool, self.time), LEAST
-        for old, (start, end) in zip(known.files, spans(known.files), strict=True):
-            place, last = directory / old.name, max(last, end)
+        records, times = output_frame(updates, layout, pool, self.time), updates[:, width:-1]
+        for old, (lower, upper) in zip(known.files, spans(known.files), strict=True):
+            place = directory / old.name
             summary = read_summary(place) if SUMMED.fullmatch(old.name) else None
-            own = updates[(updates[:, width] >= start) & (updates[:, width] < end)]
+            own = updates[between(times, lower, upper)]
             if summary is not None:
                 horizon = Frontier([summary.horizon])
                 np.maximum(own[:, width], summary.horizon[0], out=own[:, width])
@@ -486,10 +484,11 @@ class OutputWriter:
             else:
                 self.transaction.retire(place)
                 forgetting.note(place, old.size, None, 0)
-        later = updates[updates[:, width] >= last]
+        last = end_of(known.files)
+        later = updates[between(times, last, ())]
         if len(later):
             number, rows = self.transaction.number, output_frame(later, layout, pool, self.time)
-            like = FileEntry("", 0, 0, "", ((last,),), self.upper, first=number, commit=number)
+            like = FileEntry("", 0, 0, "", last, self.upper, first=number, commit=number)
             files.append(self._part(self._path(name), rows, like))
             found.append((later[:0], later))
             forgetting.note(None, 0, directory / files[-1].name, files[-1].size)

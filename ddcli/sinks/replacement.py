@@ -8,8 +8,9 @@ still has them: repeated, the command takes the files as they are. Until then a 
 from __future__ import annotations
 
 import io
+import operator
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,23 +18,24 @@ import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import encode
-from ddcli.engine.times import BEYOND, LEAST
+from ddcli.engine.times import Frontier
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import output_frame
 from ddcli.store.tables.file_identity import fingerprint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.store.log.reader import LogReader
-    from ddcli.store.state.entries import FileEntry, InputEntry
+    from ddcli.store.state.entries import FileEntry, InputEntry, Times
     from ddcli.store.state.transaction import Transaction
 
 
@@ -44,23 +46,41 @@ PLAIN = frozenset(
 """The kinds of columns that find rows: two values are equal in polars exactly if they are in lanes."""
 
 
-def spans(files: Sequence[FileEntry]) -> Iterator[tuple[int, int]]:
-    """Yield the interval of times that belongs to each file of a log, in their order; together they have all times up to the last.
+def spans(files: Sequence[FileEntry]) -> Iterator[tuple[Frontier | None, Frontier]]:
+    """Yield the frontiers between which the times of each file of a log are, in their order; together they have all times up to the last. None: the beginning.
 
-    Times have one coordinate. A file that corrects earlier ones, which have its times already, has none of its own.
+    A file that corrects earlier ones, which have its times already, has none of its own.
     """
-    reached = LEAST
+    reached: Frontier | None = None
     for file in files:
-        end = file.upper[0][0] if file.upper else BEYOND
+        end = Frontier(file.upper)
         yield reached, end
-        reached = max(reached, end)
+        reached = end if reached is None else reached.join(end)
 
 
-def rows_between(path: Path, time: str, start: int, end: int) -> pl.DataFrame:
-    """Return the rows of a log's file at times from one to before another."""
-    at = pl.col(time).to_physical().cast(pl.Int64)
+def has_times(lower: Frontier | None, upper: Frontier) -> bool:
+    """Return whether there is a time between two frontiers."""
+    return lower is None or not upper.dominates(lower)
+
+
+def end_of(files: Sequence[FileEntry]) -> Times | None:
+    """Return the frontier that the files of a log reach together; None without files."""
+    return reduce(Frontier.join, [Frontier(file.upper) for file in files]).elements if files else None
+
+
+def rows_between(
+    path: Path, time: Iterable[str], lower: Iterable[Time] | None, upper: Iterable[Time] = ()
+) -> pl.DataFrame:
+    """Return the rows of a log's file at times at or after `lower` (None: from the beginning) and not at or after `upper`."""
+    columns = [pl.col(name).to_physical().cast(pl.Int64) for name in time]
+
+    def reached(frontier: Iterable[Time]) -> pl.Expr:
+        each = [pl.all_horizontal(map(operator.ge, columns, element)) for element in frontier]
+        return pl.any_horizontal(each) if each else pl.lit(value=False)
+
+    chosen = ~reached(upper) if lower is None else ~reached(upper) & reached(lower)
     with reading(path) as file:
-        return pl.scan_parquet(file, glob=False, hive_partitioning=False).filter(at >= start, at < end).collect()
+        return pl.scan_parquet(file, glob=False, hive_partitioning=False).filter(chosen).collect()
 
 
 def summed_up(rows: pl.DataFrame, time: str, horizon: int) -> pl.DataFrame:
@@ -95,10 +115,11 @@ class OtherColumns(Exception):
 
 
 class LogFile:
-    """A file of an output's log, of data columns of a `layout` and one `time`."""
+    """A file of an output's log, of data columns of a `layout` and times."""
 
     def __init__(self, path: Path, layout: Layout, pool: Pool, time: Schema) -> None:
         self._path, self._layout, self._pool, self._time = path, layout, pool, time
+        self._width = layout.width + len(time) + 1
         self._found: tuple[pl.DataFrame, pl.Series] | None = None
 
     def rows_of(self, records: pl.DataFrame, columns: Sequence[str]) -> Matrix:
@@ -116,7 +137,7 @@ class LogFile:
                     numbered.join(wanted, on=plain, how="semi", nulls_equal=True).select("\0row").collect().to_series()
                 )
                 if found.is_empty():
-                    return np.empty((0, self._layout.width + 2), np.int64)
+                    return np.empty((0, self._width), np.int64)
             frame = scan.collect()
         self._found = frame, found if plain else pl.arange(frame.height, dtype=pl.UInt32, eager=True)
         return self._matrix(frame[self._found[1]])
@@ -133,7 +154,7 @@ class LogFile:
         return pl.concat([frame.filter(pl.Series(kept)), added])
 
     def _matrix(self, frame: pl.DataFrame) -> Matrix:
-        matrix = encode(frame, self._layout, self._pool, np.empty((frame.height, self._layout.width + 2), np.int64))
+        matrix = encode(frame, self._layout, self._pool, np.empty((frame.height, self._width), np.int64))
         for at, column in enumerate((*self._time, DIFF), start=self._layout.width):
             matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()
         return kernels.consolidate(matrix)

@@ -1,7 +1,7 @@
 """The correction of an arrangement at times that it has already: updates are added to the batches of their times, and these alone are written again.
 
 That leaves no trace of records that the correction takes back: in each batch their rows cancel, as far as it has them. Rows that find no batch of
-their time become one of their own. Times have one coordinate, and in loops rounds after it, which frontiers leave out.
+their time become one of their own. In loops times have rounds after the coordinates of frontiers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.times import BEYOND, LEAST, Frontier
+from ddcli.engine.rounds import between
+from ddcli.engine.times import Frontier
 from ddcli.store.batch.compaction import Compaction, Fresh, compact_alone
 from ddcli.store.batch.file import in_byte_order
 
@@ -42,6 +43,7 @@ class Correction:
     ) -> None:
         self.layout, self.stored = layout, stored
         self._pool, self._since, self._upper = pool, since, upper
+        self._coordinates = len(upper.elements[0])
         width = layout.record.width
         self.records = kernels.distinct_keys(updates, width)
         keys = kernels.distinct_keys(updates, layout.key.width)
@@ -59,12 +61,12 @@ class Correction:
 
     def _places(self, updates: Matrix) -> Matrix:
         """Return the number of the batch of each update: the one of its time whose keys are around it, or any of its time; the number of batches for none."""
-        width, lane = self.layout.record.width, self.layout.record.width
-        times = updates[:, lane]
+        width = self.layout.record.width
+        times = updates[:, width : width + self._coordinates]
         rows = in_byte_order(updates[:, :width]) if width else None
         none = len(self.stored)
         places = np.full(len(updates), none, np.int64)
-        inside = [(times >= first_of(batch)) & (times < end_of(batch)) for batch in self.stored]
+        inside = [between(times, batch.lower or None, batch.upper) for batch in self.stored]
         for at, batch in enumerate(self.stored):
             within = inside[at] & (places == none)
             if rows is not None:
@@ -84,7 +86,8 @@ class Correction:
         ]
         rest = self._own[-1]
         if len(rest):
-            lower = Frontier([(int(rest[:, self.layout.record.width].min()),)])
+            width = self.layout.record.width
+            lower = Frontier([tuple(rest[:, width : width + self._coordinates].min(axis=0).tolist())])
             fresh.append(Fresh(rest, lower, self._upper, self._pool))
         return compact_alone(self.layout, self.stored, fresh)
 
@@ -101,16 +104,6 @@ class Correction:
             return False
         left = kernels.distinct_keys(kernels.consolidate(there), self.layout.record.width)
         return all(len(records_of(rows, left)) == len(rows) for rows in self.after)
-
-
-def first_of(batch: StoredBatch) -> int:
-    """Return the first time of a batch."""
-    return batch.lower.elements[0][0] if batch.lower else LEAST
-
-
-def end_of(batch: StoredBatch) -> int:
-    """Return the end of the times of a batch."""
-    return batch.upper.elements[0][0] if batch.upper else BEYOND
 
 
 def advanced(updates: Matrix, since: Frontier, nt: int) -> Matrix:
