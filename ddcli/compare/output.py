@@ -32,15 +32,22 @@ LIMIT = 65_000
 """The most bytes of a comment: GitHub takes 65 536 characters."""
 LONGEST = 500
 """The most characters of a cell's text that are shown."""
+NAMED = 100
+"""The most outputs that are the same and are named in a comment."""
 
 
 def markdown(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[str], limit: int | None) -> str:
-    """Return `notes`, then each difference under its title, with as many changed rows as fit."""
-    first = [(title, found, found.first(limit) if limit != 0 else None) for title, found in titled]
+    """Return `notes`, then each difference under its title, with as many changed rows as fit; of several outputs the titles of those that are the same, last."""
+    plainly = [title for title, found in titled if title and len(titled) > 1 and _is_plainly_same(found)]
+    shown = [(title, found) for title, found in titled if title not in plainly]
+    first = [(title, found, found.first(limit) if limit != 0 else None) for title, found in shown]
+    more = [f"{len(plainly) - NAMED:,} more"] if len(plainly) > NAMED else []
+    same = [f"✅ same: {', '.join([*map(_code, plainly[:NAMED]), *more])}", ""] if plainly else []
     most = max((frame.height for _, _, frame in first if frame is not None), default=0)
+    cut = [escaped(note[:LONGEST] + "…" if len(note) > LONGEST else note) for note in notes]
     while True:
         parts = [_section(title, found, None if frame is None else frame.head(most)) for title, found, frame in first]
-        text = "\n".join([*_total(titled), *map(escaped, notes), *parts])
+        text = "\n".join([*_total(titled), *cut, *parts, *same])
         if len(text.encode()) <= LIMIT:
             return text
         if most == 0:
@@ -51,6 +58,11 @@ def markdown(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[st
         most //= 2
 
 
+def _is_plainly_same(found: Difference) -> bool:
+    """Return whether there is nothing to show of a comparison but that both sides are the same."""
+    return found.same and not found.columns and not notes(found)
+
+
 def _total(titled: Sequence[tuple[str | None, Difference]]) -> list[str]:
     """Return a line that counts the outputs that differ, if there are several."""
     if len(titled) < 2:
@@ -58,7 +70,7 @@ def _total(titled: Sequence[tuple[str | None, Difference]]) -> list[str]:
     differ = [found for _, found in titled if not found.same]
     rows = sum(found.rows for found in differ)
     counted = f"; {rows:,} rows" if differ else ""
-    return [f"**{len(differ)} of {len(titled)} outputs differ{counted}**", ""]
+    return [f"**{len(differ)} of {len(titled):,} outputs differ{counted}**", ""]
 
 
 def _mark(found: Difference) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from ddcli import diff
-from ddcli.compare.output import show
+from ddcli.compare.output import markdown, show
 from ddcli.errors import UsageError
 from tests.compare.definition import difference
 
@@ -308,6 +308,23 @@ def test_text_steers_no_terminal_and_no_markdown(shop):
     assert len(re.findall(r"(?<!\\)\|", row)) == 4
     page = shop("diff", "a.parquet", "b.parquet", "--key", "id", "-o", "html").out
     assert "<b>" not in page
+
+
+def test_a_comment_begins_with_the_outputs_that_differ(shop):
+    """Of many outputs the last differs, in wide rows: it is in the comment, as are the names of the others as far as they fit."""
+    for name, letter in (("a", "x"), ("b", "y"), ("c", "x")):
+        pl.DataFrame({"id": range(90), **{f"column {at}": [letter * 400] * 90 for at in range(40)}}).write_parquet(
+            f"{name}.parquet", compression="lz4" if name == "c" else "zstd"
+        )
+    same, differing = diff("a.parquet", "c.parquet", key="id"), diff("a.parquet", "b.parquet", key="id")
+    titled = [*((f"an output with a long name {number}", same) for number in range(5000)), ("zoo", differing)]
+    for limit in (20, 0, None):
+        text = markdown(titled, ["a wide note: " + "word " * 20_000], limit)
+        assert text.startswith("**1 of 5,001 outputs differ; 90 rows**\n\na wide note")
+        assert len(text.encode()) < 65_536
+        assert text.index("<code>zoo</code>") < text.index("an output with a long name 99</code>, 4,900 more")
+        assert ("| ~" in text) == (limit != 0)
+        assert text.count("<details>") == text.count("</details>") == (limit != 0)
 
 
 def test_markdown_fits_a_comment(shop):

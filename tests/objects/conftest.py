@@ -35,6 +35,11 @@ class Handler(WSGIRequestHandler):
 
     def run_wsgi(self):
         began = []
+        if self.command in {"PUT", "POST", "DELETE"} and "Credential=reader/" in self.headers.get("Authorization", ""):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b"<Error><Code>AccessDenied</Code><Message>reader may only read</Message></Error>"
+            self.wfile.write(b"HTTP/1.1 403 Forbidden" + bytes([13, 10]) + b"Content-Length: %d" % len(body) + bytes([13, 10]) * 2 + body)
+            return
         environ = self.make_environ()
         environ["wsgi.input"] = io.BytesIO(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
         body = b"".join(self.server.app(environ, lambda *given: began.extend(given)))
