@@ -341,8 +341,6 @@ class FormReader(ABC):
             elif written.endswith("]") and parse_type(written[: written.rindex("[")]):
                 hint = "an element of what is cast is `(x::type)[1]`; lists of a fixed length are not supported"
             raise SpecError(f"no type is named `{written}`", span=where, hint=hint)
-        if argument.type.is_float and ALIASES.get(written.lower()) == "decimal(38, 0)":
-            argument = self.half_even(node, argument)
         if target.kind == "duration" and isinstance(argument, Literal) and isinstance(argument.value, str):
             return interval_of(argument.value, span)
         is_json = isinstance(argument, Call) and argument.function in JSON_MADE and argument.type.kind == "string"
@@ -352,16 +350,20 @@ class FormReader(ABC):
             root = argument.args if argument.function == "json_extract" else [argument, Literal("$", STRING)]
             argument = self.resolve(node, "json_extract_string", root)
         found = self.converted(node, argument, localized(target.required(), current_zone()), tried=tried)
+        if (argument.type.is_float or is_json) and ALIASES.get(written.lower()) == "decimal(38, 0)":
+            return self.half_even(node, argument, found)
         if written.lower() == "timestamp_s":
             return self.resolve(node, "whole_seconds", [found])
         # An `integer` has 32 bits: its values are the int64 values that these hold.
         return convert(found, INT64) if SQL_NAMES.get(written.lower()) == "int32" else found
 
-    def half_even(self, node: exp.Expr, value: Expression) -> Expression:
-        """Return the whole number nearest to a float, of two the even one, as in a cast to an integer; larger floats are whole."""
-        near = self.resolve(node, "<", [self.resolve(node, "abs", [value]), Literal(2.0**53, FLOAT64)])
-        whole = convert(Cast(value, INT64.or_null(value.type.nullable), span=self.place(node)), FLOAT64)
-        return self.conditional(node, [(near, whole)], convert(value, FLOAT64))
+    def half_even(self, node: exp.Expr, value: Expression, larger: Expression) -> Expression:
+        """Return the whole number nearest to a float or to JSON, of two the even one, as in a cast to an integer; larger ones are whole."""
+        span = self.place(node)
+        number = value if value.type.is_float else Cast(value, FLOAT64.or_null(), try_=True, span=span)
+        near = self.resolve(node, "<", [self.resolve(node, "abs", [number]), Literal(2.0**53, FLOAT64)])
+        whole = Cast(number, INT64.or_null(number.type.nullable), span=span)
+        return self.conditional(node, [(near, Cast(whole, larger.type, span=span))], larger)
 
     def json(self, node: exp.Expr, value: Expression, *, tried: bool) -> Expression:
         """Read a cast to JSON: a text must be JSON, and stays as it is; another value is written as JSON."""

@@ -303,6 +303,17 @@ def test_every_cast_has_the_value_of_duckdb() -> None:
     assert found.compared > 0.3 * len(drawn)
 
 
+def test_floats_and_json_become_hugeint_half_to_even() -> None:
+    """The type is `decimal(38, 0)` here, to which they are rounded half away from zero under that name."""
+    found = Comparison()
+    for number in ("0.5", "1.5", "-2.5", "3.5", "9007199254740991.0", "1e20"):
+        for source in (f"cast({number} as double)", f"cast({number} as real)", f"('[{number}]'::json -> '$[0]')"):
+            found.add(f"cast({source} as hugeint)")
+        found.add(f"cast(cast({number} as double) as decimal(38, 0))")
+    assert found.different == []
+    assert found.compared == 24
+
+
 NUMBERS = ["tinyint", "utinyint", "smallint", "usmallint", "integer", "uinteger", "bigint", "ubigint", "real", "double"]
 NUMBERS += ["decimal(3, 3)", "decimal(4, 1)", "decimal(18, 3)", "decimal(38, 37)", "decimal(38, 0)"]
 TIMES = ["date", "time", "timestamp", "timestamp_ms", "timestamp_ns"]
