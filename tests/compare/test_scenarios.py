@@ -343,3 +343,42 @@ def compare_values(folder, draw, kind, clock, monkeypatch):
                     if scenario == name:
                         whole[tuple(record)] += diff
                 assert {record: count for record, count in whole.items() if count} == after, (name, output, values)
+
+
+EVENTS = [
+    (("c", None, (1, "x", 1)), ("c", None, (2, "y", 2)), ("c", None, (3, "z", 7))),
+    (("u", (1, "x", 1), (1, "x", 5)), ("d", (2, "y", 2), None), ("c", None, (4, "x", 4))),
+]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["delta: lake", "path: events/, format: debezium", "path: events/, format: debezium, key: [id], order_by: ts_ms"],
+)
+def test_new_values_in_tables_and_events(shop, kind):
+    """Rows that an event or a later version of a table took away get none; `where` sees the latest row of a key."""
+    shop.write(
+        "p.yaml",
+        f"name: p\nclock: arrival\ninputs: {{rows: {{{kind}, columns: {{id: int64, city: string, n: int64}}}}}}\n"
+        "collections: {sums: {from: rows, apply: [{reduce: {by: [city], n: sum(n)}}]}}\noutputs: {sums: sums/}\n",
+    )
+    shop.write(
+        "s.yaml",
+        "more: {set: {rows: {n: n + 10, where: city = 'x' and n > 4}}}\nmoved: {set: {rows: {city: \"'q'\"}}}\n",
+    )
+    rows = {}
+    for number, events in enumerate(EVENTS):
+        names = ("id", "city", "n")
+        lines = []
+        for at, (operation, old, new) in enumerate(events):
+            before, after = (row and dict(zip(names, row, strict=True)) for row in (old, new))
+            lines.append({"op": operation, "ts_ms": 10 * number + at, "before": before, "after": after})
+            rows.pop((before or {}).get("id"), None)
+            rows |= {after["id"]: after} if after else {}
+        shop.write(f"events/{number}.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        pl.DataFrame([*rows.values()]).write_delta("lake", mode="overwrite")
+        assert shop("run", "p.yaml", "-q").code == 0
+    found = scenarios(shop.folder / "p.yaml", shop.folder / "s.yaml")["sums"]
+    assert sorted(found.rows()) == [
+        ("more", "x", 9, -1), ("more", "x", 19, 1), ("moved", "q", 16, 1), ("moved", "x", 9, -1), ("moved", "z", 7, -1),
+    ]  # fmt: skip

@@ -149,6 +149,32 @@ def test_an_edit_of_the_file_is_no_fault_of_the_rows(simple):
     assert not any("without" in line for line in lines)
 
 
+def test_rows_of_several_inputs_are_named_also_after_an_edit(shop):
+    """The number is wrong by an order that is new and one whose customer has moved: without only one of these rows it would be, too. The edit in the range is not at fault."""
+    text = (
+        "name: s\ninputs:\n  o: {path: in/, columns: {id: int64, customer: int64, amount: int64}}\n"
+        "  c: {path: customers/, format: upsert, key: customer, columns: {customer: int64, region: string}}\n"
+        "collections: {t: {from: o, apply: [{filter: amount > 0}, {join: {with: c, on: [customer]}}]}}\noutputs: {t: out/}\n"
+    )
+    shop.write("p.yaml", text)
+    shop.write("in/1.csv", "id,customer,amount,time,diff\n1,1,200,1,1\n2,2,300,1,1\n")
+    shop.write("customers/1.csv", "customer,region,time\n1,south,0\n2,south,0\n3,north,0\n")
+    assert shop("run", "p.yaml", "-q").code == 0
+    shop.write("p.yaml", text.replace("amount > 0", "amount > 150"))
+    assert shop("run", "p.yaml", "-q", "--apply").code == 0
+    shop.write("in/2.csv", "id,customer,amount,time,diff\n3,3,100,2,1\n4,1,500,2,1\n")
+    assert shop("run", "p.yaml", "-q").code == 0
+    shop.write("in/3.csv", "id,customer,amount,time,diff\n5,1,170,3,1\n6,3,700,3,1\n")
+    shop.write("customers/2.csv", "customer,region,time\n1,south,3\n2,north,3\n")
+    assert shop("run", "p.yaml", "-q").code == 0
+    result = shop("bisect", "p.yaml", "select count(*) as n from t where region = 'north'", "--good", "< 1")
+    lines = result.out.splitlines()
+    assert lines[0] == "fails at 3: 2; before: 0  (good: n < 1)"
+    assert "commit 4" in lines[1]
+    assert sorted(lines[2:4]) == ["c: customers/2.csv, line 3", "o: in/3.csv, line 3"]
+    assert lines[4:] == ["without them it would be 0"]
+
+
 def test_a_check_is_asked_by_its_name(simple):
     """When it got its first violation, and by which row; its condition is its own."""
     check = "checks:\n  - row: amount < 5500\n    of: c\n    name: not too much\n    otherwise: warn\n"
