@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 
 SMALL = 64
 """The part of the memory that replaced files may have on disk, where a run may be on Spark: this process reads them, and sends their rows to tasks."""
+SEARCHED = 8
+"""The part of the memory that all files of an input with keys may have then: this process holds the hashes of their keys, and looks keys up in them."""
 
 
 FILE = "$file"
@@ -499,17 +501,15 @@ def _may_be_on_spark(request: Request, graph: PhysicalGraph) -> bool:
 
 
 def _is_small(request: Request, manifest: Manifest, ready: Prepared) -> bool:
-    """Return whether this process can read all that replaces rows of withdrawn files, where a run may be on Spark: these files alone, if their rows add up."""
-    gone = [
-        file.size
-        for name, keys in request.decided.withdrawn.items()
-        for file in manifest.inputs[name].files
-        if file.key in keys
-    ]
-    adds_up = all(
-        reader.log.adds_up for name, reader in in_files(ready.readers).items() if name in request.decided.withdrawn
-    )
-    return adds_up and sum(gone) <= request.resources.memory // SMALL
+    """Return whether this process can read all that replaces rows of withdrawn files, where a run may be on Spark: these files, of tables all, and the keys of all others."""
+    read = searched = 0
+    for name, reader in in_files(ready.readers).items():
+        keys = request.decided.withdrawn.get(name, ())
+        for file in manifest.inputs[name].files if keys else ():
+            read += file.size if reader.log.tables or file.key in keys else 0
+            searched += 0 if reader.log.adds_up else file.size
+    memory = request.resources.memory
+    return read <= memory // SMALL and searched <= memory // SEARCHED
 
 
 def _has_standing_record(graph: PhysicalGraph, names: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from ddcli.driver import replacement
 from ddcli.provenance.explanation import explain
 from ddcli.store.log import key_hashes
 from ddcli.store.log.key_hashes import BOUND
@@ -70,6 +71,13 @@ def commits(shop):
     return read_newest(shop.folder / ".dd/p").number
 
 
+class Apart(Here):
+    """Gives tasks what they would get on another machine."""
+
+    def run(self, function, common, tasks, about, progress):
+        return super().run(function, pickle.loads(pickle.dumps(common)), tasks, about, progress)  # noqa: S301
+
+
 @pytest.fixture
 def days(shop):
     """Return a folder with three days that were read one by one: keys 1 and 2 come on each."""
@@ -100,6 +108,18 @@ def test_files_that_change_and_files_that_come_are_read_by_one_run(days):
     assert "  replaced 0.csv in a\n" in err
     assert "in 2 files" in err
     expected = {(1, "a3"), (11, "x"), (21, "y"), (12, "x"), (22, "y")}
+    assert contents(days.folder / "out") == dict.fromkeys(expected, 1)
+
+
+@pytest.mark.parametrize("searched", [1, 1 << 60], ids=["small", "large"])
+def test_a_file_with_keys_costs_its_rows_on_spark_unless_the_input_is_large(days, monkeypatch, searched):
+    monkeypatch.setattr(replacement, "SEARCHED", searched)
+    days.write("in/1.csv", csv([(1, "late"), (11, "x"), (31, "new")]))
+    with started(Apart(1)):
+        summary, rows = read(days, "run", "--engine", "spark")
+    assert summary.get("rebuilt", {}).keys() == ({"a"} if searched > 1 else set())
+    assert (rows or 0) <= 4  # keys 1 and 11 are in both files, 21 and 31 in one
+    expected = {(1, "a2"), (10, "x"), (20, "y"), (11, "x"), (31, "new"), (12, "x"), (22, "y")}
     assert contents(days.folder / "out") == dict.fromkeys(expected, 1)
 
 
@@ -535,7 +555,9 @@ def test_random_histories(shop, clock, kind):
                 (shop.folder / "in" / gone).unlink()
                 del taken[gone]
             closing = ["--until", str(10 * step + 10)] if clock == "event" else []
-            ran(shop, "run", *closing)
+            on_spark = ["--engine", "spark"] if draw.random() < 0.5 else []
+            with started(Apart(f"{kind} {clock} {case}")):
+                ran(shop, "run", *closing, *on_spark)
             if not retracts and draw.random() < 0.3:
                 gone = draw.choice(sorted(taken))
                 ran(shop, "retract", f"in/{gone}")
@@ -563,13 +585,6 @@ collections:
   reached: {{sql: "with recursive r(k, v) as (select k, v from a union select r.k, a.v from r join a on r.v = a.k) select * from r"}}
 outputs: {{{outputs}}}
 """
-
-
-class Apart(Here):
-    """Gives tasks what they would get on another machine."""
-
-    def run(self, function, common, tasks, about, progress):
-        return super().run(function, pickle.loads(pickle.dumps(common)), tasks, about, progress)  # noqa: S301
 
 
 OPERATORS = ["failing", "sums", "once", "pairs", "first", "running", "reached"]

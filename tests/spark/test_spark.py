@@ -229,6 +229,10 @@ BROADCAST = (
     "An error occurred while calling o9.getResult.\n: org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat x\n"
     "Caused by: org.apache.spark.SparkException: Failed to get broadcast_3_piece0 of broadcast_3\n\t... 3 more\n"
 )
+CANCELLED = BROADCAST.replace(
+    "Failed to get broadcast_3_piece0 of broadcast_3",
+    "[SPARK_JOB_CANCELLED] Job 0 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA",
+)
 FULL = BROADCAST.replace(
     "SparkException: Failed to get broadcast_3_piece0 of broadcast_3", "X: No space left on device"
 )
@@ -241,8 +245,9 @@ FULL = BROADCAST.replace(
         ([BROADCAST], None),
         ([BROADCAST] * 2, "has waited for another one in vain: Failed to get"),
         ([FULL], "can't write"),
+        ([CANCELLED], "somebody has ended the job on Spark: Job 0 cancelled as part of cancellation of all jobs\n"),
     ],
-    ids=["once", "twice", "another error"],
+    ids=["once", "twice", "another error", "cancelled"],
 )
 def test_a_plan_is_done_once_more_where_spark_has_waited_in_vain(spark, shop, monkeypatch, errors, problem):
     """What the tasks of the first time have written is gone, and no row counts twice. Each plan runs, and fails in the end."""

@@ -45,6 +45,8 @@ NO_MEMORY = re.compile(
 RESULTS = re.compile(r"results of (\d+) tasks \((.*?)\) is bigger than spark\.driver\.maxResultSize \((.*?)\)")
 WORN_OUT = re.compile(r"has failed the maximum allowable number of times: (\d+)")
 """Words about a stage that Spark has repeated, as the executors with the rows that it reads were lost each time."""
+CANCELLED = re.compile(r"\[SPARK_JOB_CANCELLED\] (Job .*?)(?: SQLSTATE: .*)?$", re.MULTILINE)
+"""Words about a job that somebody has ended, on Spark's pages or by a program."""
 NO_PYTHON = re.compile(r'Cannot run program "(.*?)"')
 WAITED = "Exception thrown in awaitResult"
 """Java's words where it has waited for another process in vain; the reason is its innermost cause, the last."""
@@ -152,6 +154,8 @@ def shortened(text: str) -> DdError:
     if repeated:
         problem = f"executors were lost with rows that others need, and Spark has tried {repeated[1]} times: they were killed, or ran out of memory"
         return EngineError(problem, hint=f"{LESS}; `--conf spark.log.level=WARN` prints where")
+    if cancelled := CANCELLED.search(text):
+        return EngineError(f"somebody has ended the job on Spark: {cancelled[1]}", hint=AGAIN)
     python = list(PYTHON.finditer(text))
     if python:
         message = python[-1]["message"].strip()
