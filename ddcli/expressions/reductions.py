@@ -115,6 +115,7 @@ class ReductionReader(ExpressionReader):
         self.check_form(node, aggregate, written, args, order, distinct=distinct)
         if args[0].type.kind in COMPOSITE and order:  # ties are broken by its parts
             order = (*order, *self.ordering(node, args[0], descending=False, nulls_first=None))
+        listed = aggregate.name.startswith("quantile") and _is_list(args[1])
         try:
             args = _checked(aggregate, args)
         except Mismatch as mismatch:
@@ -124,7 +125,6 @@ class ReductionReader(ExpressionReader):
         # Repetition changes nothing for these, so the two spellings are one call.
         if aggregate.name in ("min", "max", "bool_and", "bool_or"):
             distinct = False
-        listed = len(nodes) == 2 and isinstance(nodes[1], exp.Array)
         kind = result_type(aggregate.name, args[0].type, listed=listed)
         return AggregateCall(aggregate.name, tuple(args), distinct, decisive(order), kind)
 
@@ -275,12 +275,15 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
     return [arg, *rest]
 
 
+def _is_list(value: Expression) -> bool:
+    return isinstance(value, Call) and value.function == "array"
+
+
 def _fractions(written: Expression) -> list[Expression]:
     """Return the constant fraction of a quantile, or the fractions of a list; raises Mismatch."""
-    several = isinstance(written, Call) and written.function == "array"
     found = [
         convert(each, FLOAT64) if each.type.is_numeric else each
-        for each in (written.children if several else [written])
+        for each in (written.children if _is_list(written) else [written])
     ]
     for each in found:
         if not isinstance(each, Literal):

@@ -591,7 +591,9 @@ class Aggregations:
         if name.endswith("_by") or name.startswith("arg"):
             args[1:] = [self.rng.choice(["n", "nullif(n, 8)", "nullif(n % 10, 3) * 100 + n"])]
         if name.startswith(("quantile", "percentile")):
-            args[1:] = [self.rng.choice(["0.5", "0.25", "0", "1", "0.9", "[0.5]", "[0, 0.3, 1]", "[0.9, 0.25]"])]
+            args[1:] = [
+                self.rng.choice(["0.5", "0.25", "0", "1", "0.9", "[0.5]", "[0, 0.3, 1]", "list_value(0.9, 0.25)"])
+            ]
         if name in ("min", "max") and self.rng.random() < 0.5:
             args.append(self.rng.choice(["1", "2", "9"]))
         ordered = name in ("first", "last", "array_agg", "list", "string_agg", "listagg", "group_concat")

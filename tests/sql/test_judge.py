@@ -195,7 +195,7 @@ STATEMENTS = [
     "select a, array_agg(b order by s, b) filter (where b > 1) as x, array_agg(s order by s) filter (where b is null) as y, count(*) as n from t group by a",
     "select array_agg(b order by s, b) filter (where a > 1) as x from t",
     "select a, max(b, 2) as x, min(s, 3) as y, max(s, 1) filter (where b > 1) as z, quantile_cont(b, [0, 0.5]) as q from t group by a",
-    "select max(b, 2) as x, quantile_disc(b, [0.5]) as y, quantile_disc(s, [1, 0]) filter (where a > 1) as z, min(a, 3) as n from t where b > 2",
+    "select max(b, 2) as x, quantile_disc(b, list_value(0.5)) as y, quantile_disc(s, [1, 0]) filter (where a > 1) as z, min(a, 3) as n from t where b > 2",
     "select a, percentile_cont([0.25, 1]) within group (order by b) as x, max(b, 2)[1] as y from t group by a having len(max(b, 2)) > 1",
     "select a, b, max(b, 2) over (partition by a) as x, quantile_disc(b, [0.5, 1]) over (order by a, b rows 2 preceding) as y from t",
     "select a, (select array_agg(u.a order by u.a) filter (where u.c > t.b) from u) as x from t group by a, b",
