@@ -169,7 +169,7 @@ def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     """Make a pipeline file of the dbt project in the folder PROJECT, as `dbt compile --full-refresh` with dbt-duckdb left it
     in target/manifest.json. PIPELINE is PROJECT/dd.yaml by default.
 
-    Models become collections with their SQL, and tables also outputs. Seeds, sources and snapshots become inputs, data tests become checks: with severity `warn` they warn, others prevent a commit.
+    Models become collections with their SQL, and tables also outputs. Seeds and sources become inputs; so do snapshots that models read, others histories. Data tests become checks: with severity `warn` they warn, others prevent a commit.
     The parts that can't be imported are listed by file and line, with all their readers; the file holds the rest.
 
     Exits with 1 if something is left out.

@@ -64,6 +64,7 @@ def test_ages(shop):
 
 def test_wrong_use(log):
     assert "the wait has no end" in log("wait", "out").err
+    assert "p.yaml: error: this is a file, and a log is a directory" in log("wait", "p.yaml", "--complete", "3").err
     assert "'soon' is no age" in log("wait", "out", "--newer-than", "soon").err
     assert "has no age" in log("wait", "out", "--newer-than", "2h").err
     assert "'soon' is not a time" in log("wait", "out", "--complete", "soon").err

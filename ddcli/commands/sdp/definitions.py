@@ -387,8 +387,10 @@ def read_spec(project: Path) -> SparkProject:
         raise UsageError(f"this is not a pipeline's specification: {why:.200}", place=str(path), hint=hint) from None
 
 
-def _spec_of(tree: dict[str, Any], path: Path) -> SparkProject:
+def _spec_of(tree: Any, path: Path) -> SparkProject:
     """Return the specification of a file's tree. An unfit tree raises AttributeError, KeyError, TypeError or ValueError."""
+    if not isinstance(tree, dict):
+        raise TypeError("it is no mapping")
     if unknown := sorted(map(str, tree.keys() - FIELDS)):
         raise ValueError(f"`{unknown[0]}` is not a field of it")
     given = {name: tree.get(name) for name in ("name", "catalog", "database", "schema")}
