@@ -253,7 +253,7 @@ def test_no_violating_commit_is_visible(checks, steps, chance, seed, deaths, arr
         shop = Shop(Path(place), said, [{**check, "name": f"check {at}"} for at, check in enumerate(checks)], arrives)
         for number, ((new, gone, arrived), change, command) in enumerate(zip(steps, changes, commands, strict=False)):
             options = {"engine": "local" if seed is None or (seed + number) % 2 else "spark"}
-            withdraws = isinstance(command, tuple) and change is None
+            withdraws = isinstance(command, tuple) and change is None and number > 0
             if change is not None:  # an edit comes alone, not with files that are withdrawn or replaced
                 gone = [] if arrives else gone
                 shop.checks = edited(shop.checks, change, number)
