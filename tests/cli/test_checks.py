@@ -1,7 +1,9 @@
 """Checks: a run commits nothing where one fails, reports where one warns, and leaves out the rows that one puts aside; each command that changes a state obeys."""
 
+import contextlib
 import json
 import re
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -10,11 +12,14 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ddcli.driver.run import run
+from ddcli.errors import CheckError
 from ddcli.store.state.manifest import read_newest
 from tests.cases import cases
 from tests.cli.test_watch import Watch
+from tests.draws import some
 from tests.harness import contents, files
 from tests.spark.support import Here, started
+from tests.store.support import Dead, Faulty
 
 COLUMNS = '{id: int64, person: int64?, amount: int64?, at: "datetime[us]?"}'
 BASE = f"""\
@@ -431,6 +436,57 @@ def test_a_corrected_file_heals_what_its_withdrawal_breaks(checked):
     assert (failed.code, "the check 'known' of 'orders' failed: 1 violation: 1 new" in failed.err) == (7, True)
     assert "{person: 1, rows: 1}" in failed.err
     assert files(checked.folder / "out", checked.folder / ".dd") == before
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_deaths_of_an_edit_with_new_rows(checked, engine, monkeypatch):
+    """Whatever operation is the last: readers see the rows before or those after, also when the next run is stopped by a check."""
+    folder, counts = checked.folder, []
+    edit = ["{row: amount < 30, of: orders, name: small}", "{unique: [id], of: orders, name: once}"]
+
+    def begin():
+        checked.checks(edit[:1])
+        for path in [*folder.glob("orders/[2-9].csv")]:
+            path.unlink()
+        for place in (folder / ".dd", folder / "out"):
+            shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(folder / "saved", folder, dirs_exist_ok=True)
+        checked.checks(edit, BASE.replace("sum(amount)", "max(amount)"))
+        checked.order("2", (3, 1, 25, ""))
+
+    def visible():
+        return sorted(row[0] for row in contents(folder / "out/orders")), dict(contents(folder / "out/sums"))
+
+    def dies(at):
+        operations = Faulty(at)
+        with monkeypatch.context() as patch, started(Here(at or 0)):
+            patch.setattr("ddcli.store.state.directory.Files", lambda: operations)
+            with contextlib.suppress(Dead):
+                run(folder / "p.yaml", apply=True, engine=engine)
+        counts.append(len(operations.log))
+
+    checked.checks(edit[:1])
+    assert checked("run", "p.yaml").code == 0
+    for name in (".dd", "out"):
+        shutil.copytree(folder / name, folder / "saved" / name)
+    before, after = ([1, 2], {(1, 10): 1, (2, 20): 1}), ([1, 2, 3], {(1, 25): 1, (2, 20): 1})
+    begin()
+    dies(None)
+    assert visible() == after
+    for at in some(range(counts[0])):
+        begin()
+        dies(at)
+        rows, sums = visible()
+        assert (rows in (before[0], after[0]), sums in (before[1], after[1])) == (True, True), at
+        checked.order("3", (1, 2, 1, ""))  # the next run is stopped, and finishes or removes the work of this one
+        with started(Here(at)), pytest.raises(CheckError):
+            run(folder / "p.yaml", apply=True, engine=engine)
+        assert visible() in (before, after), at
+        (folder / "orders/3.csv").unlink()
+        with started(Here(at)):
+            run(folder / "p.yaml", apply=True, engine=engine)
+        assert visible() == after, at
 
 
 def test_more_violations_than_are_noted(checked, monkeypatch):
