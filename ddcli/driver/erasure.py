@@ -34,7 +34,7 @@ from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.replacement import OtherColumns, has_times, replace_archived, spans
+from ddcli.sinks.replacement import Uncorrectable, has_times, replace_archived, spans
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files, open_logs
 from ddcli.store.batch.compaction import Fresh, compact_together
@@ -91,7 +91,7 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
         return None  # if there is something wrong, the other way reports it
     try:
         return erasure.commit(*computed)
-    except (Unproved, OtherColumns):
+    except (Unproved, Uncorrectable):
         return None
 
 
@@ -128,12 +128,11 @@ def _is_possible(rebuild: Rebuild, graph: PhysicalGraph) -> bool:
     return (
         bool(manifest.upper)
         and manifest.cache.get(OWN_TIMES, False)
-        and request.resources.engine != "spark"
-        and not request.resources.spark.ready
-        and not any(graph.engines.values())
         and not remembered(graph.nodes)
         and not any(ours(directory, OF_LOG) for directory in request.side_logs)
-        and all(has_times(*each) for entry in manifest.outputs.values() for each in spans(entry.files))
+        and all(
+            has_times(lower, upper) for entry in manifest.outputs.values() for _, lower, upper in spans(entry.files)
+        )
         and all(
             given.shared is None
             and given.progress is None

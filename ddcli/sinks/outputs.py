@@ -21,7 +21,7 @@ from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
-from ddcli.sinks.replacement import LogFile, end_of, has_times, replaced, rows_between, spans, summed_up
+from ddcli.sinks.replacement import LogFile, divided, end_of, has_times, replaced, rows_between, spans, summed_up
 from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
@@ -404,9 +404,10 @@ class OutputWriter:
         files: list[FileEntry] = []
         before = list(known.files) if known else []
         waiting = self.transaction.take_back(whole) if name in self._files and before else None
-        for old, (lower, upper) in zip(before, spans(before), strict=True):
-            place = directory / old.name
-            rows = rows_between(waiting, self.time, lower, upper) if waiting and has_times(lower, upper) else None
+        each = [(old, lower, upper, not at) for group, lower, upper in spans(before) for at, old in enumerate(group)]
+        for old, lower, upper, first in each:
+            place, own = directory / old.name, first and has_times(lower, upper)
+            rows = rows_between(waiting, self.time, lower, upper) if waiting and own else None
             summary = read_summary(place) if SUMMED.fullmatch(old.name) else None
             if summary is not None:
                 rows = rows_between(place, self.time, ()) if rows is None else rows
@@ -462,28 +463,33 @@ class OutputWriter:
         found: list[tuple[Matrix, Matrix]] = []
         horizon = Frontier()
         records, times = output_frame(updates, layout, pool, self.time), updates[:, width:-1]
-        for old, (lower, upper) in zip(known.files, spans(known.files), strict=True):
-            place = directory / old.name
-            summary = read_summary(place) if SUMMED.fullmatch(old.name) else None
+        for group, lower, upper in spans(known.files):
+            summary = read_summary(directory / group[0].name) if SUMMED.fullmatch(group[0].name) else None
             own = updates[between(times, lower, upper)]
             if summary is not None:
                 horizon = Frontier([summary.horizon])
                 np.maximum(own[:, width], summary.horizon[0], out=own[:, width])
-            file = LogFile(place, layout, pool, self.time)
-            before = file.rows_of(records, columns or layout.names)
-            after = kernels.consolidate(np.concatenate([before, own]))
-            found.append((before, after))
-            if np.array_equal(before, after):
-                files.append(old)
-                forgetting.kept.append(old)
-                continue
-            rows = file.with_rows(after)
-            if rows.height or summary:
-                files.append(self._part(place, rows, old, summary and summary._replace(parts=()).metadata()))
-                forgetting.note(place, old.size, place, files[-1].size)
-            else:
-                self.transaction.retire(place)
-                forgetting.note(place, old.size, None, 0)
+            met: list[Matrix] = []
+            for old in group:
+                place = directory / old.name
+                file = LogFile(place, layout, pool, self.time)
+                before = file.rows_of(records, columns or layout.names)
+                some, rest = divided(own, before, met)
+                some, own = (own, rest[:0]) if old is group[-1] else (some, rest)
+                after = kernels.consolidate(np.concatenate([before, some]))
+                met.append(before)
+                found.append((before, after))
+                if np.array_equal(before, after):
+                    files.append(old)
+                    forgetting.kept.append(old)
+                    continue
+                rows = file.with_rows(after)
+                if rows.height or summary:
+                    files.append(self._part(place, rows, old, summary and summary._replace(parts=()).metadata()))
+                    forgetting.note(place, old.size, place, files[-1].size)
+                else:
+                    self.transaction.retire(place)
+                    forgetting.note(place, old.size, None, 0)
         last = end_of(known.files)
         later = updates[between(times, last, ())]
         if len(later):
@@ -509,7 +515,7 @@ class OutputWriter:
         written = self.transaction.add_output(path, data)
         return replace(
             like,
-            name=path.name,
+            name=like.name or path.name,  # that of a folder's file has the folder's
             rows=rows.height,
             size=written.size,
             checksum=written.checksum,

@@ -11,6 +11,7 @@ import io
 import operator
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ import polars as pl
 from ddcli.engine import kernels
 from ddcli.engine.lanes import encode
 from ddcli.engine.times import Frontier
+from ddcli.store.batch.correction import records_of
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import output_frame
@@ -46,15 +48,16 @@ PLAIN = frozenset(
 """The kinds of columns that find rows: two values are equal in polars exactly if they are in lanes."""
 
 
-def spans(files: Sequence[FileEntry]) -> Iterator[tuple[Frontier | None, Frontier]]:
-    """Yield the frontiers between which the times of each file of a log are, in their order; together they have all times up to the last. None: the beginning.
+def spans(files: Sequence[FileEntry]) -> Iterator[tuple[Sequence[FileEntry], Frontier | None, Frontier]]:
+    """Yield the files of a log in their order, each with the frontiers between which its times are; together they have all times up to the last. None: the beginning.
 
-    A file that corrects earlier ones, which have its times already, has none of its own.
+    The files of a commit's folder have one span. A file that corrects earlier ones, which have its times already, has none of its own.
     """
     reached: Frontier | None = None
-    for file in files:
-        end = Frontier(file.upper)
-        yield reached, end
+    for _, group in groupby(files, lambda file: file.name.rpartition("/")[0] or file.name):
+        together = [*group]
+        end = Frontier(together[0].upper)
+        yield together, reached, end
         reached = end if reached is None else reached.join(end)
 
 
@@ -110,8 +113,8 @@ def replaced(path: Path, rows: pl.DataFrame) -> pl.DataFrame | None:
     return pl.concat([left, added]) if left.height + added.height == rows.height else rows
 
 
-class OtherColumns(Exception):
-    """A file of a log lacks columns that the log has by now."""
+class Uncorrectable(Exception):
+    """A file of a log lacks columns that the log has by now, or two have the same update."""
 
 
 class LogFile:
@@ -123,12 +126,12 @@ class LogFile:
         self._found: tuple[pl.DataFrame, pl.Series] | None = None
 
     def rows_of(self, records: pl.DataFrame, columns: Sequence[str]) -> Matrix:
-        """Return the updates of some records, and perhaps others, found by these of their columns; reads all columns of a file only if it has such. Raises OtherColumns."""
+        """Return the updates of some records, and perhaps others, found by these of their columns; reads all columns of a file only if it has such. Raises Uncorrectable."""
         plain = [name for name in columns if self._layout.schema[name].kind in PLAIN]
         with reading(self._path) as file:
             scan = pl.scan_parquet(file, glob=False, hive_partitioning=False)
             if not scan.collect_schema().keys() >= self._layout.schema.keys():
-                raise OtherColumns
+                raise Uncorrectable
             found = pl.Series(dtype=pl.UInt32)
             if plain:
                 numbered = scan.select(plain).with_row_index("\0row")
@@ -158,6 +161,17 @@ class LogFile:
         for at, column in enumerate((*self._time, DIFF), start=self._layout.width):
             matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()
         return kernels.consolidate(matrix)
+
+
+def divided(updates: Matrix, there: Matrix, others: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
+    """Return the updates whose records a file has at their times, and the rest. Raises Uncorrectable where another file of its commit has some of these, too."""
+    own = kernels.distinct_keys(there, updates.shape[1] - 1)
+    if any(len(records_of(other, own)) for other in others):
+        raise Uncorrectable
+    found = records_of(updates, own)
+    taken = found.copy()
+    taken[:, -1] *= -1
+    return found, kernels.consolidate(np.concatenate([updates, taken]))
 
 
 def replace_archived(

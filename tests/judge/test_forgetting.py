@@ -21,11 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ddcli.store.state.directory
-from ddcli.driver import migration
+from ddcli.driver import migration, step
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
 from ddcli.errors import EngineError, InputError, StateError
+from ddcli.sinks import outputs, pieces
 from ddcli.sinks.log_compaction import compact
 from ddcli.store.files.gate import Files
 from ddcli.store.log import lineage
@@ -41,6 +42,7 @@ from tests.judge.case import write_file
 from tests.judge.logs import cases
 from tests.judge.test_full_refresh import Shop
 from tests.judge.test_withdrawal import NESTED
+from tests.spark.support import Here, started, switching
 from tests.store.support import Dead, Faulty
 
 CONDITIONS = {"k = 1": lambda k: k == 1, "k <> 1 or k is null": lambda k: k != 1, "k in (0, 2)": lambda k: k in (0, 2)}
@@ -621,9 +623,14 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     for folder in (whole, clean):
         folder.mkdir()
         (folder / "p.yaml").write_text(text)
-        for files, until in zip(runs, untils, strict=True):
-            bring_files(folder, files, gone, inputs if folder == clean else ())
-            run(folder / "p.yaml", until=until)
+        tasks = switching(seed) if folder == whole and seed % 3 == 1 else dict
+        with started(Here(seed)), monkeypatch.context() as patch:
+            patch.setattr(pieces, "INLINE", 0)
+            patch.setattr(step, "INLINE", 0)
+            patch.setattr(outputs, "WHOLE", 1)  # a commit by tasks is a folder of files
+            for files, until in zip(runs, untils, strict=True):
+                bring_files(folder, files, gone, inputs if folder == clean else ())
+                run(folder / "p.yaml", until=until, **tasks())
     if read_newest(whole / STATE) is None:
         return
     if draw.random() < 0.3:
