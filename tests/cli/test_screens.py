@@ -23,6 +23,8 @@ from tests.screens import raw, unfit_for_screen
 EVIL = "\x1b[35;5mEVIL\x1b]0;t\x07\n::error ::forged\r\t\x9b31m\x7f\u202egnp\u200b\u2066\U000e0041##[error]x"
 COLUMN, VALUE, FILE = f"c{EVIL}", f"::error ::v{EVIL}", f"f{EVIL.replace('/', '')}.parquet"
 TYPES = {COLUMN: pl.String, "n": pl.Int64, "x": pl.Float64, "time": pl.Int64, "diff": pl.Int64}
+OURS = r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\r?\x1b\[2K|\x1b\[1A"
+"""What steers a terminal for our colours, and for the progress of a run that takes a while."""
 NOT_NULL = f'"{COLUMN}" is not null'
 NAN = float("nan")
 
@@ -227,7 +229,7 @@ def test_a_terminal_gets_our_colours_only(run_once, folder):
     for arguments in commands:
         said = on_a_terminal(folder, arguments)
         assert "EVIL" in said, said
-        clean(re.sub(r"\x1b\[[0-9;]*m", "", said.replace("\r\n", "\n")), github=False)
+        clean(re.sub(OURS, "", said.replace("\r\n", "\n")), github=False)
         assert "\x1b[35;5m" not in said
 
 

@@ -86,7 +86,7 @@ def in_parts(seed, shards):
         yield
 
 
-@settings(max_examples=many(60))
+@settings(max_examples=many(30))
 @given(joined(), st.sampled_from([1, 3]), st.integers(0, 2**32))
 def test_joins_in_parts_mean_what_is_written(case, shards, seed):
     """In this process, or as tasks of others."""
