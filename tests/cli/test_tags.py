@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from ddcli.cli.main import COMMANDS
-from tests.harness import contents, files
+from tests.harness import contents, files, write_log
+from tests.tables.followers import COLUMNS, KINDS, Follower
 
 SECRET = "zanzibar"  # noqa: S105 - an address
 MAIL = f"{SECRET}@secret.example"
@@ -196,6 +197,31 @@ def test_a_value_has_one_digest_in_all_commands_on_a_state(shop, line):
     found = [{*re.findall("pii:[0-9a-f]{8}", shop(*shlex.split(each)).out)} for each in (line, "log out/kept")]
     assert len(found[1]) == 1
     assert found[1] <= found[0], line
+
+
+@pytest.mark.parametrize("form", ["table", "log"])
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"parquet"}))
+def test_files_of_tables_of_other_kinds_have_the_tags(shop, kind, form):
+    """Not only those of Parquet tables: `dd sql` reads any file by its name."""
+    table = Follower(shop.folder, kind, form)
+    text = (shop.folder / "shop.yaml").read_text()
+    shop.write("shop.yaml", text.replace("sales: in/", "sales: {path: in/, columns: {city: {tags: [pii]}}}"))
+    for time in (1, 2):
+        write_log(shop.folder / f"in/{time}.parquet", [(f"{SECRET}{time}", 5, time, 1)], COLUMNS)
+        result = shop("run", "shop.yaml")
+        assert result.code == 0, result.err
+    assert {row[0] for row in table.read()} == {f"{SECRET}1", f"{SECRET}2"}
+    written = [
+        path.relative_to(shop.folder) for path in sorted(table.path.rglob("*.parquet")) if "_log" not in str(path)
+    ]
+    assert written
+    for path in written:
+        for line in (["sql", f"select upper(city) as x from '{path}'"], ["log", str(path), "--time", "amount"]):
+            result = shop(*line)
+            assert result.code == 0, result.err
+            assert SECRET not in (result.out + result.err).lower()
+            assert "pii:" in result.out
+    assert SECRET in shop("sql", f"select city from '{written[0]}'", "--show", "pii").out
 
 
 def test_each_command_is_tried(shop):

@@ -27,7 +27,7 @@ from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -106,8 +106,8 @@ class DeltaTarget(FileTable):
     def read(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
 
-    def writer(self) -> Write:
-        return partial(_write, self._directory, self._files)
+    def writer(self, footer: Mapping[str, str]) -> Write:
+        return partial(_write, self._directory, self._files, dict(footer) or None)
 
     def adopt(self, name: str, facts: Any) -> None:
         self._sizes[name] = facts
@@ -209,9 +209,9 @@ def _metadata(table: DeltaTable, schema: DeltaSchema) -> dict[str, Any]:
     }
 
 
-def _write(directory: Path, files: Files, name: str, rows: pl.DataFrame) -> int:
+def _write(directory: Path, files: Files, footer: dict[str, str] | None, name: str, rows: pl.DataFrame) -> int:
     """Write a file of rows; return its size."""
-    data = parquet_bytes(rows.height, lambda start, end: rows[start:end], group=CHUNK)
+    data = parquet_bytes(rows.height, lambda start, end: rows[start:end], group=CHUNK, metadata=footer)
     files.write(directory / name, data)
     files.sync(directory / name)
     return data.nbytes

@@ -28,7 +28,7 @@ from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.mark import CommitKey, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -179,10 +179,12 @@ class DuckLakeTarget(FileTable):
     def read(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
 
-    def writer(self) -> Write:
+    def writer(self, footer: Mapping[str, str]) -> Write:
+        import pyarrow as pa
+
         self._files.make_directory(self._directory)
         fields = [_numbered(field, (field.name,), self._numbers) for field in arrow_schema(self._columns)]
-        return partial(_write, self._directory, self._files, fields)
+        return partial(_write, self._directory, self._files, pa.schema(fields, footer or None))
 
     def adopt(self, name: str, facts: Any) -> None:
         self._written[name] = facts
@@ -340,18 +342,17 @@ def _numbered(field: pa.Field, path: Names, numbers: dict[Names, int]) -> pa.Fie
     return pa.field(field.name, kind, field.nullable, {"PARQUET:field_id": str(numbers[path])})
 
 
-def _write(directory: Path, files: Files, fields: list[pa.Field], name: str, rows: pl.DataFrame) -> Any:
+def _write(directory: Path, files: Files, schema: pa.Schema, name: str, rows: pl.DataFrame) -> Any:
     """Write a file of rows; return its size, that of its footer, and the ranges of its columns."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     data = io.BytesIO()
-    table = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.schema(fields))
+    table = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
     pq.write_table(table, data, compression="zstd")
     whole = data.getvalue()
     files.write(directory / name, whole)
     files.sync(directory / name)
-    ranges = [each for field in fields for each in _ranges(field, (field.name,), rows)]
+    ranges = [each for field in schema for each in _ranges(field, (field.name,), rows)]
     return len(whole), int.from_bytes(whole[-8:-4], "little"), ranges
 
 

@@ -31,7 +31,7 @@ from ddcli.store.tables.file_identity import size_and_time
 from ddcli.store.targets.mark import CommitKey, TableFile, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -190,8 +190,8 @@ class FileTable(ABC):
         """Return the rows of a file."""
 
     @abstractmethod
-    def writer(self) -> Write:
-        """Return the function that writes files; tasks get it, too."""
+    def writer(self, footer: Mapping[str, str]) -> Write:
+        """Return the function that writes files, with this metadata; tasks get it, too."""
 
     @abstractmethod
     def adopt(self, name: str, facts: Any) -> None:
@@ -228,7 +228,7 @@ class FileTable(ABC):
             announce(())
             if change.whole or change.former is not None:
                 self.make(change.columns, change.former)
-            made = self.loader.load(change, number, f"{self.prefix}{number:016x}-", self.writer())
+            made = self.loader.load(change, number, f"{self.prefix}{number:016x}-", self.writer(change.footer))
             announce([piece for piece, _ in made])
             for piece, facts in made:
                 self.adopt(piece.name, facts)
@@ -244,7 +244,7 @@ class FileTable(ABC):
             self.make(change.columns, change.former)
         stay = {piece.name for piece in kept}
         gone = sorted(self.names() - stay) if self.contents or change.whole else []
-        write = self.writer()
+        write = self.writer(change.footer)
         for piece, rows_of in new:
             self.adopt(piece.name, write(piece.name, rows_of()))
         self.commit(number, [piece for piece, _ in new], gone)

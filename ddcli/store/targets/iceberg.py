@@ -111,12 +111,13 @@ class IcebergTarget(FileTable):
         with self._errors(), self._table.io.new_input(self._files()[name].file_path).open() as file:
             return pl.read_parquet(io.BytesIO(file.read()))
 
-    def writer(self) -> Write:
+    def writer(self, footer: Mapping[str, str]) -> Write:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         assert self._table is not None, "it is made before its files"
         with self._errors():
             schema = schema_to_pyarrow(self._table.schema())
+        schema = schema.with_metadata({**(schema.metadata or {}), **footer} or None)
         return partial(_write, self.place, self._table.io, self._path(""), schema)
 
     def adopt(self, name: str, facts: Any) -> None:
