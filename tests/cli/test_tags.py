@@ -224,6 +224,40 @@ def test_files_of_tables_of_other_kinds_have_the_tags(shop, kind, form):
     assert SECRET in shop("sql", f"select city from '{written[0]}'", "--show", "pii").out
 
 
+@pytest.mark.parametrize("otherwise", ["warn", "fail"])
+def test_no_report_for_other_programs_has_a_hidden_value(people, otherwise):
+    """JUnit's XML, annotations, events of OpenLineage and metrics, of checks that fail by rows with such values, and of failed runs."""
+    text = SHOP.replace("name: shop", "name: watched").replace("out/", "watched/").replace("lake/", "pool/")
+    text = text.replace("length(email) > 0", "length(email) > 90").replace("otherwise: warn", f"otherwise: {otherwise}")
+    people.write("w.yaml", text.replace("name: filled", f"name: filled, otherwise: {otherwise}"))
+    people.write(
+        "wrong.yaml", text.replace("name: watched", "name: wrong").replace("contents: []", "contents: [{city: Rome}]")
+    )
+    said = []
+    for words, code in (
+        (
+            ["run", "w.yaml", "--junit", "run.xml", "--metrics", "run.prom", "--openlineage", "run.json"],
+            0 if otherwise == "warn" else 7,
+        ),
+        (["checks", "w.yaml", "--junit", "checks.xml"], 0),
+        (["check", "w.yaml", "-o", "github"], 0),
+        (["test", "wrong.yaml", "-o", "github", "--junit", "test.xml"], 1),
+    ):
+        result = people(*words)
+        assert result.code == code, result.err
+        said += [result.out, result.err]
+    for name, mark in (
+        ("run.xml", "filled"),
+        ("run.prom", "filled"),
+        ("run.json", "email"),
+        ("checks.xml", "filled"),
+        ("test.xml", "none"),
+    ):
+        said.append((people.folder / name).read_text())
+        assert mark in said[-1], name
+    assert SECRET not in "".join(said).lower()
+
+
 def test_each_command_is_tried(shop):
     assert {line.split()[0] for line in SHOWS} | NO_ROWS == set(COMMANDS)
 
