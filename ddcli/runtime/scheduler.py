@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import field
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ddcli.dataclass import dataclass
@@ -85,7 +85,7 @@ class TaskScheduler:
 
     def __post_init__(self) -> None:
         nest, shards = self.assembled.nest, range(self.job.cut.passes)
-        self.schedule = Schedule(nest, shards, self.places.rule.wants_memory, attrgetter("size"))
+        self.schedule = Schedule(nest, shards, self.places.rule.wants_memory, lambda sent: sent.size)
 
     def run(self) -> None:
         """Run the step."""
