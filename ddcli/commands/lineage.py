@@ -39,11 +39,11 @@ def find_lineage(paths: Iterable[Path], wanted: Sequence[str] = ()) -> LineageRe
     followed = _FollowedPipelines(labelled, {label: bound_pipeline(each.path) for label, each in labelled.items()})
     outputs = [name for each in followed.bound for name in followed.columns_of_outputs(each)]
     if not wanted:
-        return LineageReport([followed.lineage(name) for name in outputs], len(pipelines) == 1, downward=False)
+        return LineageReport([followed.lineage(name) for name in outputs], len(pipelines) == 1)
     columns = [name for text in wanted for name in followed.named(text)]
     inputs = [name for name in columns if followed.is_input(name)]
     if not inputs:
-        return LineageReport([followed.lineage(name) for name in columns], len(pipelines) == 1, downward=False)
+        return LineageReport([followed.lineage(name) for name in columns], len(pipelines) == 1)
     if len(inputs) < len(columns):
         raise UsageError(
             "inputs are followed to outputs, and outputs to inputs: not both at once",
@@ -57,7 +57,7 @@ def find_lineage(paths: Iterable[Path], wanted: Sequence[str] = ()) -> LineageRe
         others = [source for source in each.influences if source in asked]
         if own or others:
             found.append(ColumnLineage(name, each.type, own, others))
-    return LineageReport(found, len(pipelines) == 1, downward=True)
+    return LineageReport(found, len(pipelines) == 1)
 
 
 def lineage_of(bound: BoundPipeline) -> list[ColumnLineage]:

@@ -43,11 +43,10 @@ class ColumnLineage(NamedTuple):
 
 
 class LineageReport(NamedTuple):
-    """The lineage of columns, each with that of its pipeline's name. `downward`: of all columns that those asked for reach, and only in terms of these."""
+    """The lineage of columns, each with that of its pipeline's name; of inputs' columns, of all that these reach, and only in terms of them."""
 
     columns: list[ColumnLineage]
     alone: bool
-    downward: bool
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON."""

@@ -8,7 +8,8 @@ such types, and no others, are read with pyarrow first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -49,46 +50,57 @@ def lazy_frame(frames: Callable[[], Iterable[pl.DataFrame]], schema: pl.Schema) 
     return register_io_source(source, schema=schema, is_pure=True)
 
 
-class Kind(Protocol):
-    """A kind of file: its columns, its rows and their places, and its damages."""
+class Kind(ABC):
+    """A kind of file: its columns, its rows and their places, and its damages. By default values have the types of the footer, and no other places than their file."""
 
     name: str
 
+    @abstractmethod
     def footer(self, path: Path) -> Footer:
         """Return the columns of a file with their polars types; may raise the errors of polars and of the system."""
 
+    @abstractmethod
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         """Return all columns of files that agree."""
 
     def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
         """Return, for those columns of a scan that are still text, the condition that is true for values that their type can't hold."""
+        return {}
 
     def prepared(self, scan: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
         """Return a scan with the helper columns that `failing` and `typed` need for these columns."""
+        return scan
 
     def typed(self, names: Sequence[str]) -> list[pl.Expr]:
         """Return columns of a scan in the types of the footer."""
+        return [pl.col(name) for name in names]
 
     def place(self, path: Path, row: int) -> str:
         """Return the place of a row for people."""
+        return str(path)
 
     def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
         """Return the line of each of some rows, which are in order, where a file has lines."""
+        return [None] * len(rows)
 
     def find_damage(self, path: Path) -> Damage | None:
         """Return the damage of a file that its reader would pass over, if any."""
+        return None
 
     def find_altered(self, path: Path, columns: Footer) -> Damage | None:
         """Return the first value of these columns that its reader would return as another, if any."""
+        return None
 
+    @abstractmethod
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         """Return the damage of a file that can't be read."""
 
     def known_rows(self, path: Path) -> int | None:
         """Return the number of rows if its footer states it, or it was counted when damage was looked for; None: to be counted."""
+        return None
 
 
-class Parquet:
+class Parquet(Kind):
     """Parquet."""
 
     name = footers.PARQUET
@@ -100,24 +112,6 @@ class Parquet:
         found = self.scan([path]).collect_schema()
         _refuse_deep(path, found)
         return {name: footers.Unfit(name_of(dtype)) if _is_beyond(dtype) else dtype for name, dtype in found.items()}
-
-    def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
-        return {}
-
-    def prepared(self, scan: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
-        return scan
-
-    def typed(self, names: Sequence[str]) -> list[pl.Expr]:
-        return [pl.col(name) for name in names]
-
-    def place(self, path: Path, row: int) -> str:
-        return str(path)
-
-    def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
-        return [None] * len(rows)
-
-    def find_damage(self, path: Path) -> Damage | None:
-        return None
 
     def find_altered(self, path: Path, columns: Footer) -> Damage | None:
         if not (doubtful := doubtful_columns(self.name, columns)):

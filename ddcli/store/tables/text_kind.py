@@ -21,6 +21,7 @@ from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.compression import UTF_8, WIDE, packed, unpacked
 from ddcli.store.tables.csv_records import Damage, not_text, opened, records
+from ddcli.store.tables.kinds import Kind
 from ddcli.store.tables.text_syntax import Syntax
 from ddcli.store.tables.wider_types import more_digits
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.types import Schema, Type
-    from ddcli.store.tables.kinds import Footer, Kind
 
 
 if TYPE_CHECKING:
@@ -138,10 +138,8 @@ def _cast(texts: pl.Series, kind: Type, *, rounds: bool) -> pl.Series:
     return texts.alias("text").to_frame().select(exact_cast("text", kind, rounds=rounds)).to_series()
 
 
-class TextKind:
+class TextKind(Kind):
     """The base of CSV and NDJSON: values are text until they are cast to the `declared` types."""
-
-    name: str
 
     def __init__(self, declared: Schema, *, nested: bool = False, rounds: bool = False) -> None:
         self.declared, self.nested, self.rounds = declared, nested, rounds
@@ -208,12 +206,6 @@ class TextKind:
             if row in wanted:
                 found[row] = line
         return [found.get(row) for row in rows]
-
-    def find_altered(self, path: Path, columns: Footer) -> Damage | None:
-        return None
-
-    def known_rows(self, path: Path) -> int | None:
-        return None
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         with opened(path) as file:

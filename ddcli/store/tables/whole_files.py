@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
 class WholeFile(Parquet):
     """A kind whose files are given to polars as frames."""
 
-    def footer(self, path: Path) -> Footer:
-        raise NotImplementedError
-
+    @abstractmethod
     def frames(self, path: Path) -> Iterator[pl.DataFrame]:
         """Yield the rows of a file, some at a time."""
-        raise NotImplementedError
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         return pl.concat([self._scan(path) for path in paths])

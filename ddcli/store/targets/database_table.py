@@ -17,7 +17,7 @@ from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.expressions.row_order import in_order
 from ddcli.expressions.tree import delimited
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
-from ddcli.store.targets.mark import CommitKey, strange
+from ddcli.store.targets.mark import CommitKey, Target, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -49,7 +49,7 @@ class Claim(NamedTuple):
     held: int | None = None
 
 
-class DatabaseTable:
+class DatabaseTable(Target):
     """A table of a database that has the contents of an output, one of the pipeline's `outputs`. It has one row for each key, the `unique` columns.
 
     `stated` is its place in the words of the file.

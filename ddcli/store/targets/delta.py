@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import EngineError, LockedError, StateError, first_line
-from ddcli.store.files.access import is_directory, is_there, read_bytes
+from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
@@ -134,12 +134,7 @@ class DeltaTarget(FileTable):
         self._tidy()
 
     def sweep(self, number: int, names: Collection[str]) -> None:
-        if not is_directory(self._directory):
-            return
-        ours = f"{self.prefix}{number:016x}-"
-        self._files.remove_all(
-            [path for path in self._directory.iterdir() if path.name.startswith(ours) and path.name not in names]
-        )
+        self.remove_others(self._files, self._directory, number, names)
 
     def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         super().discard(number, pieces)

@@ -19,7 +19,7 @@ import polars as pl
 
 from ddcli.errors import EngineError, InputError, LockedError, StateError
 from ddcli.expressions.tree import delimited
-from ddcli.store.files.access import is_directory, read_bytes
+from ddcli.store.files.access import read_bytes
 from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.ducklake import checked_facts, open_catalogue, within
 from ddcli.store.mirrors.ducklake_columns import KINDS
@@ -301,12 +301,7 @@ class DuckLakeTarget(FileTable):
         )  # fmt: skip
 
     def sweep(self, number: int, names: Collection[str]) -> None:
-        if not is_directory(self._directory):
-            return
-        ours = f"{self.prefix}{number:016x}-"
-        self._files.remove_all(
-            [path for path in self._directory.iterdir() if path.name.startswith(ours) and path.name not in names]
-        )
+        self.remove_others(self._files, self._directory, number, names)
 
     @property
     def _directory(self) -> Path:

@@ -12,7 +12,7 @@ as the contents.
 from __future__ import annotations
 
 import io
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
@@ -24,11 +24,11 @@ import polars as pl
 from ddcli.engine import kernels
 from ddcli.engine.trace import policy
 from ddcli.errors import StateError, first_line
-from ddcli.store.files.access import is_there, reading
+from ddcli.store.files.access import is_directory, is_there, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.parquet.pages import CHUNK, LEVEL
 from ddcli.store.tables.file_identity import size_and_time
-from ddcli.store.targets.mark import CommitKey, TableFile, strange
+from ddcli.store.targets.mark import CommitKey, TableFile, Target, strange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -159,7 +159,7 @@ class Loader(Protocol):
         """Write the files of a change, of a whole log's contents if it is one's; return each with its facts."""
 
 
-class FileTable(ABC):
+class FileTable(Target):
     """A table in files. Our files have names that begin with `prefix`, which has the state's identity."""
 
     loader: Loader | None = None
@@ -168,14 +168,6 @@ class FileTable(ABC):
     def __init__(self, place: str, key: CommitKey, *, contents: bool) -> None:
         self.place, self.key, self.contents = place, key, contents
         self.prefix = f"dd-{key.state[:12]}-"
-
-    @abstractmethod
-    def number(self) -> int | None:
-        """Return the number of the last commit that the table has of its key; None: it has none, or is not there."""
-
-    @abstractmethod
-    def left(self) -> dict[str, Any]:
-        """Return the properties of the table after the last commit."""
 
     @abstractmethod
     def names(self) -> set[str]:
@@ -204,6 +196,13 @@ class FileTable(ABC):
     @abstractmethod
     def sweep(self, number: int, names: Collection[str]) -> None:
         """Remove other files than these that tasks have written for a commit, where the table's folder can be listed: second attempts leave some."""
+
+    def remove_others(self, files: Files, directory: Path, number: int, names: Collection[str]) -> None:
+        """Remove other files than these that tasks have written to a directory for a commit."""
+        if is_directory(directory):
+            ours = f"{self.prefix}{number:016x}-"
+            others = [path for path in directory.iterdir() if path.name.startswith(ours) and path.name not in names]
+            files.remove_all(others)
 
     def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         """Remove the files of a commit that the table doesn't have: a driver that died had not announced the files that tasks were writing."""
@@ -330,7 +329,7 @@ COMMIT = "dd"
 """The entry of the footer that has the key and the number of the commit."""
 
 
-class ParquetTarget:
+class ParquetTarget(Target):
     """A Parquet file with the contents of an output."""
 
     def __init__(self, path: Path, key: CommitKey, files: Files) -> None:

@@ -9,9 +9,10 @@ Imports no third-party library: a run with nothing new looks here.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
@@ -117,15 +118,18 @@ class CommitKey(NamedTuple):
         return f"dd/{self.state}/{self.output}"
 
 
-class Target(Protocol):
+class Target(ABC):
     """A table that follows a log. To open one changes nothing."""
 
+    @abstractmethod
     def number(self) -> int | None:
         """Return the number of the last commit that the table has of its key; None: it has none, or is not there."""
 
+    @abstractmethod
     def check(self, known: CommitRecord | None) -> None:
         """Refuse rows that others wrote (StateError): `known` is the last commit, None where all is to be replaced."""
 
+    @abstractmethod
     def publish(
         self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
@@ -135,15 +139,18 @@ class Target(Protocol):
         files, it is called with none first, and again before the commit.
         """
 
+    @abstractmethod
     def difference(self, change: Change) -> tuple[Lanes, int]:
         """Return the difference of the table to the contents of a whole log, for which `change` stands, and change nothing.
 
         The rows are `[data | diff]`: the multiplicity by the log less that in the table. The number is that of further rows of the table that are like no record of the log.
         """
 
+    @abstractmethod
     def left(self) -> dict[str, Any]:
         """Return the properties of the table after the last commit, which `is_as_left` compares."""
 
+    @abstractmethod
     def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         """Remove these files, of a commit that was announced and not made, and all else that a dead run has left of the commit with the number."""
 

@@ -29,7 +29,7 @@ from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.spark_table import spark_schema, to_arrow
 from ddcli.store.state.verify import read_checked
 from ddcli.store.targets.change import DIFF
-from ddcli.store.targets.mark import strange
+from ddcli.store.targets.mark import Target, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ STAYS = "the run is committed, and the table stays as it was"
 AGAIN = "drop the table: the next run writes it anew, with the columns of the output"
 
 
-class SparkTable:
+class SparkTable(Target):
     """A table that a session of Spark knows by a name, with the contents of one of the pipeline's `outputs`; `stated` are its name and key in the words of the file."""
 
     def __init__(
