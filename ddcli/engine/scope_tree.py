@@ -17,7 +17,7 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Stateless
+from ddcli.engine.operators.base import Delta, Operator
 from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.errors import EngineError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from ddcli.engine.counts import RowCounts
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.operators.revisit import Memo
     from ddcli.engine.pool import Pool
@@ -224,7 +223,7 @@ class ScopeTree:
 
 def _does(operator: Operator, method: str) -> bool:
     """Return whether an operator overrides a method that by default does nothing."""
-    return getattr(type(operator), method) is not getattr(Stateless, method)
+    return getattr(type(operator), method) is not getattr(Operator, method)
 
 
 LITTLE = 1_000_000

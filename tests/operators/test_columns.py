@@ -16,7 +16,7 @@ from ddcli.engine import lanes
 from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.columns import NullInRequired
 from ddcli.engine.lanes import Columns, Layout
-from ddcli.engine.operators.base import Delta, Stateless
+from ddcli.engine.operators.base import Delta, Operator
 from ddcli.engine.operators.linear import Constant, Permute
 from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import Interval
@@ -119,7 +119,7 @@ def test_what_looks_at_rows_alone_takes_columns() -> None:
     assert not Permute([Constant(1), 0], 1).takes_columns
 
 
-class Seen(Stateless):
+class Seen(Operator):
     """Passes on the deltas, and keeps them."""
 
     def __init__(self, *, takes_columns: bool) -> None:

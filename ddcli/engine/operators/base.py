@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -56,98 +56,58 @@ def concatenated(deltas: Sequence[Delta]) -> np.ndarray:
     return (deltas.pop() if isinstance(deltas, list) else deltas[0]).updates
 
 
-class Operator(Protocol):
-    """One node of a dataflow. State, where there is any, lives in the operator's traces.
-
-    A step may remove a delta from its list, as that may be the last reference to large updates. It never overwrites them: others may read them,
-    and a result may be the updates that an operator was given.
-    """
-
-    @property
-    def wakes(self) -> list[Rounds]:
-        """The later rounds for which steps have scheduled work; the scope removes them."""
-
-    @property
-    def takes_columns(self) -> bool:
-        """Return whether its deltas may still have their data in columns."""
-
-    def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the rounds in which updates wait since earlier intervals. Called before the interval's first step."""
-
-    def takes(self, width: int) -> TakenLanes | None:
-        """Return the lanes to which it would first reduce an input of `width` lanes; None for all, in their order."""
-
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        """Return the result's updates for the interval; traces still read as of its lower frontier, or its last round."""
-
-    def seal(self, interval: Interval) -> None:
-        """Take the step's updates into the operator's traces; called once all readers have stepped."""
-
-    @property
-    def seals(self) -> bool:
-        """Return whether `seal` takes in updates."""
-
-    def close(self, interval: Interval) -> None:
-        """End the interval: all its rounds are done, and times before its upper have no more readers."""
-
-    @property
-    def traces(self) -> Sequence[Trace]:
-        """Return the traces that it keeps."""
-
-    @property
-    def shared(self) -> bool:
-        """Return whether others read its trace: then it is closed and sealed when all of them have stepped."""
-
-    @property
-    def rows_read(self) -> int:
-        """Return how many old rows it has read so far; 0 where that is at most a few for each new one."""
-
-    @property
-    def revisiting(self) -> IterativeReduce | None:
-        """Return the object that decides when groups of a reduction in a loop are evaluated again."""
-
-    @property
-    def report(self) -> Callable[[SumOverflow], Exception] | None:
-        """Return the function that turns a SumOverflow into an error in the words of the pipeline file; None where it is raised as it is."""
-
-
 def empty(width: int) -> np.ndarray:
     """Return a matrix of no updates with `width` lanes, diff included."""
     return np.empty((0, width), np.int64)
 
 
-class Stateless:
-    """An operator that keeps nothing from one step to the next."""
+class Operator:
+    """One node of a dataflow, by default one that keeps nothing from one step to the next. State, where there is any, lives in the operator's traces.
+
+    A step may remove a delta from its list, as that may be the last reference to large updates. It never overwrites them: others may read them,
+    and a result may be the updates that an operator was given.
+    """
 
     wakes: list[Rounds] = []  # noqa: RUF012 - never added to: an operator that schedules has a list of its own
-    traces: Sequence[Trace] = ()
-    shared = False
-    seals = False
+    """The later rounds for which steps have scheduled work; the scope removes them."""
     takes_columns = False
+    """True if its deltas may still have their data in columns."""
+    seals = False
+    """True if `seal` takes in updates."""
+    traces: Sequence[Trace] = ()
+    """The traces that it keeps."""
+    shared = False
+    """True if others read its trace: then it is closed and sealed when all of them have stepped."""
     revisiting: IterativeReduce | None = None
+    """The object that decides when groups of a reduction in a loop are evaluated again."""
     report: Callable[[SumOverflow], Exception] | None = None
+    """The function that turns a SumOverflow into an error in the words of the pipeline file; None where it is raised as it is."""
 
     @property
     def rows_read(self) -> int:
-        """None that is counted: at most about as many rows as are new."""
+        """The old rows that it has read so far; 0 where that is at most a few for each new one."""
         return 0
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return nothing."""
+        """Return the rounds in which updates wait since earlier intervals. Called before the interval's first step."""
         return ()
 
     def takes(self, width: int) -> TakenLanes | None:
-        """Return None: it takes all lanes."""
+        """Return the lanes to which it would first reduce an input of `width` lanes; None for all, in their order."""
         return None
 
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        """Return the result's updates for the interval; traces still read as of its lower frontier, or its last round."""
+        raise NotImplementedError
+
     def seal(self, interval: Interval) -> None:
-        """Do nothing."""
+        """Take the step's updates into the operator's traces; called once all readers have stepped."""
 
     def close(self, interval: Interval) -> None:
-        """Do nothing."""
+        """End the interval: all its rounds are done, and times before its upper have no more readers."""
 
 
-class StatefulOperator(Stateless):
+class StatefulOperator(Operator):
     """An operator whose step computes its trace's next batch, which the trace takes in when all readers have stepped."""
 
     seals = True

@@ -19,7 +19,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import upsert as threshold_kernels
-from ddcli.engine.operators.base import Delta, StatefulOperator, Stateless, TakenLanes, empty
+from ddcli.engine.operators.base import Delta, Operator, StatefulOperator, TakenLanes, empty
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_instances import (
     NOTHING_DUE,
@@ -262,7 +262,7 @@ class Accumulate(Group):
         return Delta(self.batch, distinct=True)
 
 
-class Combine(Stateless):
+class Combine(Operator):
     """Add up a part of an accumulation's input, if many rows are of few groups: `found` has the sums for its `CombinedSums`.
 
     Passes on the other rows.
@@ -278,7 +278,7 @@ class Combine(Stateless):
         return delta if self.found is None else Delta(empty(delta.updates.shape[1]), distinct=True)
 
 
-class CombinedSums(Stateless):
+class CombinedSums(Operator):
     """The sums of a `Combine` that has just stepped over the same rows: rows [key | digits | time | 1]."""
 
     def __init__(self, combine: Combine):
@@ -290,7 +290,7 @@ class CombinedSums(Stateless):
         return Delta(self.none if found is None else found)
 
 
-class Local(Stateless):
+class Local(Operator):
     """A window or an as-of join that reads few rows around each. Reads an arrangement in its own order.
 
     It is for totally ordered time outside of loops, where the output before follows from the input; elsewhere `Group` keeps the output.
@@ -309,7 +309,7 @@ class Local(Stateless):
         return Delta(self.near.step(deltas[0].updates, self.arranged.trace), distinct=True)
 
 
-class Multiplicity(Stateless):
+class Multiplicity(Operator):
     """Records with a function of their multiplicity as multiplicity. Reads an arrangement whose key is the whole record.
 
     It is for totally ordered time outside of loops, where the output before follows from the input; elsewhere `Group` keeps the output.

@@ -9,8 +9,8 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import (
     Delta,
+    Operator,
     StatefulOperator,
-    Stateless,
     TakenLanes,
     concatenated,
     empty,
@@ -84,7 +84,7 @@ class Arrange(StatefulOperator):
         return kernels.common_tail(delta.updates, self.trace.nt)
 
 
-class Entered(Stateless):
+class Entered(Operator):
     """An arrangement from outside of a loop, read in place, in round 0 and every later one.
 
     Nothing is copied. Its new updates have no round and are fed in round 0; after that round they are read with the trace,
@@ -175,7 +175,7 @@ class PairRoom:
             self.size -= found.nbytes
 
 
-class Join(Stateless):
+class Join(Operator):
     """Join two arrangements by key: `dA join (B + dB)` and `A join dB`, with A and B as of the lower frontier.
 
     It is bilinear, so only the two traces are kept. `take` selects the lanes of the result from `[key | va | vb]`. A side that
@@ -238,7 +238,7 @@ class Join(Stateless):
         return self._keeps_all and len(rights) == 1 and not lefts and len(right) > 0
 
 
-class RowLookup(Stateless):
+class RowLookup(Operator):
     """New updates that are looked up in an arrangement: in its trace as of before the step and, with `new`, in the step's batch as well.
 
     `lanes` permutes the updates to [key | values]; without it they are [key | values] already, sorted and consolidated. The key may be longer than the
@@ -324,7 +324,7 @@ class RowCount(RowLookup):
         return Delta(out)
 
 
-class FewerRows(Stateless):
+class FewerRows(Operator):
     """Select, of updates whose last two data lanes are numbers of rows, those where the second is smaller (`fewer`), or the others; drop these lanes.
 
     So each update takes, of two orders of joins, the one with fewer rows to read.

@@ -14,7 +14,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.lanes import decode, encode
-from ddcli.engine.operators.base import Delta, StatefulOperator, Stateless, empty
+from ddcli.engine.operators.base import Delta, Operator, StatefulOperator, empty
 from ddcli.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def permute(updates: np.ndarray, lanes: Sequence[Lane], tail: int, rows: np.ndar
     return out
 
 
-class Permute(Stateless):
+class Permute(Operator):
     """Rename, drop or reorder columns, and add a number to some, lane by lane.
 
     `refuse` is the same chain evaluated as expressions: if a sum leaves its range, it raises the error in the words of the file.
@@ -173,7 +173,7 @@ class LaneComparison(NamedTuple):
     number: int = 0
 
 
-class Select(Stateless):
+class Select(Operator):
     """Keep the rows for which all comparisons of lanes hold, with their data lanes taken from `lanes`."""
 
     def __init__(self, comparisons: Sequence[LaneComparison], lanes: Sequence[Lane], nt: int):
@@ -200,7 +200,7 @@ class Logic(NamedTuple):
     layout: Layout
 
 
-class Linear(Stateless):
+class Linear(Operator):
     """Run logic over the columns that it needs.
 
     `source` lays out the input, `computed` returns the columns that must be computed, and `lanes` has the source of each lane of the
@@ -294,7 +294,7 @@ def negate(updates: np.ndarray) -> None:
     np.multiply(diffs, -1, out=diffs)
 
 
-class Concat(Stateless):
+class Concat(Operator):
     """Sum collections of one layout, each times its sign: `concat` has only +1, `A - B` is (+1, -1)."""
 
     def __init__(self, signs: Sequence[int], width: int):
@@ -317,7 +317,7 @@ class Concat(Stateless):
         return Delta(out, len(parts) == 1 and parts[0][0].distinct)
 
 
-class Consolidate(Stateless):
+class Consolidate(Operator):
     """Consolidate: at most one update for each record and time."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
@@ -325,7 +325,7 @@ class Consolidate(Stateless):
         return delta if delta.distinct else Delta(kernels.consolidate(delta.updates), distinct=True)
 
 
-class Inspect(Stateless):
+class Inspect(Operator):
     """Pass updates on, and call `show` with each step's."""
 
     def __init__(self, show: Callable[[np.ndarray], None]):
@@ -365,7 +365,7 @@ class Once(StatefulOperator):
         return Delta(self.batch, distinct=True)
 
 
-class SummedTimes(Stateless):
+class SummedTimes(Operator):
     """Sum up a part of a `Once`'s input, whose rows are all one record, to one row for each time, where they are sorted.
 
     Unsorted rows are passed on: sorting would cost more than it saves.

@@ -12,7 +12,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
-from ddcli.engine.operators.base import Delta, StatefulOperator, Stateless, empty
+from ddcli.engine.operators.base import Delta, Operator, StatefulOperator, empty
 from ddcli.engine.operators.linear import negate, weigh
 from ddcli.engine.rounds import some_before, split_rounds
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
-class EnterAt(Stateless):
+class EnterAt(Operator):
     """Insert each record in a loop at the round in its last data lane; a negative round counts as 0."""
 
     def __init__(self, nt: int):
@@ -37,7 +37,7 @@ class EnterAt(Stateless):
         return Delta(kernels.enter_at(deltas[0].updates, self.nt))
 
 
-class Shift(Stateless):
+class Shift(Operator):
     """Have each record exist between the two times in its last data lanes: a temporal filter, `from <= now < until`.
 
     Either may be missing: `lower` and `upper` state which of them the lanes hold. An update at a time t is inserted at t join `from`
@@ -54,7 +54,7 @@ class Shift(Stateless):
         return Delta(kernels.shift(deltas[0].updates, self.nt, lower=self.lower, upper=self.upper))
 
 
-class PythonShift(Stateless):
+class PythonShift(Operator):
     """Turn each update (data, time, diff) into any number of (data2, time join time2, diff * diff2).
 
     It generalises all linear operators. `logic` takes the input's columns and returns the result's columns, the input row of each result

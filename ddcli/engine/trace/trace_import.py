@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Stateless
+from ddcli.engine.operators.base import Delta, Operator
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.spine import Trace
@@ -256,7 +256,7 @@ def _before(one: Lanes, other: Lanes) -> NDArray[np.bool_]:
     return less
 
 
-class Imported(Stateless):
+class Imported(Operator):
     """Pass on the input, the updates of the trace beyond those taken so far; count them as taken when all readers are done."""
 
     shared = True
@@ -271,7 +271,7 @@ class Imported(Stateless):
         self.trace.take(interval.upper)
 
 
-class Filtered(Stateless):
+class Filtered(Operator):
     """Pass on the rows of an arrangement's batch that `keep` keeps, which reads the lanes `asked`, in their order; its trace is filtered the same way."""
 
     def __init__(self, source: Joinable, keep: Callable[[np.ndarray], np.ndarray], asked: Collection[int]):
