@@ -90,11 +90,12 @@ def _of_input(
     entry = manifest.inputs.get(name) if manifest is not None else None
     consumed = entry.files if entry is not None else ()
     kinds = list(find_time(manifest).values()) if manifest is not None else []
+    replaced = {(each.path, each.commit): each.until for each in (entry.replaced if entry is not None else ())}
 
     def described(file: InputFile, state: str, why: str | None = None) -> InputFileState:
         modified = datetime.fromtimestamp(file.mtime_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        if file.at is not None:
-            read_at: str | None = format_time((file.at,), kinds)
+        if file.at is not None:  # a file keeps its time of arrival when it is replaced
+            read_at: str | None = format_time((replaced.get((file.path, file.commit), file.at),), kinds)
         else:
             read_at = began().get(file.commit) if file.commit else None
         late, commit = (None, None) if file.rows is None else (file.late, file.commit)

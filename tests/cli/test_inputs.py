@@ -110,12 +110,17 @@ def test_a_run_is_refused_exactly_if_a_file_is_changed_or_missing(files, seed):
         assert (summary["inputs"]["a"]["files"] if summary["changed"] else 0) == new
 
 
-def counted(shop, *words):
-    """Return what the listing counts of each file: rows, late rows, and whether it names commit and time."""
-    result = shop("inputs", "p.yaml", "-o", "json", *words)
+def files_of(shop):
+    """Return the files of all inputs as JSON, by their names."""
+    result = shop("inputs", "p.yaml", "-o", "json")
     assert result.code == 0, result.err
-    files = [file for each in json.loads(result.out)["inputs"].values() for file in each]
-    return {file["file"]: (file["rows"], file["late"], bool(file["commit"] and file["read_at"])) for file in files}
+    return {file["file"]: file for each in json.loads(result.out)["inputs"].values() for file in each}
+
+
+def counted(shop):
+    """Return what the listing counts of each file: rows, late rows, and whether it names commit and time."""
+    files = files_of(shop).items()
+    return {name: (file["rows"], file["late"], bool(file["commit"] and file["read_at"])) for name, file in files}
 
 
 @pytest.mark.parametrize("late", ["quarantine", "arrive"])
@@ -160,10 +165,15 @@ def test_rows_that_cannot_be_read_and_forgotten_rows_do_not_count(shop, errors):
     assert {name: rows for name, (rows, *_) in counted(shop).items()} == {"1.csv": 2, "2.csv": 2, "3.csv": 2}
     assert shop("forget", "p.yaml", "--where", "id = 1 and v = 'b'").code == 0
     assert counted(shop)["1.csv"][0] == 1
+    first = files_of(shop)
     shop.write("in/1.csv", "id,v\n1,a\n")
     shop.write("in/2.csv", "id,v\n2,a\n5,c\n2,b\n")
     assert shop("run", "p.yaml").code == 0
     assert counted(shop)["2.csv"] == (3, 0, True)
+    then = files_of(shop)
+    assert [then[name]["read_at"] > first[name]["read_at"] for name in first] == [True, True, False], (
+        "those of the run that replaced two"
+    )
     for _ in range(2):  # a repeated command finds them in the file again
         assert shop("forget", "p.yaml", "--where", "id = 2").code == 0
         assert {name: rows for name, (rows, *_) in counted(shop).items()} == {"1.csv": 1, "2.csv": 1, "3.csv": 2}
