@@ -88,7 +88,7 @@ def test_an_empty_environment_runs_what_is_installed_there(environments, tmp_pat
     call(dd, "init", tmp_path / "sales")
     call(dd, "run", tmp_path / "sales/sales.yaml", **here)
     assert (tmp_path / "sales/out/sales").is_dir()
-    assert not takes_images() or not list((tmp_path / "cache").rglob("*.kernels"))
+    assert not takes_images() or not list((tmp_path / "cache").rglob("*.kernel"))
     facts = json.loads(call(dd, "doctor", "-o", "json", **here))
     assert facts["packages"]["numba"] is None
     assert facts["kernels"]["compiled"] == (facts["kernels"]["of"] if takes_images() else 0)

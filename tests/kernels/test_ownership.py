@@ -160,15 +160,15 @@ def test_who_has_no_home_has_a_private_place(said, monkeypatch):
 @pytest.mark.parametrize("entry", ENTRIES, ids=["image", "objects"])
 def test_only_plain_files_of_ones_own_are_read(tmp_path, given, entry):
     folder = folder_of(tmp_path)
-    file = folder / "x.kernels"
+    file = folder / "x.kernel"
     cache.write(file, entry)
     assert cache.read(file) == entry
-    (folder / "link.kernels").symlink_to(file)
-    (folder / "copy.kernels").write_bytes(file.read_bytes())
-    os.mkfifo(folder / "pipe.kernels")
-    (folder / "folder.kernels").mkdir()
+    (folder / "link.kernel").symlink_to(file)
+    (folder / "copy.kernel").write_bytes(file.read_bytes())
+    os.mkfifo(folder / "pipe.kernel")
+    (folder / "folder.kernel").mkdir()
     for name in ("link", "copy", "pipe", "folder", "none"):
-        assert cache.read(folder / f"{name}.kernels") is None
+        assert cache.read(folder / f"{name}.kernel") is None
     file.chmod(0o606)
     assert cache.read(file) is None
     file.chmod(0o600)
