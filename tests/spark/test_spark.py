@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
+from ddcli.provenance.verification import verify
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark.session import shortened
 from ddcli.store.state.contents import batch_files
@@ -223,6 +225,36 @@ def test_a_task_that_fails_at_first_is_done_again(spark, shop, monkeypatch):
     state = shop.parent / ".dd/sums"
     assert_all_named(state)
     assert [path.name for path in (shop.parent / "out/sums").iterdir() if path.name.startswith(".")] == []
+
+
+def test_tasks_remember_what_a_function_returned(spark, tmp_path, monkeypatch):
+    """A function that answers differently each time: rows that come again, or are retracted by another engine, have the answer that was committed, also where a task had to call again."""
+    (tmp_path / "oracle_functions.py").write_text(
+        "import uuid\n\n\ndef asked(record):\n    return record | {'answer': uuid.uuid4().hex}\n"
+    )
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "dd: 1\nname: oracle\ninputs: {rows: {path: in/, columns: {k: int64}}}\ncollections:\n  answers:\n    from: rows\n    apply:\n"
+        "      - map: {function: {call: 'oracle_functions:asked', memo: true}, columns: {k: int64, answer: string}}\noutputs: {answers: out/answers/}\n"
+    )
+    (tmp_path / "in").mkdir()
+    added = [dict.fromkeys(range(300), 1), {0: -1, 1: 1, 300: 2}, {1: -2, 2: -1, 0: 1, 301: 1}, {301: -1, 302: 1}]
+    counts, known = Counter(), {}
+    for time, (rows, engine) in enumerate(zip(added, ("spark", "local", "spark", "spark"), strict=True)):
+        frame = pl.DataFrame({"k": [*rows], "diff": [*rows.values()]}).with_columns(time=pl.lit(time, pl.Int64))
+        frame.write_parquet(tmp_path / f"in/{time}.parquet")
+        counts.update(rows)
+        with monkeypatch.context() as patched:
+            if engine == "spark":
+                patched.setattr(scheduler, "ChainedStage", AtTheSecondTry)
+            summary = run(path, engine=engine)
+        assert engine == "local" or summary.spark.tasks > 0
+        found = log(path, "answers")
+        assert dict(found.select("k", "diff").iter_rows()) == {k: count for k, count in counts.items() if count}
+        for k, answer in found.select("k", "answer").iter_rows():
+            assert known.setdefault(k, answer) == answer, k
+    assert len({*known.values()}) == len(known) == 303
+    assert verify(path, None).same
 
 
 BROADCAST = (
