@@ -13,7 +13,7 @@ from ddcli.circuit.groups import accumulations, aggregates, multiplicity, sum_er
 from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records, ranks
-from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity, Negative, Threshold
+from ddcli.engine.operators.groups import Accumulate, Group, Local, Negative, Threshold
 from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, PairRoom, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Once, Permute
 from ddcli.engine.operators.reduce import CHUNK, Reduce
@@ -322,7 +322,7 @@ class Operators:
         arranged = self.own_arranged(node, shard)
         threshold = Threshold(Layout(node.schema).width, self.times, multiplicity(node.function))
         if self.scope.nt == 1:
-            return Multiplicity(threshold, arranged)
+            return Local(threshold, arranged)
         record = tuple(node.schema)
         output, waiting = self.output_trace(node, record, shard), self.waiting(node, record, shard)
         return Group(threshold, arranged, output, waiting, self.scope.depth)

@@ -291,12 +291,12 @@ class CombinedSums(Operator):
 
 
 class Local(Operator):
-    """A window or an as-of join that reads few rows around each. Reads an arrangement in its own order.
+    """A window or an as-of join that reads few rows around each, or a threshold, which reads only its records. Reads an arrangement in its own order.
 
     It is for totally ordered time outside of loops, where the output before follows from the input; elsewhere `Group` keeps the output.
     """
 
-    def __init__(self, near: Neighbours | AsofJoin, arranged: Indexed):
+    def __init__(self, near: Neighbours | AsofJoin | Threshold, arranged: Indexed):
         self.near = near
         self.arranged = arranged
 
@@ -306,18 +306,5 @@ class Local(Operator):
         return self.near.rows_read
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        return Delta(self.near.step(deltas[0].updates, self.arranged.trace), distinct=True)
-
-
-class Multiplicity(Operator):
-    """Records with a function of their multiplicity as multiplicity. Reads an arrangement whose key is the whole record.
-
-    It is for totally ordered time outside of loops, where the output before follows from the input; elsewhere `Group` keeps the output.
-    """
-
-    def __init__(self, threshold: Threshold, arranged: Indexed):
-        self.threshold = threshold
-        self.arranged = arranged
-
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        return Delta(self.threshold.step(deltas[0].updates, self.arranged.trace).updates, distinct=True)
+        found = self.near.step(deltas[0].updates, self.arranged.trace)
+        return Delta(found.updates if isinstance(found, Reduced) else found, distinct=True)
