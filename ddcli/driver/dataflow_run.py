@@ -102,10 +102,10 @@ class CheckGate:
         if decided.reopened is None and decided.forgetting is None:
             refuse(self.request.spec, {name: verdict for name, (verdict, _) in self._found.items()}, done)
 
-    def and_then(self, noted: Mapping[str, NotedUpdates], removed: Counter[str]) -> CheckGate:
+    def and_then(self, request: Request, noted: Mapping[str, NotedUpdates], removed: Counter[str]) -> CheckGate:
         """Return the gate of the one commit that this one becomes with a later one, which adds these updates."""
         both = {name: self.noted[name].and_then(later) for name, later in noted.items()}
-        return replace(self, noted=both, removed=self.removed + removed, _found={})
+        return replace(self, request=request, noted=both, removed=self.removed + removed, _found={})
 
     def written(self, manifest: Manifest) -> Manifest:
         """Return a manifest with the numbers of its checks, and the acceptances of those that fail."""
@@ -166,6 +166,17 @@ class CheckGate:
         parts = [frame.select(*log.schema, DIFF) for frame in [*updates, *([net] if net.height else [])]]
         sums = pl.concat(parts).group_by(*log.schema, maintain_order=True).agg(pl.col(DIFF).sum())
         return tuple(sums.filter(pl.col(DIFF) > 0).head(SHOWN).drop(DIFF).iter_rows(named=True))
+
+
+def waiting_gate(state: State | None) -> CheckGate | None:
+    """Return the checks at a commit that waits to become one with the next one."""
+    return state.checks if state is not None and isinstance(state.checks, CheckGate) else None
+
+
+def refuse_waiting(state: State | None) -> None:
+    """Raise CheckError if a check stops the commit that waits for the next one: there is none."""
+    if (waiting := waiting_gate(state)) is not None:
+        waiting.refuse()
 
 
 def accepting(spec: Spec, names: Sequence[str], reason: str | None) -> Mapping[str, str]:
@@ -229,7 +240,6 @@ class StepResult:
     facts: dict[str, InputFacts]
     errors: ErrorLog
     verdicts: dict[str, Verdict]
-    gate: CheckGate
 
 
 @dataclass
@@ -243,8 +253,6 @@ class DataflowRun(ABC):
     placement: Placement
     time: Schema
     """The time columns of the outputs and their types, one for each coordinate."""
-    waiting: CheckGate | None = field(default=None, kw_only=True)
-    """The checks at a commit that waits to become one with this one."""
     consequence: str = field(default=NOTHING, kw_only=True)
     """What a check that stops the run leaves."""
 
@@ -321,22 +329,26 @@ class DataflowRun(ABC):
                     counts = self.counted(scope, given, writer)
                 self.check(facts)
                 self.planning.check_spent(counts)
-                if self.waiting is None:
+                waiting = waiting_gate(self.state)
+                if waiting is None:
                     gate = CheckGate(request, self.manifest, writer.noted, writer.removed, self.continues)
                 else:
-                    gate = self.waiting.and_then(writer.noted, writer.removed)
+                    gate = waiting.and_then(request, writer.noted, writer.removed)
                 verdicts = gate.judge()
                 if not self.waits:
                     gate.refuse(self.consequence)
                 if transaction is None:
-                    return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts, gate)
+                    return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts)
                 manifest = gate.written(self.next_manifest(given, writer, errors, transaction))
                 if request.budget is not None:
                     made = traces.entries(given.interval.upper)
                     self.planning.check_written(transaction, counts, made, writer)
                 refuse_rewritten(given.readers)
                 request.progress.begin("committing")
-                return StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors, verdicts, gate)
+                done = StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors, verdicts)
+                if self.waits and self.state is not None:
+                    self.state.checks = gate
+                return done
         finally:
             workers.close()
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.driver.dataflow_run import NOTHING
+from ddcli.driver.dataflow_run import NOTHING, refuse_waiting
 from ddcli.driver.prepare import RunPlan, prepare, with_amended_files
 from ddcli.driver.replacement import CopyDirectory, open_replacements, seen_with, with_copies
 from ddcli.driver.single_run import SingleRun, state_size
@@ -39,7 +39,6 @@ from ddcli.store.time_text import format_frontier
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from ddcli.driver.dataflow_run import CheckGate
     from ddcli.driver.prepare import Prepared
     from ddcli.driver.replacement import Replacement
     from ddcli.expressions.types import Schema
@@ -105,7 +104,6 @@ def _attempt(
     A state without a manifest begins with `secret`, or with that of its imports if it is None.
     """
     rebuilt: RunSummary | None = None
-    waiting: CheckGate | None = None
     asked = request.spec
     with ExitStack() as whole:
         while True:
@@ -115,7 +113,7 @@ def _attempt(
             joins = request.decided.closes and not request.side_logs and (request.decided.withdrawn or asked.checks)
             if state is not None and state.staged is None and joins:
                 whole.enter_context(state.joined())
-            after, done, waiting = _rebuild(request, manifest, state, planning, ready.bound.time, placement, waiting)
+            after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
             rebuilt = _joined(rebuilt, done) if rebuilt else done
             if state is None and found is not None:
                 raise UsageError(
@@ -129,9 +127,8 @@ def _attempt(
                 if named and state.staged is None:  # that is done even if a new file is refused
                     request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
             manifest, request, found = after, replace(_after_rebuild(request), spec=asked), None
-        consequence = NOTHING if rebuilt is None or waiting is not None else REBUILT
-        checks = waiting, consequence
-        summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements, checks)
+        left = NOTHING if rebuilt is None or state is None or state.staged is not None else REBUILT
+        summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements, left)
     if rebuilt is None:
         return summary
     return _joined(rebuilt, summary) if summary.changed else rebuilt
@@ -189,10 +186,9 @@ def _take_in(
     placement: Placement,
     secret: bytes | None,
     replacements: dict[str, Replacement],
-    checks: tuple[CheckGate | None, str],
+    consequence: str,
 ) -> RunSummary:
-    """Take in new rows, if there are any, by the plan that made the state. `checks` are those at a commit that waits for this one, and the consequence of a failing one."""
-    waiting, consequence = checks
+    """Take in new rows, if there are any, by the plan that made the state. `consequence` is that of a check that stops the run."""
     if manifest is not None:
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
@@ -219,15 +215,12 @@ def _take_in(
             return RunSummary(request.spec.name.value, None, None, changed=False)
         upper = late_upper(request, manifest, ready.found, readers)
         if upper is None:
-            if waiting is not None:
-                waiting.refuse()
+            refuse_waiting(state)
             return _with_tags(request, manifest, state, planning.graph)
     assert upper is not None, "a run without rows to read has ended"
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
     rows = readers, seen, upper, replacements
-    run = SingleRun(
-        request, manifest, state, planning, placement, time, secret, *rows, waiting=waiting, consequence=consequence
-    )
+    run = SingleRun(request, manifest, state, planning, placement, time, secret, *rows, consequence=consequence)
     summary = run.run()
     if manifest is None or not replacements:
         return summary
@@ -255,26 +248,16 @@ def _with_tags(request: Request, manifest: Manifest, state: State | None, graph:
 
 
 def _rebuild(
-    request: Request,
-    manifest: Manifest,
-    state: State | None,
-    planning: RunPlan,
-    time: Schema,
-    placement: Placement,
-    waiting: CheckGate | None,
-) -> tuple[Manifest, RunSummary, CheckGate | None]:
-    """Bring the state to a changed plan, if that is wanted; return its manifest, the summary of this alone, and the checks, if the commit waits for
-    that of the new rows. `waiting` are those at a commit that waits for this one.
-    """
+    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, placement: Placement
+) -> tuple[Manifest, RunSummary]:
+    """Bring the state to a changed plan, if that is wanted; return its manifest and the summary of this alone."""
     from ddcli.driver.migration import rebuild
 
-    rebuilt, wrote, counts, spark, verdicts, left, gate = rebuild(
-        request, manifest, state, planning, time, placement, waiting
-    )
+    rebuilt, wrote, counts, spark, verdicts, left = rebuild(request, manifest, state, planning, time, placement)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = state_size(rebuilt) if state else (None, None)
     withdrawn, replaced = _corrections(request, manifest, left)
-    summary = RunSummary(
+    return rebuilt, RunSummary(
         request.spec.name.value,
         lower,
         upper,
@@ -293,7 +276,6 @@ def _rebuild(
         dry=state is None,
         checks=verdicts,
     )
-    return rebuilt, summary, gate
 
 
 def _after_rebuild(request: Request) -> Request:

@@ -68,7 +68,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.driver.dataflow_run import CheckGate
     from ddcli.driver.prepare import RunPlan
     from ddcli.engine.lanes import Layout
     from ddcli.engine.times import Time
@@ -87,28 +86,15 @@ if TYPE_CHECKING:
     from ddcli.store.tables.listing import Listing
 
     Rebuilt = tuple[
-        Manifest,
-        dict[str, OutputSummary],
-        Counts,
-        SparkSummary | None,
-        dict[str, Verdict],
-        dict[str, frozenset[str]],
-        CheckGate | None,
+        Manifest, dict[str, OutputSummary], Counts, SparkSummary | None, dict[str, Verdict], dict[str, frozenset[str]]
     ]
 
 
 def rebuild(
-    request: Request,
-    manifest: Manifest,
-    state: State | None,
-    planning: RunPlan,
-    time: Schema,
-    placement: Placement,
-    waiting: CheckGate | None = None,
+    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, placement: Placement
 ) -> Rebuilt:
     """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, Spark's share, the verdicts of checks,
-    of each input from which files are withdrawn the files that remain or replace them, and the checks, if the commit waits for that of the new rows.
-    `waiting` are those at a commit that waits for this one.
+    and of each input from which files are withdrawn the files that remain or replace them.
 
     Without a state, in a dry run, nothing is committed. Raises StateError where outputs would be rewritten and the request doesn't ask for it.
     """
@@ -156,8 +142,8 @@ def rebuild(
         found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
     begun = Rebuild(request, manifest, changes, found, time, at, state.waiting if state else {})
     if request.decided.forgetting is not None and (erased := erase(begun, state)) is not None:
-        return erased, {}, Counts(), None, {}, {}, None
-    return _Migration(request, manifest, state, planning, placement, time, begun, waiting=waiting).run()
+        return erased, {}, Counts(), None, {}, {}
+    return _Migration(request, manifest, state, planning, placement, time, begun).run()
 
 
 @dataclass
@@ -177,12 +163,13 @@ class _Migration(DataflowRun):
             name: frozenset(file.key for file in self._listings[name].files)
             for name in self.rebuild.request.decided.withdrawn
         }
-        gate = done.gate if self.waits else None
-        return done.manifest, done.writer.output_summaries(), done.counts, done.spark, done.verdicts, left, gate
+        return done.manifest, done.writer.output_summaries(), done.counts, done.spark, done.verdicts, left
 
     @property
     def waits(self) -> bool:
-        return self.state is not None and self.state.staged is not None and self.request.decided.closes
+        """Return whether the run goes on to new rows, or to files that are withdrawn, before the commit counts."""
+        decided = self.request.decided
+        return self.state is not None and self.state.staged is not None and (decided.closes or decided.joint)
 
     def begin(self) -> StepInput:
         rebuild, forgetting = self.rebuild, self.rebuild.request.decided.forgetting

@@ -438,6 +438,26 @@ def test_a_corrected_file_heals_what_its_withdrawal_breaks(checked):
     assert files(checked.folder / "out", checked.folder / ".dd") == before
 
 
+def test_a_merge_is_judged_once(checked):
+    """A branch withdraws the file with the rows that its new check forbids; one that withdraws another file is stopped."""
+    checked.checks(["{unique: [id], of: orders, name: once}"])
+    checked.order("2", (3, 1, 90, ""))
+    assert checked("run", "p.yaml").code == 0
+    for name, file, code in (("bad", "orders/1.csv", 7), ("good", "orders/2.csv", 0)):
+        assert checked("branch", "new", name, "p.yaml").code == 0
+        edited = checked.folder / f"p@{name}.yaml"
+        edited.write_text(edited.read_text() + "  - {row: amount < 50, of: orders, name: small}\n")
+        reason = ["--accept", "small", "--reason", "x"] if code else []
+        done = checked("run", "p.yaml", "--branch", name, "--apply", "--without", file, *reason)
+        assert done.code == 0, done.err
+        before = files(checked.folder / "out/orders", checked.folder / ".dd/p")
+        done = checked("branch", "merge", name, "p.yaml")
+        assert done.code == code, done.err
+        assert code == 0 or files(checked.folder / "out/orders", checked.folder / ".dd/p") == before
+    assert sorted(row[0] for row in contents(checked.folder / "out/orders")) == [1, 2]
+    assert checked("checks", "p.yaml").out.split() == ["ok", "once", "ok", "small"]
+
+
 @pytest.mark.in_turn
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_deaths_of_an_edit_with_new_rows(checked, engine, monkeypatch):

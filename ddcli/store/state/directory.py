@@ -138,7 +138,7 @@ class State(LockedDirectory):
                 self.manifest = before
             raise
         finally:
-            self.replaced = None
+            self.replaced = self.checks = None
 
     @property
     def waiting(self) -> dict[Path, Path]:

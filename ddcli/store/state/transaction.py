@@ -68,6 +68,8 @@ class LockedDirectory:
         """The commits that wait to become one; None: each is made at once."""
         self.replaced: Manifest | None = None
         """The manifest on the disk, while that in force is of a commit that waits."""
+        self.checks: object = None
+        """What the driver has of the checks of a commit that waits: they are judged with the commit that it becomes one with."""
         self.lock = lock
         self._locks: list[Lock | ObjectLock] = []
         self._made: list[Path] = []
