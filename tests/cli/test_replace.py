@@ -503,6 +503,20 @@ def test_files_that_are_gone_may_take_their_rows_along(sums):
     assert contents(sums.folder / "out") == {}
 
 
+FRESH = 'checks: [{fresh: {"max(to_timestamp(k))": 2h}, of: a, otherwise: warn}]\n'
+
+
+def now(step):
+    """Return the time of a run at which `k` is too old if it is less than the step."""
+    return f"1970-01-01T02:00:{step:04.1f}"
+
+
+def counted(shop):
+    """Return the rows of each file that runs have read, as `dd inputs` lists them."""
+    listed = json.loads(shop("inputs", "p.yaml", "-o", "json").out)["inputs"]["a"]
+    return {file["file"]: file["rows"] for file in listed}
+
+
 def expected(kind, taken):
     """Return the rows that files have together, in the order in which they arrived first."""
     if kind == APPEND:
@@ -524,7 +538,7 @@ def test_random_histories(shop, clock, kind):
         draw = chance("replace", kind, clock, case)
         retracts = draw.random() < 0.5
         missing = ", missing: retract" if retracts else ""
-        shop.write("p.yaml", (ARRIVAL if clock == "arrival" else EVENT).format(format=kind + missing))
+        shop.write("p.yaml", (ARRIVAL if clock == "arrival" else EVENT).format(format=kind + missing) + FRESH)
         for path in [*shop.folder.glob("in/*"), *shop.folder.glob("out/*")]:
             path.unlink()
         if (shop.folder / ".dd/p").exists():
@@ -557,10 +571,13 @@ def test_random_histories(shop, clock, kind):
             closing = ["--until", str(10 * step + 10)] if clock == "event" else []
             on_spark = ["--engine", "spark"] if draw.random() < 0.5 else []
             with started(Apart(f"{kind} {clock} {case}")):
-                ran(shop, "run", *closing, *on_spark)
+                found = json.loads(ran(shop, "run", *closing, *on_spark, "--now", now(step), "-o", "json").out)
+            assert counted(shop) == {name: len(content) for name, content in taken.items()}, (case, step)
+            newest = max(k for k, _ in expected(kind, [*taken.values()]))
+            assert found["checks"]["a_fresh"]["passed"] == (newest >= step), (case, step)
             if not retracts and draw.random() < 0.3:
                 gone = draw.choice(sorted(taken))
-                ran(shop, "retract", f"in/{gone}")
+                ran(shop, "retract", f"in/{gone}", "--now", now(step + 0.5))
                 (shop.folder / "in" / gone).unlink()
                 del taken[gone]
             at = 10 * step + 11 if clock == "event" else None
