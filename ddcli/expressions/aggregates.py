@@ -56,6 +56,8 @@ class AggregateCall:
         inside = ", ".join(arg.text() for arg in self.args) or "*"
         if self.is_listed:
             inside = f"{self.args[0].text()}, [{', '.join(arg.text() for arg in self.args[1:])}]"
+        if self.function == "array_agg" and self.args[1:]:
+            return f"{'max' if self.order_by[0][1] else 'min'}({inside})"
         keys = ", ".join(key.text() + (" desc" if descending else "") for key, descending in self.order_by)
         return f"{self.function}({'distinct ' if self.distinct else ''}{inside}{' order by ' + keys if keys else ''})"
 

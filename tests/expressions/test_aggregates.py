@@ -275,6 +275,14 @@ def test_mistakes(written: str, problem: str, hint: str) -> None:
     assert caught.value.span
 
 
+@pytest.mark.parametrize(
+    "written", ["max(i, 2)", "min(i, 1)", "quantile_disc(i, [0.5e0])", "quantile_disc(i, [0.0e0, 1.0e0])"]
+)
+def test_the_text_of_a_list_of_values_is_that_of_its_call(written: str) -> None:
+    (call,) = reduction(written, COLUMNS).calls
+    assert call.text() == written
+
+
 def test_the_table_documents_every_aggregate() -> None:
     """Signature and sentence."""
     for aggregate_ in AGGREGATES.values():
