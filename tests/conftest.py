@@ -54,15 +54,17 @@ if settings.default.derandomize:
 
 # fmt: off
 LONGEST = [
-    "databases", "objects", "cli/test_memory", "spark/test_cluster", "sql/test_judge", "spark/test_tasks", "spark", "tables of spark",
-    "crash/test_reads", "test_install", "bench/test_bench", "judge/test_traps", "spark/test_connect", "crash/test_death", "judge/test_operators",
-    "crash/test_errors", "adversary/test_adversary", "cli/test_kept_plan", "judge/test_standby", "expressions/test_sizes",
-    "judge/test_random", "crash/test_kill", "spark/test_submit", "crash/test_power", "crash/test_readers", "cli/test_secrets",
+    "objects", "databases", "spark/test_executors", "spark/test_cluster", "cli/test_memory", "spark/test_auto_cdc", "tables of spark", "cli/test_tags",
+    "spark", "spark/test_tasks", "sql/test_judge", "judge/test_conformance", "cli/test_replace", "bench/test_bench", "crash/test_reads", "test_install",
+    "tables/test_history", "adversary/test_adversary", "judge/test_traps", "spark/test_connect", "spark/test_death", "spark/test_chains",
+    "judge/test_forgetting", "cli/test_nothing_written", "crash/test_death", "judge/test_operators", "crash/test_errors", "cli/test_kept_plan",
+    "judge/test_standby", "tables/test_outputs", "judge/test_join_parts", "judge/test_lagging", "expressions/test_sizes",
+    "judge/test_random", "crash/test_kill", "spark/test_submit", "crash/test_power", "crash/test_readers", "crash/test_forgetting_races", "cli/test_secrets",
     "cli/test_size", "judge/test_changes", "compare/test_memory", "judge/test_resharding", "kernels/test_loader",
     "store/test_compaction", "crash/test_rewriting", "api/test_random", "query/test_statement",
     "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine", "test_readme",
-    "spark/test_death", "feed/test_targets", "tables/test_after_failure", "judge/test_arrival", "store/test_corruption",
-    "pipelines/test_examples", "render/test_page", "test_install", "tables/test_joint_updates", "tables/test_outputs", "test_site",
+    "feed/test_targets", "tables/test_after_failure", "judge/test_arrival", "store/test_corruption",
+    "pipelines/test_examples", "render/test_page", "tables/test_joint_updates", "tables/test_delta", "test_site",
 ]
 # fmt: on
 """What takes longest, files or what shares something: it begins first, else one goes on when all others are done."""

@@ -139,8 +139,8 @@ def test_a_change_in_a_large_group_reads_little_of_it(aggregate):
     delta = np.array([[1, gone, 1, -1]], np.int64)
     took = []
     for _ in range(20):
-        began = time.perf_counter()
+        began = time.thread_time()
         result = reduction.step(delta, output, inputs)
-        took.append(time.perf_counter() - began)
+        took.append(time.thread_time() - began)
     assert len(result.updates) == 2
     assert min(took) < 0.002
