@@ -1,13 +1,16 @@
 """Columns with tags: no command that can show a row shows a hidden value, in any format or message; `--show` and data files have them all."""
 
+import contextlib
 import re
 import shlex
+import shutil
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from ddcli.cli.main import COMMANDS
-from tests.harness import contents, files, write_log
+from tests.harness import Folder, contents, files, write_log
 from tests.tables.followers import COLUMNS, KINDS, Follower
 
 SECRET = "zanzibar"  # noqa: S105 - an address
@@ -56,27 +59,30 @@ def wrong(row):
 PEOPLE = f"id,email,city,time\n1,{MAIL},Rome,1\n2,b@{SECRET}.example,Oslo,1\n"
 
 
-@pytest.fixture
-def people(shop):
-    """Return a shop whose logs, quarantines, checks and states have secret values."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a folder whose logs, quarantines, checks and states have secret values."""
+    shop = Folder(tmp_path_factory.mktemp("people"), SimpleNamespace(readouterr=lambda: ("", "")))
     shop.write("in/people/1.csv", PEOPLE)
     shop.write("in/orders/1.csv", "order_id,person,amount,time,diff\n10,1,5,1,1\n11,2,7,1,1\n12,1,3,1,1\n")
     shop.write("p.yaml", SHOP)
-    result = shop("run", "p.yaml")
-    assert result.code == 0, result.err
-    shop.write("in/people/2.csv", f"id,email,city,time\n1,new@{SECRET}.example,Bern,2\n3,{SECRET},,2\n")
-    shop.write("in/orders/2.csv", "order_id,person,amount,time,diff\n13,3,1,2,1\n9,3,1,1,1\n14,x,1,2,1\n")
-    assert shop("run", "p.yaml").code == 0
-    shop.write(
-        "q.yaml",
-        SHOP.replace("name: shop", "name: other")
-        .replace("out/", "other/")
-        .replace("lake/", "pond/")
-        .replace("upper(contact)", "contact"),
-    )
-    assert shop("run", "q.yaml").code == 0
+    other = SHOP.replace("name: shop", "name: other").replace("out/", "other/").replace("lake/", "pond/")
+    shop.write("q.yaml", other.replace("upper(contact)", "contact"))
+    with contextlib.chdir(shop.folder):
+        assert shop("run", "p.yaml").code == 0
+        shop.write("in/people/2.csv", f"id,email,city,time\n1,new@{SECRET}.example,Bern,2\n3,{SECRET},,2\n")
+        shop.write("in/orders/2.csv", "order_id,person,amount,time,diff\n13,3,1,2,1\n9,3,1,1,1\n14,x,1,2,1\n")
+        assert shop("run", "p.yaml").code == 0
+        assert shop("run", "q.yaml").code == 0
     shop.write("s.yaml", "a: {with: people+=fix.csv}\nb: {set: {people: {email: \"email || 'x'\", where: id = 1}}}\n")
     shop.write("fix.csv", f"id,email,city,time\n1,fix@{SECRET}.example,Bern,3\n")
+    return shop.folder
+
+
+@pytest.fixture
+def people(made, shop):
+    """Return a copy of that folder, in which commands run: to make it takes longer than they do."""
+    shutil.copytree(made, shop.folder, dirs_exist_ok=True)
     return shop
 
 
