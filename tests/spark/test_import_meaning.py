@@ -51,7 +51,7 @@ ROWS = [
 ]  # fmt: skip
 GROUPS = [
     *("count(*)", "count(distinct s)", "count_if(n > 1)", "sum(m)", "avg(m)", "mean(n)", "min(s)", "max(d)", "stddev(f)", "stddev_samp(f)", "stddev_pop(f)"),
-    *("variance(f)", "var_pop(n)", "var_samp(n)", "median(f)", "percentile(f, 0.3)", "percentile_cont(0.3) within group (order by f)"),
+    *("variance(f)", "var_pop(n)", "var_samp(n)", "median(f)", "percentile(f, 0.3)", "percentile(f, array(0.3, 0.9))[1]", "percentile_cont(0.3) within group (order by f)"),
     *("percentile_disc(0.3) within group (order by f)", "corr(f, i)", "covar_pop(f, i)", "covar_samp(f, i)", "regr_slope(f, i)", "regr_count(f, i)"),
     *("bool_and(b)", "bool_or(b)", "every(b)", "any(b)", "any_value(n)", "approx_count_distinct(n)", "mode(n)", "sum(n) filter (where b)"),
     *("listagg(s, ',') within group (order by id)", "string_agg(s, ',') within group (order by id)"),
