@@ -273,9 +273,19 @@ def to_json(name: str, args: Sequence[Expression]) -> Resolved:
     for each in args:
         if has_kind(each.type, ("binary", "duration", "months")):
             raise Mismatch(f"{name} takes no {each.type.required()}", each, "cast it to a text or a number before")
+        if _has_unnamed(each.type):
+            problem = f"{name} of a row without names is a list in DuckDB, and an object in Postgres"
+            raise Mismatch(problem, each, "name its fields, {'a': x, 'b': y}, or write json_array(x, y)")
     if name == "to_json" and isinstance(args[0], Call) and args[0].function in JSON_MADE:
         return [args[0]], args[0].type, "json"
     return list(args), replace(STRING, nullable=name == "to_json" and args[0].type.nullable), name
+
+
+def _has_unnamed(kind: Type) -> bool:
+    """Return whether a type, or a part of it, has the fields of a `row`."""
+    names = [name for name, _ in kind.fields]
+    parts = [*([kind.inner] if kind.inner else ()), *(each for _, each in kind.fields)]
+    return (bool(names) and names == [f"f{at}" for at in range(1, len(names) + 1)]) or any(map(_has_unnamed, parts))
 
 
 def has_kind(kind: Type, kinds: Sequence[str]) -> bool:

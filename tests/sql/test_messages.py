@@ -28,6 +28,8 @@ select a from t where (a, b) in () → → `in` has no values
 select quantile_cont(a, [0.1, 5]) as x from t → 1:31 → the fraction is a number from 0 to 1
 select quantile_cont(a, [0.1, b]) as x from t → 1:31 → the fraction of a quantile must be a constant
 select quantile_cont(a, []) as x from t → 1:8 → a list of fractions is not empty
+select to_json([(a, s)]) as x from t → 1:18 → to_json of a row without names is a list in DuckDB
+select json_object('x', row(a, b)) as x from t → 1:25 → json_object of a row without names is a list in DuckDB
 select max(a, 0) as x from t → 1:8 → max(x, n) takes a constant n from 1 to 999999
 select min(a, b) as x from t → 1:8 → min(x, n) takes a constant n from 1 to 999999
 select a from t limit b → 1:23 → `limit` and `offset` take a constant whole number
