@@ -261,6 +261,12 @@ BROADCAST = (
     "An error occurred while calling o9.getResult.\n: org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat x\n"
     "Caused by: org.apache.spark.SparkException: Failed to get broadcast_3_piece0 of broadcast_3\n\t... 3 more\n"
 )
+ROLLBACK = BROADCAST.replace(
+    "Failed to get broadcast_3_piece0 of broadcast_3",
+    "Job aborted due to stage failure: A shuffle map stage with indeterminate output was failed and retried. However, Spark cannot rollback "
+    "the ResultStage 29 to re-process the input data, and has to fail this job. Please eliminate the indeterminacy by checkpointing the RDD "
+    "before repartition and try again.",
+)
 CANCELLED = BROADCAST.replace(
     "Failed to get broadcast_3_piece0 of broadcast_3",
     "[SPARK_JOB_CANCELLED] Job 0 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA",
@@ -274,12 +280,13 @@ FULL = BROADCAST.replace(
 @pytest.mark.parametrize(
     ("errors", "problem"),
     [
-        ([BROADCAST], None),
-        ([BROADCAST] * 2, "has waited for another one in vain: Failed to get"),
+        ([ROLLBACK], None),
+        ([BROADCAST, ROLLBACK], "has waited for another one in vain: Failed to get"),
+        ([ROLLBACK] * 2, "an executor was lost with rows that others have read in part"),
         ([FULL], "can't write"),
         ([CANCELLED], "somebody has ended the job on Spark: Job 0 cancelled as part of cancellation of all jobs\n"),
     ],
-    ids=["once", "twice", "another error", "cancelled"],
+    ids=["once", "twice", "read in part", "another error", "cancelled"],
 )
 def test_a_plan_is_done_once_more_where_spark_has_waited_in_vain(spark, shop, monkeypatch, errors, problem):
     """What the tasks of the first time have written is gone, and no row counts twice. Each plan runs, and fails in the end."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.runtime.chain import RESULT, TASK, Row
-from ddcli.runtime.spark.session import WaitError, explained
+from ddcli.runtime.spark.session import LostError, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -107,12 +107,12 @@ class Spark(ABC):
     ) -> list[Row]:
         """Return the rows of the last step. Each step gets the rows of the one before, the first one `rows`, in so many partitions.
 
-        Spark repeats the work of executors that it loses, but ends a job where a process waits in vain for something of a lost one that is no such work, as a broadcast is.
+        Spark repeats the work of executors that it loses, but ends a job if the last step has read a part of lost rows, or a process has waited for a lost one in vain.
         Then the whole plan is done once more. That is safe: its attempts at tasks have names of their own, so nobody opens what is left of the first ones.
         """
         try:
             return self._exchanged(steps, rows, partitions, about, progress)
-        except WaitError:
+        except LostError:
             return self._exchanged(steps, rows, partitions, about, progress)
 
     def _exchanged(

@@ -45,6 +45,8 @@ NO_MEMORY = re.compile(
 RESULTS = re.compile(r"results of (\d+) tasks \((.*?)\) is bigger than spark\.driver\.maxResultSize \((.*?)\)")
 WORN_OUT = re.compile(r"has failed the maximum allowable number of times: (\d+)")
 """Words about a stage that Spark has repeated, as the executors with the rows that it reads were lost each time."""
+ROLLBACK = "cannot rollback the ResultStage"
+"""Words about a job whose last stage has read some of the rows that were lost: computed again they may come in another order."""
 CANCELLED = re.compile(r"\[SPARK_JOB_CANCELLED\] (Job .*?)(?: SQLSTATE: .*)?$", re.MULTILINE)
 """Words about a job that somebody has ended, on Spark's pages or by a program."""
 NO_PYTHON = re.compile(r'Cannot run program "(.*?)"')
@@ -75,8 +77,8 @@ LESS = (
 )
 
 
-class WaitError(EngineError):
-    """A process of Spark has waited for another one in vain, which may have been lost: the same work may succeed with those that are left."""
+class LostError(EngineError):
+    """Spark has lost rows that it can't compute again by themselves, or a process has waited for another one in vain: the whole plan may succeed with the processes that are left."""
 
 
 @contextmanager
@@ -154,6 +156,10 @@ def shortened(text: str) -> DdError:
     if repeated:
         problem = f"executors were lost with rows that others need, and Spark has tried {repeated[1]} times: they were killed, or ran out of memory"
         return EngineError(problem, hint=f"{LESS}; `--conf spark.log.level=WARN` prints where")
+    if ROLLBACK in text:
+        return LostError(
+            "an executor was lost with rows that others have read in part: Spark can't repeat that", hint=AGAIN
+        )
     if cancelled := CANCELLED.search(text):
         return EngineError(f"somebody has ended the job on Spark: {cancelled[1]}", hint=AGAIN)
     python = list(PYTHON.finditer(text))
@@ -217,11 +223,11 @@ def _waited(text: str) -> EngineError:
         if found := UNREACHED.search(cause):
             problem = f"a process of Spark can't reach another one at {found['at']}"
             hint = f"{AGAIN}, if an executor there was lost; else its port must be open for the other machines (--conf spark.blockManager.port=..., spark.driver.port=...)"
-            return WaitError(problem + (on and f", from a task{on}"), hint=hint)
+            return LostError(problem + (on and f", from a task{on}"), hint=hint)
         if found := UNANSWERED.search(cause):
             setting = found["setting"] or "spark.network.timeout"
             problem = f"a process of Spark has not answered within {found['time']}{on}"
-            return WaitError(
+            return LostError(
                 problem, hint=f"{AGAIN} with fewer tasks at once, or wait for longer: --conf {setting}=..."
             )
         if found := DISK.search(cause):
@@ -232,10 +238,10 @@ def _waited(text: str) -> EngineError:
         if KILLED.search(cause):
             return EngineError(f"a process of an executor ran out of memory{on}: {cause}", hint=LESS)
         if ENDED.search(cause):
-            return WaitError(f"a process of Spark has ended while another one waited for it{on}", hint=AGAIN)
+            return LostError(f"a process of Spark has ended while another one waited for it{on}", hint=AGAIN)
     reason = f": {causes[-1].partition(': ')[2] or causes[-1]}" if causes else ""
     hint = f"{AGAIN}; `--conf spark.log.level=WARN` prints what Spark reports meanwhile"
-    return WaitError(f"a process of Spark has waited for another one in vain{on}{reason}", hint=hint)
+    return LostError(f"a process of Spark has waited for another one in vain{on}{reason}", hint=hint)
 
 
 def _died(text: str, on: str) -> EngineError:
