@@ -477,6 +477,7 @@ def test_a_store_out_of_reach_is_an_error_of_the_system(tmp_path, bucket, monkey
     assert "AWS_ENDPOINT_URL" in caught.value.hint
 
 
+@pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_an_address_without_tls_is_named_with_the_setting_that_allows_it(tmp_path, bucket, monkeypatch):
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
