@@ -223,7 +223,12 @@ class RunSummary:
         """Return the first line of the summary: the times that the run closed."""
         if not self.changed:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
-            return f"{self.name}: nothing new{f' since {self.time}' if self.time else at}"
+            hint = (
+                ""
+                if self.time or self.upper
+                else ", and nothing read so far: `dd inputs` shows which files are skipped, and why"
+            )
+            return f"{self.name}: nothing new{f' since {self.time}' if self.time else at}{hint}"
         since = f" from {self.lower}" if self.lower else ""
         if self.reopened is not None:
             what = f"times before {self.reopened} are closed, no more those before {self.lower}"

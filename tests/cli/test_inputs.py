@@ -52,6 +52,18 @@ def test_files_have_the_states_that_the_page_names(files):
     assert [state for state in STATES if f"| `{state}` |" not in page] == []
 
 
+def test_a_first_run_that_reads_nothing_names_the_command_that_shows_why(shop):
+    shop.write("p.yaml", PIPELINE)
+    shop.write("in/1.json", '{"id": 1}')
+    found = shop("run", "p.yaml")
+    assert found.code == 0
+    assert "p: nothing new, and nothing read so far: `dd inputs` shows" in found.err
+    assert states(shop) == {"1.json": "skipped"}
+    shop.write("in/1.csv", "id\n1\n")
+    assert shop("run", "p.yaml").code == 0
+    assert "nothing read so far" not in shop("run", "p.yaml").err
+
+
 def test_withdrawn_files_are_told_from_repaired_ones(files):
     assert files("retract", "p.yaml", "in/1.csv").code == 0
     assert states(files)["1.csv"] == "withdrawn"
