@@ -639,7 +639,7 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     monkeypatch.setattr(migration, "erase", lambda *given: ways.append(erase(*given)) or ways[-1])
     death = draw.choice([None, draw.randrange(30)])
     forgotten(whole, where.strip(), inputs, death)
-    # A command that is repeated after its commit reads all files; of a commit by tasks two files may have one update.
+    # A command that is repeated after its commit reads all files; of some states by tasks the proof fails.
     assert None not in ways or death is not None or seed % 3 == 1
     assert logs_of(whole) == logs_of(clean, horizons)
     assert state_of(whole, history="all" in history) == state_of(clean, history="all" in history)
