@@ -141,13 +141,13 @@ class Kept:
         output, name = who
         found = OutputFeed.open(f"out/{output}", self.folder)
         try:
-            got = found.deliver(name)
+            got = next(found.follow(name, [None]))
         except StateError as error:
             assert name in found.passed()
             self.may_be_passed(output, who, error, "--drop")
             found.drop(name)
             self.held[who] = Counter()
-            got = found.deliver(name)
+            got = next(found.follow(name, [None]))
         after = Counter(self.held[who])
         after.update({row[:-1]: row[-1] for row in got.changes.iter_rows()})
         assert {record: n for record, n in after.items() if n} == self.meant[self.seen["a"] - 1][output]
@@ -189,7 +189,7 @@ class Kept:
         """Have a consumer of each log get what there is, and never come back."""
         for output in OUTPUTS:
             found = OutputFeed.open(f"out/{output}", self.folder)
-            found.deliver("gone")
+            next(found.follow("gone", [None]))
             found.acknowledge("gone")
             self.got[output, "gone"] = self.seen["a"]
 

@@ -76,7 +76,7 @@ class History:
     def get(self):
         """Give a consumer what is new; see that it is what it lacks, each record once. It may die before it acknowledges that."""
         output, name = who = self.chance.choice([*self.held])
-        found = self.feed(output).deliver(name)
+        found = next(self.feed(output).follow(name, [None]))
         rows = [*found.changes.iter_rows()]
         delta = Counter({row[:-1]: row[-1] for row in rows})
         assert len(delta) == len(rows)
@@ -118,13 +118,13 @@ class History:
     def judge(self):
         """Have every consumer get and acknowledge all that is left: it holds the output's contents."""
         for output, name in self.held:
-            found = self.feed(output).deliver(name)
+            found = next(self.feed(output).follow(name, [None]))
             self.held[output, name].update({row[:-1]: row[-1] for row in found.changes.iter_rows()})
             if found.files:
                 self.feed(output).acknowledge(name)
             held = {record: count for record, count in self.held[output, name].items() if count}
             assert held == contents(self.folder / "out" / output)
-            again = self.feed(output).deliver(name)
+            again = next(self.feed(output).follow(name, [None]))
             assert (again.files, again.changes.height) == (0, 0)
 
 

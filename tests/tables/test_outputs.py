@@ -128,7 +128,7 @@ def test_files_of_tasks_whose_driver_was_killed_are_removed(tmp_path, monkeypatc
         assert not each.leavings()
 
 
-def full(directory, files, name, rows):
+def full(directory, files, footer, name, rows):
     """Fail as a write does on a full disk."""
     raise EngineError("no room is left", place=str(directory / name))
 
