@@ -181,8 +181,9 @@ class _Migration(DataflowRun):
         self._inputs, sources = sources_of(rebuild, graph, readers, self._known, most)
         rows = sum(source.rows for source in sources.values())
         cut, spread = self.placement.cut(graph, rebuild.nt, rows, self._kept())
-        if spread and cut.most is not None and cut.most < most:
-            self._inputs, sources = sources_of(rebuild, graph, readers, self._known, cut.most)
+        streams = not spread and cut.streams(rows)
+        if spread or streams:
+            self._inputs, sources = sources_of(rebuild, graph, readers, self._known, most, cut)
         first = Frontier([(LEAST,) * rebuild.nt])
         pools, interval = pools_for(cut, rebuild.secret), Interval(first, rebuild.upper)
         past = kept_past(rebuild.request.spec, graph, self.kinds) if forgetting else {}
@@ -198,7 +199,7 @@ class _Migration(DataflowRun):
             answered=rebuild.manifest,
             erases=forgetting is not None,
         )
-        return StepInput(graph, readers, sources, cut, spread, pools, traces, interval, None)
+        return StepInput(graph, readers, sources, cut, spread, pools, traces, interval, None, streams=streams)
 
     def collector(self, errors: ErrorLog) -> Callable[..., None]:
         return errors.add if self.request.decided.forgetting else errors.add_rebuilt(self.rebuild.opened)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.driver.requested_changes import renamed
+from ddcli.engine.lanes import Layout
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.request import error_directory
-from ddcli.job.sizes import rows_held
+from ddcli.job.sizes import rows_held, rows_together
 from ddcli.plan.changes import CONTENTS
 from ddcli.plan.logical import Once, SignedSum, Table
 from ddcli.plan.physical import Scan
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
+    from ddcli.job.sizes import Sizes
     from ddcli.plan.changes import PlanChanges
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
@@ -265,13 +267,21 @@ def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader
 
 
 def sources_of(
-    rebuild: Rebuild, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
+    rebuild: Rebuild,
+    graph: PhysicalGraph,
+    readers: dict[str, Reader],
+    known: frozenset[str],
+    most: int,
+    cut: Sizes | None = None,
 ) -> tuple[dict[str, InputEntry], dict[str, InputSlice]]:
     """Return the inputs as the next manifest has them, and the sources of the graph: rows before the frontier, collections' contents.
 
-    Rows that set a key's values from their time on keep their times; for others only the sum matters.
+    Rows that set a key's values from their time on keep their times; for others only the sum matters. At most `most` rows are
+    read together, fewer where the sizes of a run ask for that.
     """
     times = rebuild.upper.elements
+    if cut is not None and cut.most is not None:
+        most = min(most, cut.most)
     inputs = {name: replace(rebuild.manifest.inputs[name], upper=times) for name in rebuild.found if name in known}
     sources: dict[str, InputSlice] = {}
     scans = graph.scans()
@@ -279,6 +289,11 @@ def sources_of(
     for name, reader in readers.items():
         columns = tuple(scans[name].schema) if name in scans else ()
         taken = reader.take(columns, None, times, most)
+        if cut is not None and name in scans:
+            width = Layout(scans[name].schema).width + rebuild.nt + 1
+            part = rows_together(taken.rows, width, cut, apart=reader.seeks)
+            if part is not None and part < most:
+                taken = reader.take(columns, None, times, part)
         whole = name not in known or name in rebuild.request.decided.withdrawn or rebuild.reopens
         files = taken.files if whole else inputs[name].files
         inputs[name] = InputEntry(times, files, reader.kept())

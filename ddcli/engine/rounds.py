@@ -137,12 +137,15 @@ def as_of(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
     time; but where a coordinate is not beyond m's, one less than m's does as well, and that is closed: no element of
     the frontier, all at or after m, is at or before it.
     """
-    meet = np.array(frontier.as_time(), np.int64)
     moved = matrix.copy()
-    times = times_of(moved, nt)
-    settled = np.where(meet == LEAST, LEAST, meet - (meet != LEAST))
-    np.copyto(times, settled, where=times <= meet)
+    settle(times_of(moved, nt), frontier)
     return kernels.consolidate(moved)
+
+
+def settle(times: np.ndarray, frontier: Frontier) -> None:
+    """Advance times, closed or advanced to `frontier`, to the closed times that stand for theirs in `as_of`, in place."""
+    meet = np.array(frontier.as_time(), np.int64)
+    np.copyto(times, np.where(meet == LEAST, LEAST, meet - (meet != LEAST)), where=times <= meet)
 
 
 def reopened(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:

@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import frozen
-from ddcli.engine.lanes import encode
-from ddcli.engine.rounds import as_of, times_of
+from ddcli.engine.lanes import Columns, encode
+from ddcli.engine.rounds import as_of, settle, times_of
 from ddcli.engine.times import Frontier, box, join
 from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.engine.lanes import Columns, Layout
+    from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
@@ -393,7 +393,14 @@ class Settled:
     def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         return as_of(self.part.matrix(layout, pool), self.frontier, self.nt)
 
-    updates = matrix
+    def updates(self, layout: Layout, pool: Pool) -> np.ndarray | Columns:
+        """Return them in the columns in which they were read, not added up: what is filtered need not be in lanes."""
+        found = self.part.updates(layout, pool)
+        if not isinstance(found, Columns):
+            return as_of(found, self.frontier, self.nt)
+        tail = found.tail.copy()
+        settle(times_of(tail, self.nt), self.frontier)
+        return found._replace(tail=tail)
 
 
 @frozen
