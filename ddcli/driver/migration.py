@@ -25,10 +25,12 @@ from ddcli.driver.rebuild import (
     Rebuild,
     correct_side_logs,
     corrected_outputs,
+    inputs_after,
+    kept_sources,
     name_ending,
     readers_of,
     retire_rewritten,
-    sources_of,
+    settled_inputs,
     with_corrections,
 )
 from ddcli.driver.requested_changes import (
@@ -58,6 +60,8 @@ from ddcli.sources.readers import (
     in_files,
     largest_seen,
     open_logs,
+    take,
+    take_in_parts,
 )
 from ddcli.store.state.outputs import relative_file
 from ddcli.store.state.shared_arrangements import read_holds
@@ -178,12 +182,14 @@ class _Migration(DataflowRun):
         most = rows_read(rebuild.request.resources.memory)
         if forgetting is not None:
             find_forgotten(forgetting, rebuild.manifest, readers, most)
-        self._inputs, sources = sources_of(rebuild, graph, readers, self._known, most)
-        rows = sum(source.rows for source in sources.values())
+        scans, times = graph.scans(), rebuild.upper.elements
+        taken = take(readers, scans, None, times)
+        kept = kept_sources(rebuild, scans, most)
+        rows = sum(taken[name].rows for name in scans if name in taken) + sum(each.rows for each in kept.values())
         cut, spread = self.placement.cut(graph, rebuild.nt, rows, self._kept())
-        streams = not spread and cut.streams(rows)
-        if spread or streams:
-            self._inputs, sources = sources_of(rebuild, graph, readers, self._known, most, cut)
+        take_in_parts(taken, readers, scans, None, times, rows, cut)
+        self._inputs = inputs_after(rebuild, readers, taken, self._known)
+        sources = {**settled_inputs(rebuild, graph, taken), **kept}
         first = Frontier([(LEAST,) * rebuild.nt])
         pools, interval = pools_for(cut, rebuild.secret), Interval(first, rebuild.upper)
         past = kept_past(rebuild.request.spec, graph, self.kinds) if forgetting else {}
@@ -199,6 +205,7 @@ class _Migration(DataflowRun):
             answered=rebuild.manifest,
             erases=forgetting is not None,
         )
+        streams = not spread and cut.streams(rows)
         return StepInput(graph, readers, sources, cut, spread, pools, traces, interval, None, streams=streams)
 
     def collector(self, errors: ErrorLog) -> Callable[..., None]:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.driver.requested_changes import renamed
-from ddcli.engine.lanes import Layout
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.request import error_directory
-from ddcli.job.sizes import rows_held, rows_together
+from ddcli.job.sizes import rows_held
 from ddcli.plan.changes import CONTENTS
 from ddcli.plan.logical import Once, SignedSum, Table
 from ddcli.plan.physical import Scan
@@ -40,18 +39,18 @@ from ddcli.store.state.entries import InputEntry
 from ddcli.store.state.verify import check_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
-    from ddcli.job.sizes import Sizes
     from ddcli.plan.changes import PlanChanges
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.readers import Reader, Slice
+    from ddcli.store.log.pieces import ConsumedRange
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
@@ -266,49 +265,44 @@ def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader
     return readers, known
 
 
-def sources_of(
-    rebuild: Rebuild,
-    graph: PhysicalGraph,
-    readers: dict[str, Reader],
-    known: frozenset[str],
-    most: int,
-    cut: Sizes | None = None,
-) -> tuple[dict[str, InputEntry], dict[str, InputSlice]]:
-    """Return the inputs as the next manifest has them, and the sources of the graph: rows before the frontier, collections' contents.
-
-    Rows that set a key's values from their time on keep their times; for others only the sum matters. At most `most` rows are
-    read together, fewer where the sizes of a run ask for that.
-    """
+def inputs_after(
+    rebuild: Rebuild, readers: Mapping[str, Reader], taken: Mapping[str, ConsumedRange], known: frozenset[str]
+) -> dict[str, InputEntry]:
+    """Return the inputs as the next manifest has them."""
     times = rebuild.upper.elements
-    if cut is not None and cut.most is not None:
-        most = min(most, cut.most)
     inputs = {name: replace(rebuild.manifest.inputs[name], upper=times) for name in rebuild.found if name in known}
-    sources: dict[str, InputSlice] = {}
-    scans = graph.scans()
-    timed = _timed(graph)
     for name, reader in readers.items():
-        columns = tuple(scans[name].schema) if name in scans else ()
-        taken = reader.take(columns, None, times, most)
-        if cut is not None and name in scans:
-            width = Layout(scans[name].schema).width + rebuild.nt + 1
-            part = rows_together(taken.rows, width, cut, apart=reader.seeks)
-            if part is not None and part < most:
-                taken = reader.take(columns, None, times, part)
         whole = name not in known or name in rebuild.request.decided.withdrawn or rebuild.reopens
-        files = taken.files if whole else inputs[name].files
+        files = taken[name].files if whole else inputs[name].files
         inputs[name] = InputEntry(times, files, reader.kept())
-        if name in scans:
-            slices = [
-                part if name in timed or rebuild.request.decided.forgetting is not None else _settled(rebuild, part)
-                for part in taken.slices
-            ]
-            sources[name] = InputSlice(tuple(slices), taken.rows)
+    return {name: inputs[name] for name in rebuild.found}
+
+
+def settled_inputs(rebuild: Rebuild, graph: PhysicalGraph, taken: Mapping[str, ConsumedRange]) -> dict[str, InputSlice]:
+    """Return the rows of the graph's inputs before the frontier.
+
+    Rows that set a key's values from their time on keep their times; for others only the sum matters.
+    """
+    timed, forgets = _timed(graph), rebuild.request.decided.forgetting is not None
+    return {
+        name: InputSlice(
+            tuple(part if forgets or name in timed else _settled(rebuild, part) for part in taken[name].slices),
+            taken[name].rows,
+        )
+        for name in graph.scans()
+        if name in taken
+    }
+
+
+def kept_sources(rebuild: Rebuild, scans: Iterable[str], most: int) -> dict[str, InputSlice]:
+    """Return the sources of a graph that the state has: collections' contents, and outputs' updates so far, at most `most` of them together."""
+    sources = {}
     for name in scans:
         if name.startswith(CONTENTS):
             sources[name] = _contents(rebuild, name.removeprefix(CONTENTS))
         elif name.startswith(WRITTEN):
             sources[name] = _written(rebuild, name.removeprefix(WRITTEN), most)
-    return {name: inputs[name] for name in rebuild.found}, sources
+    return sources
 
 
 def _contents(rebuild: Rebuild, identity: str) -> InputSlice:

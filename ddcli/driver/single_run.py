@@ -26,12 +26,11 @@ from ddcli.job.corrections import OWN_TIMES, notes_on_past, reopenings
 from ddcli.job.inputs import tags_of_exports
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
-from ddcli.job.sizes import rows_together
 from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import put_aside, seen
 from ddcli.sources.arrangement_input import imported
-from ddcli.sources.readers import InputSlice
+from ddcli.sources.readers import InputSlice, columns_read, take, take_in_parts
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
@@ -264,26 +263,18 @@ class SingleRun(DataflowRun):
         return Counts.of([*scope.counts(), *apart, *given.traces.counts()])
 
     def _take(self) -> tuple[Sizes, bool]:
-        """Find the updates of each input; return the sizes of the run, and whether each stage gets an engine of its own.
-
-        An input that no output reads is only checked.
-        """
+        """Find the updates of each input; return the sizes of the run, and whether each stage gets an engine of its own."""
         scans, before, upper = self.graph.scans(), self.before, self.upper.elements
-        columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
-        taken = {name: reader.take(columns[name], before, upper) for name, reader in self.readers.items()}
+        taken = take(self.readers, scans, before, upper)
         rows = sum(taken[name].rows for name in scans)
         rows += sum(each.rows(upper) for name, each in self.replacements.items() if name in scans)
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
         cut, spread = self.placement.cut(self.graph, len(self.time), rows, kept)
-        for name, reader in self.readers.items():
-            width = (Layout(scans[name].schema).width if name in scans else 0) + len(self.time) + 1
-            most = rows_together(rows, width, cut, apart=reader.seeks)
-            if most is not None:
-                taken[name] = reader.take(columns[name], before, upper, most)
+        take_in_parts(taken, self.readers, scans, before, upper, rows, cut)
         self._taken, self._sources = taken, {**taken}
         for name, replacement in self.replacements.items():
-            own, more = taken[name], replacement.taken(columns[name], upper, cut.most)
+            own, more = taken[name], replacement.taken(columns_read(scans, name), upper, cut.most)
             if spread:  # tasks on other machines lack the copies
                 more = InputSlice([read_slice(each) for each in more.slices], more.rows)
             self._sources[name] = InputSlice([*own.slices, *more.slices], own.rows + more.rows)

@@ -15,14 +15,14 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import frozen
-from ddcli.engine.lanes import Columns, encode
+from ddcli.engine.lanes import Columns, Layout, encode
 from ddcli.engine.rounds import as_of, settle, times_of
 from ddcli.engine.times import Frontier, box, join
 from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
 from ddcli.job.inputs import find_seen, find_time
-from ddcli.job.sizes import rows_held
+from ddcli.job.sizes import rows_held, rows_together
 from ddcli.privacy import preview
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import format_of, shared_time
@@ -40,16 +40,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import ErasureRequest
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
+    from ddcli.job.sizes import Sizes
+    from ddcli.plan.physical import Scan
     from ddcli.spec.model import InputSpec
     from ddcli.store.batch.layout import BatchLayout
-    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile
+    from ddcli.store.log.pieces import ConsumedRange
+    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing
 
@@ -115,6 +117,38 @@ def with_grown_columns(request: Request, readers: Mapping[str, Reader]) -> Reque
                     request.noted.add(note)
                     request.say(note)
     return replace(request, spec=replace(request.spec, inputs={**request.spec.inputs, **inputs})) if inputs else request
+
+
+def take(
+    readers: Mapping[str, Reader], scans: Mapping[str, Scan], lower: Times | None, upper: Times
+) -> dict[str, ConsumedRange]:
+    """Take the updates of each input at or after `lower` (None: from the beginning) and not at or after `upper`, to be read in the columns of its scan.
+
+    An input that no output reads is only checked.
+    """
+    return {name: reader.take(columns_read(scans, name), lower, upper) for name, reader in readers.items()}
+
+
+def take_in_parts(
+    taken: dict[str, ConsumedRange],
+    readers: Mapping[str, Reader],
+    scans: Mapping[str, Scan],
+    lower: Times | None,
+    upper: Times,
+    rows: int,
+    cut: Sizes,
+) -> None:
+    """Take the updates of inputs once more, in slices, where a run of these sizes doesn't read all its `rows` together."""
+    for name, reader in readers.items():
+        width = (Layout(scans[name].schema).width + scans[name].nt if name in scans else 0) + 1
+        most = rows_together(rows, width, cut, apart=reader.seeks)
+        if most is not None:
+            taken[name] = reader.take(columns_read(scans, name), lower, upper, most)
+
+
+def columns_read(scans: Mapping[str, Scan], name: str) -> tuple[str, ...]:
+    """Return the columns of an input that a plan reads."""
+    return tuple(scans[name].schema) if name in scans else ()
 
 
 def in_files(readers: Mapping[str, Reader]) -> dict[str, LogReader]:
