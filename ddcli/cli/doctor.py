@@ -245,7 +245,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("processors", str(machine["processors"])),
         (
             "memory",
-            f"{size_of(machine['memory'])}, of which a run takes {size_of(machine['default_memory'])} (--memory)",
+            f"{size_of(machine['memory'])}; a run takes {size_of(machine['default_memory'])} of it (--memory)",
         ),
     ]
     if kernels is not None:

@@ -62,7 +62,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.tolerances and self.key is None:
-            hint = "name the columns by which rows belong together, as in `--key id`"
+            hint = "name the columns that identify a row, as in `--key id`"
             raise UsageError("a tolerance needs a key: without one, no two rows belong together", hint=hint)
         for name in self.key or ():
             if name in self.ignore or name in self.tolerances:

@@ -351,7 +351,7 @@ def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -
         wanted = [name for name in one.texts if name not in ignore]
         if len(wanted) > MOST_OF_TEXT:
             raise InputError(
-                f"it has {len(wanted)} columns of text, of which at most {MOST_OF_TEXT} can be compared",
+                f"it has {len(wanted)} columns of text, and at most {MOST_OF_TEXT} can be compared",
                 place=one.label,
                 hint="leave columns out with `--ignore`, or convert both sides to Parquet: `dd convert`",
             )

@@ -254,7 +254,7 @@ TEXT = table(
     decode(x: binary) -> string -- The text of bytes in UTF-8; other bytes are an error. -- decode(encode('ñ')) => 'ñ'
     to_base64(x: binary) -> string -- Bytes in base64; of a text `to_base64(encode(text))`. -- to_base64(encode('abc')) => 'YWJj'
     from_base64(text: string) -> binary -- The bytes of a text in base64, with its `=` at the end; other text is an error. -- decode(from_base64('YWI=')) => 'ab'
-    url_encode(text: string) -> string -- The text for a part of a URL: all bytes but those of letters, digits and `-_.~` as `%20`. -- url_encode('a b/c') => 'a%20b%2Fc'
+    url_encode(text: string) -> string -- The text for a part of a URL: all bytes except letters, digits and `-_.~` as `%20`. -- url_encode('a b/c') => 'a%20b%2Fc'
     url_decode(text: string) -> string -- The text of a part of a URL; an error if its bytes are not UTF-8. -- url_decode('a%20b') => 'a b'
     strip_accents(text: string) -> string -- The text without the accents of its letters. -- strip_accents('mañana é') => 'manana e'
     levenshtein(a: string, b: string) -> int64 -- The least number of characters to insert, remove or replace that makes one text the other. -- levenshtein('kitten', 'sitting') => 3

@@ -362,7 +362,7 @@ def _check_known(name: str, *, work: bool) -> None:
     names, others = (of_check, of_run) if work else (of_run, of_check)
     if name in others:
         one, other = ("dd check", "dd run") if work else ("dd run", "dd check")
-        hint = f"bounds of `{one}`: {', '.join(names)}; `budget` in the file has those of both"
+        hint = f"bounds of `{one}`: {', '.join(names)}; `budget` in the file takes the bounds of both"
         raise UsageError(f"--budget {name}: this is a bound of `{other}`, not of `{one}`", hint=hint)
     if name not in names:
         near = did_you_mean(name, names)

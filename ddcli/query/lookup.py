@@ -230,7 +230,7 @@ def asked_time(manifest: Manifest, kinds: Sequence[Type], as_of: Any) -> tuple[T
         return tuple(value - 1 for value in corners[0]), None
     if as_of is None:
         raise UsageError(
-            f"the state has closed the times before {known}, of which none is the last",
+            f"the state has closed the times before {known}, and none of them is the last",
             hint="choose one with --as-of",
         )
     words = as_of if isinstance(as_of, tuple | list) else [as_of]

@@ -297,16 +297,16 @@ def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[s
     time = shared_time(request.spec, {name: reader.schema for name, reader in readers.items()})
     if manifest is not None and kept_clock(manifest) != request.spec.clock:
         arrives = request.clock.arrival
-        now, then = ("those of runs", "the inputs' own") if arrives else ("the inputs' own", "those of runs")
+        now, then = ("times of runs", "the inputs' own") if arrives else ("the inputs' own", "times of runs")
         raise StateError(
-            f"the times are {now} (`clock: {request.spec.clock}`), those of the state and the outputs are {then}",
+            f"the times are {now} (`clock: {request.spec.clock}`), the state and the outputs have {then}",
             place=str(request.spec.path),
             hint=f"write `clock: {kept_clock(manifest)}` into the file, or remove the state and the outputs to compute them anew",
         )
     if manifest is not None and [*(before := find_time(manifest)).items()] != [*time.items()]:
         times = [", ".join(f"{name}: {kind}" for name, kind in one.items()) for one in (time, before)]
         raise StateError(
-            f"the times of the inputs are {times[0]}, those of the state and the outputs are {times[1]}",
+            f"the times of the inputs are {times[0]}, the times of the state and the outputs are {times[1]}",
             place=str(request.spec.path),
             hint="write the inputs as they were, or begin anew: `dd reset PIPELINE --outputs`",
         )

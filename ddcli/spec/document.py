@@ -47,9 +47,7 @@ def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
     path = f"inputs.{given.name.value}"
     if given.arrangement is not None:
         hint = "read an output of that pipeline as a log instead, `path: ../out/orders/`: its updates get the times of this one's runs; or write `clock: event`, under which each other input needs a time column"
-        notes.refuse(
-            path, "an imported arrangement has the times of its pipeline, not those of runs", given.name.span, hint
-        )
+        notes.refuse(path, "an imported arrangement has the times of its pipeline, not of runs", given.name.span, hint)
     elif given.named is not None and (given.table or given.format not in LOGS):
         hint = "leave `time` out, or write `clock: event`"
         if not given.table:

@@ -310,7 +310,7 @@ def _unmovable(given: model.InputSpec) -> tuple[str, str] | None:
         return "a late table can't be moved to a later time: the newer one there is whole", hint
     if given.key and given.order_by is None and given.format != "debezium":
         hint = "name the column that decides which row of a key is newer, `order_by: updated_at`; or set `late: quarantine`"
-        return "a late row that is moved to a later time needs an order among those of its key", hint
+        return "a late row that is moved to a later time needs an order among the rows of its key", hint
     return None
 
 

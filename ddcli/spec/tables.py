@@ -142,7 +142,7 @@ DATABASE = {
     "cursor": Key(COLUMN, about="a column that grows: only rows with greater values are read; default: all"),
     "key": Key(
         COLUMNS,
-        about="columns of which no two rows have the same values; by a cursor newer rows replace older ones",
+        about="columns that identify a row; with a cursor, newer rows replace older ones",
         argument="unique",
     ),
 }
@@ -347,7 +347,7 @@ def output_mapping(node: Node, place: NodePlace, notes: Notes) -> model.OutputSp
         problem = "a history is one of records, and nothing identifies them: the key 'key' is missing"
         raise notes.refuse(place.path, problem, place.word.span, "for example `key: [id]`")
     if form == "history" and "keep" in arguments:
-        problem = "`keep` sums up the updates of which a history is made"
+        problem = "a history is made of all updates, and `keep` sums them up"
         raise notes.refuse(place.path, problem, place.word.span, "leave one of the two out")
     for name in ("track", "begin") if form != "history" else ():
         if name in arguments:

@@ -377,7 +377,7 @@ def test_the_time_of_a_state_stays(lengths):
     result = lengths("run", "lengths.yaml")
     assert result.code == 4
     assert (
-        "the times of the inputs are y: int64, x: int64, those of the state and the outputs are x: int64, y: int64\n"
+        "the times of the inputs are y: int64, x: int64, the times of the state and the outputs are x: int64, y: int64\n"
         in (result.err)
     )
     assert files(*lengths.kept) == before

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.statement import Statement
 
 
-ALL_ROUNDS = "{} all rows found so far, and in DuckDB those of the last round alone"
+ALL_ROUNDS = "{} all rows found so far, and in DuckDB only the rows of the last round"
 
 
 @dataclass(frozen=True, eq=False)

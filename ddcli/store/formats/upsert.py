@@ -74,7 +74,7 @@ class UpsertFormat(Format):
         order = self._value(frame, self.orders)
         if order.null_count():
             raise BadRow(
-                order.is_null().arg_true(), "`order_by` is null", "each row needs an order among those of its key"
+                order.is_null().arg_true(), "`order_by` is null", "each row needs an order among the rows of its key"
             )
         return Upserted(present, order)
 

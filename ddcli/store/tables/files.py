@@ -531,7 +531,7 @@ class Tables:
 
 def _unreadable(place: str, error: OSError) -> InputError:
     """Return the error for a file that the system does not let be read."""
-    hint = LIMITS.get(error.errno or 0, "see its permissions, and those of its directory")
+    hint = LIMITS.get(error.errno or 0, "see its permissions and its directory's")
     why = error.strerror or str(error)
     if isinstance(error, FileNotFoundError):  # of polars without a number
         why, hint = os.strerror(ENOENT), "another program has removed it meanwhile: run again"
