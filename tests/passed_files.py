@@ -1,6 +1,6 @@
-"""Count the files of `ddcli` that a call passes: those of which a function is called, for a first run, a SQL statement and `dd why`.
+"""Count the files of `ddcli` that a call passes, which is to say that one of their functions is called: a first run, SQL, and `dd why`.
 
-    python -m tests.passed_files            # the three figures
+    python -m tests.passed_files            # the figures
     python -m tests.passed_files --list     # and the files of each, by package
 
 A file that is only imported is not counted: importing it runs no function of it, only its own top level. The fewer files a call passes, the
@@ -23,6 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.cli.main import cli
+from ddcli.expressions.coerce import INT64, STRING
+from ddcli.expressions.statement import query_text
+from ddcli.plan.logical import Source
+from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
+from ddcli.plan.relation import Relation
+from ddcli.plan.sql.context import TIMES
+from ddcli.plan.sql.statement import bind_in_order
 from tests.harness import ROOT
 
 if TYPE_CHECKING:
@@ -31,9 +39,17 @@ if TYPE_CHECKING:
 
 CALLS = {
     "a run of pipelines/airborne.yaml": ["run", "pipelines/airborne.yaml", "-q"],
-    "a SQL statement": ["sql", "select carrier, flights from airborne", "--from", "pipelines/airborne.yaml"],
+    "dd sql over pipelines/airborne.yaml": [
+        "sql",
+        "select carrier, flights from airborne",
+        "--from",
+        "pipelines/airborne.yaml",
+    ],
     "dd why of pipelines/airborne.yaml": ["why", "pipelines/airborne.yaml", "airborne", "carrier=HA", "--as-of", "719"],
 }
+STATEMENT = """
+    select a.carrier, sum(a.flights) as flights from airborne a join airborne b using (carrier)
+    where a.flights > 3 group by a.carrier having sum(a.flights) > 10"""
 CODE = f"{ROOT / 'ddcli'}{os.sep}"
 
 
@@ -55,6 +71,17 @@ def passed(call: Callable[[], object]) -> set[str]:
         sys.setprofile(None)
         threading.setprofile(None)
     return found
+
+
+def planned() -> set[str]:
+    """Return the files that a SQL statement passes from its text to its plan, over collections whose columns are known."""
+    table = Relation(Source((), {"carrier": STRING, "flights": INT64}, "airborne"))
+
+    def plan() -> None:
+        bound, _ = bind_in_order(query_text(STATEMENT), lambda _name: table, list, TIMES)
+        lower(Graph({"answer": bound.node}))
+
+    return passed(plan)
 
 
 def measure() -> dict[str, set[str]]:
@@ -81,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.passed_files", description=__doc__)
     parser.add_argument("--list", action="store_true", help="print the files of each call, by package")
     asked = parser.parse_args()
-    for title, files in measure().items():
+    for title, files in {**measure(), "a SQL statement, from its text to its plan": planned()}.items():
         print(f"{title}: {len(files)} files")
         if asked.list:
             packages = Counter(file.partition("/")[0] for file in files)
