@@ -55,7 +55,8 @@ class DatabaseHistory:
 
 class Delta(DeltaHistory):
     def change(self):
-        super().change(self.random.choice(["append", "update", "delete", "overwrite", "compact", "merge"]))
+        steps = ("append", "update", "delete", "overwrite", "compact", "merge")
+        super().change(self.random.choice([step for step in steps if step in self.steps]))
 
     def contents(self, version):
         return super().contents(version, KEPT)

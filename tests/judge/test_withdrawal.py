@@ -149,26 +149,41 @@ class Shop:
         """Return where a file lies, or lay."""
         return self.folder / (file.archived or f"in/{file.path}")
 
-    def run(self, death, *withdraw):
-        """Run, and again if it dies."""
+    def run(self, death, *withdraw, again=False):
+        """Run, and again if it dies. Where the first has withdrawn and read a repaired file, the second is refused: it would lose the repaired rows."""
         for at in [death, None] if death is not None else [None]:
             files = Faulty(at) if at is not None else Files()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(ddcli.store.state.directory, "Files", lambda files=files: files)
                 try:
-                    self.run_once(withdraw)
+                    self.run_once(withdraw, again=again)
                 except Dead:
-                    withdraw = [path for path in withdraw if path in map(self.place, self.taken())]
+                    taken = {self.place(file): file for file in self.taken()}
+                    withdraw = [path for path in withdraw if path in taken]
                 else:
                     at = None
             self.note()
             if at is None:
                 return
+            if not again and any(self.is_repaired(taken[path]) for path in withdraw):
+                self.refused(*withdraw)
+                withdraw = ()
 
-    def run_once(self, withdraw):
+    def run_once(self, withdraw, *, again=False):
         self.now += 7
         text = (arrival.EPOCH + dt.timedelta(microseconds=self.now)).isoformat()
-        run(self.pipeline, now=text, withdraw=withdraw)
+        run(self.pipeline, now=text, withdraw=withdraw, again=again)
+
+    def refused(self, *withdraw):
+        """Try to withdraw a repaired file: only with `again` it is done."""
+        with pytest.raises(InputError, match="it has not changed since"):
+            self.run_once(withdraw)
+
+    def is_repaired(self, file):
+        """Return whether a file was withdrawn before, and lies where it came as it was read after that."""
+        lies = not file.archived and self.place(file).exists()
+        as_read = self.disk.get(file.path) == self.known.get((file.path, file.at))
+        return lies and as_read and any(path == file.path and at < file.at for path, at in self.known)
 
     def taken(self):
         """Return the files that are in the state."""
@@ -206,13 +221,16 @@ class Shop:
             if self.consumed == "forget":
                 self.run(death)
                 return
+        if step == "mend" and files and not lost:
+            self.write(file.path, files[0][1])
+        again = self.is_repaired(file)
+        if again:
+            self.refused(place)
         if lost:
             with pytest.raises(InputError, match="can't be read again"):
-                self.run(None, place)
+                self.run(None, place, again=again)
             return
-        if step == "mend" and files:
-            self.write(file.path, files[0][1])
-        self.run(death, place)
+        self.run(death, place, again=again)
         if step != "mend" and self.consumed in ("keep", "forget"):
             assert file.path not in {each.path for each in self.taken()}
         if step == "again" and place.exists() and self.consumed == "keep":
@@ -276,6 +294,7 @@ def test_under_the_clock_of_events(history, keyed):
     """At every open time outputs hold what remains, each row at its own time, mended ones too; closed times stay as they were."""
     with tempfile.TemporaryDirectory() as place:
         folder, disk, upper, numbers, past = Path(place), {}, 0, iter(range(10_000)), {}
+        repaired: dict[Path, bytes] = {}
         keys = {"format": "upsert", "key": ["k"], "order_by": "u"} if keyed else {}
         pipeline = {
             "clock": "event",
@@ -299,20 +318,27 @@ def test_under_the_clock_of_events(history, keyed):
                 name = taken[number % len(taken)]
                 withdraw, until = [folder / "in" / name], upper
                 del disk[name]
+            path = folder / "in" / name
             if step != "withdraw" or not withdraw:
                 disk[name] = rows
                 frame = pl.DataFrame(rows, ["k", "v", "u", "diff", "time"], orient="row")
                 frame = frame.cast({"k": pl.Int64, "v": pl.String, "u": pl.Int64, "diff": pl.Int64, "time": pl.Int64})
-                (frame.drop("diff") if keyed else frame).write_parquet(folder / "in" / name)
+                (frame.drop("diff") if keyed else frame).write_parquet(path)
             elif death is not None:
-                (folder / "in" / name).unlink()
+                path.unlink()
             before = number_of(folder)
+            again = path in repaired and path.exists() and path.read_bytes() == repaired[path]
+            if again:
+                with pytest.raises(InputError, match="it has not changed since"):
+                    run(folder / "p.yaml", until=str(until), withdraw=withdraw)
+            if step == "mend" and withdraw:
+                repaired[path] = path.read_bytes()
             for at in [death, None] if death is not None else [None]:
                 files = Faulty(at) if at is not None else Files()
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(ddcli.store.state.directory, "Files", lambda files=files: files)
                     try:
-                        run(folder / "p.yaml", until=str(until), withdraw=withdraw)
+                        run(folder / "p.yaml", until=str(until), withdraw=withdraw, again=again)
                         break
                     except Dead:
                         if (
