@@ -149,15 +149,16 @@ def restore(directory: Path, ledger: Sequence[FileEntry], wanted: Sequence[Input
     found = {file.path: places.get(identity_of(file), {}) for file in wanted}
     if not all(_is_whole(parts) for parts in found.values()):
         return False
-    contents: dict[int, pl.DataFrame] = {}
+    rows: dict[int, list[int]] = {}
+    for at, row, _ in chain.from_iterable(parts.values() for parts in found.values()):
+        rows.setdefault(at, []).append(row)
+    contents = {at: _read(directory, ledger[at], min(some), max(some) + 1) for at, some in rows.items()}
     for path, parts in found.items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         with (target / path).open("wb") as copy:
             for part in range(len(parts)):
                 at, row, _ = parts[part]
-                if at not in contents:
-                    contents[at] = _read(directory, ledger[at])
-                copy.write(contents[at]["content"][row])
+                copy.write(contents[at]["content"][row - min(rows[at])])
     return True
 
 
@@ -189,9 +190,13 @@ def _is_whole(parts: dict[int, tuple[int, int, bool]]) -> bool:
     return last in parts and parts[last][2]
 
 
-def _read(directory: Path, entry: FileEntry) -> pl.DataFrame:
-    """Return the rows of a ledger file, or refuse it if its bytes are not those that were written."""
-    return pl.read_parquet(io.BytesIO(read_checked(ledger_path(directory, entry), entry)))
+def _read(directory: Path, entry: FileEntry, first: int = 0, end: int | None = None) -> pl.DataFrame:
+    """Return the rows of a ledger file from the row `first` up to `end`, or refuse it if its bytes are not those that were written.
+
+    Only row groups with such rows are decompressed.
+    """
+    data = io.BytesIO(read_checked(ledger_path(directory, entry), entry))
+    return pl.scan_parquet(data).slice(first, None if end is None else end - first).collect()
 
 
 def _copied(file: InputFile, listing: Listing) -> Iterator[tuple[object, ...]]:
