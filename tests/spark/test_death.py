@@ -89,6 +89,7 @@ def test_a_killed_driver(tmp_path, killed):
     if killed == "java":
         assert done.returncode == 5, done.stderr
         assert "the Java process of Spark's driver has ended" in done.stderr
+        assert "py4j" not in done.stderr, done.stderr
     else:
         assert done.returncode == -9, done.stderr
         assert list(state.rglob("bundles/*.tar")), "the driver died too early for the test"

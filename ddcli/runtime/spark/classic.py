@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -165,17 +166,18 @@ class Classic(Spark):
     def gather(self) -> None:
         """Wait for executors, unless Spark allocates them when tasks wait: the number of shards depends on their number.
 
-        Executors start together, so after the first this waits half as long again for the others. No task could run before the first;
+        Executors start together, with the context, so after the first this waits half as long again for the others. No task could run before the first;
         without one after `PATIENCE` seconds, the first stage waits.
         """
         if promised(self._settings()):
             return
         begun = changed = time.monotonic()
+        started = begun - max(0.0, time.time() - self.context.startTime / 1000)
         count, first = 0, 0.0
         while not self._is_stopped() and (now := time.monotonic()) < begun + PATIENCE:
             there = self._executors()
             if there != count:
-                first = first or now - begun
+                first = first or now - started
                 count, changed = there, now
             if count and now >= changed + first / 2:
                 return
@@ -265,6 +267,7 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
         for key, value in defaults.items():
             conf.setIfMissing(key, value)
         session = SparkSession(SparkContext(conf=conf))
+        logging.getLogger().addFilter(_is_not_of_py4j)
     except Exception as error:
         reason = shortened(str(error))
         raise EngineError(
@@ -276,6 +279,11 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
     if not master.startswith("local"):
         found.gather()
     return found
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Return whether a record of the root logger is to be printed: py4j logs each call to a dead Java there, with a traceback, and raises its error besides."""
+    return record.module != "java_gateway"
 
 
 def _logging(cache: Path) -> Path:
