@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from ddcli.expressions.coerce import (
     DATE,
@@ -34,6 +35,8 @@ Resolved = tuple[list[Expression], Type, str]
 Rule = Callable[[str, Sequence[Expression]], Resolved]
 
 DIVISION_SCALE = 6
+LENGTHS, MOMENTS = ("duration", "months"), ("date", "datetime", "time")
+NO_TIME = Literal(dt.timedelta(), DURATION)
 MOST_DAYS = 3_652_059
 """Days from the first date to the last."""
 
@@ -51,7 +54,7 @@ def arithmetic(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(f"{name} takes 2 arguments, got {len(args)}")
     left, right = args
     kinds = {left.type.kind, right.type.kind}
-    if found := _zoned_sum(name, operator, left, right):
+    if found := _sum_of_parts(name, operator, left, right) or _zoned_sum(name, operator, left, right):
         converted, type_, name = found
     elif kinds & {"date", "datetime", "duration", "months", "time"}:
         converted, type_, name = temporal_arithmetic(name, operator, left, right)
@@ -129,28 +132,39 @@ def temporal_arithmetic(
 ) -> tuple[list[Expression], Type, str]:
     """Type sums and differences of dates, times and intervals.
 
-    A date plus a number of days is a date, plus an interval a timestamp, and a time plus an interval a time. A difference of dates is a number of days, of timestamps an interval.
+    A date plus a number of days is a date, plus an interval or a time a timestamp, and a time plus an interval a time. A difference of dates is a number of days, of timestamps an interval.
     """
     one, other = left.type, right.type
     tried = name.startswith("try_")
-    is_length = one.kind in ("duration", "months")
+    is_length = one.kind in LENGTHS
     if operator == "+" and (
-        (is_length and other.kind in ("date", "datetime", "time")) or (one.is_integer and other.kind == "date")
+        (is_length and other.kind in MOMENTS)
+        or (one.is_integer and other.kind == "date")
+        or (one.kind == "time" and other.kind == "date")
     ):
         return temporal_arithmetic(name, operator, right, left)
+    if operator == "+" and one.kind == "date" and other.kind == "time":
+        sides = [convert(left, TIMESTAMP), right]
+        return sides, nullable_if_any(TIMESTAMP, sides), name
     if operator in "+-" and one.kind == "date" and other.is_integer:
-        days = convert(right, INT64) if operator == "+" else _minus(right)
+        days = convert(right, INT64) if operator == "+" else minus(right)
         return [left, days], nullable_if_any(one, [left, days]), "try_add_days" if tried else "add_days"
     if operator == "-" and one.kind == other.kind == "date":
         sides = [convert(right, TIMESTAMP), convert(left, TIMESTAMP)]
         return [Literal("day", STRING), *sides], nullable_if_any(INT64, sides), "date_diff"
-    if operator in "+-" and one.kind == "date" and other.kind in ("duration", "months"):
+    if operator in "+-" and one.kind == "date" and other.kind in LENGTHS:
         left, one = convert(left, TIMESTAMP), nullable_if_any(TIMESTAMP, [left])
     if operator in "+-" and other.kind == "months" and one.kind == "datetime":
         months = _number_of_months(right)
         if operator == "-":
-            months = _minus(months)
+            months = minus(months)
         return [left, months], nullable_if_any(one, [left, months]), "try_add_months" if tried else "add_months"
+    return _of_lengths(name, operator, left, right)
+
+
+def _of_lengths(name: str, operator: str, left: Expression, right: Expression) -> tuple[list[Expression], Type, str]:
+    """Type differences of timestamps, and sums and products with intervals of a length. Raises Mismatch for what is not defined."""
+    one, other = left.type, right.type
     sides = [left, right]
     if operator == "-" and one.kind == other.kind == "datetime":
         sides, common = unify(sides, f"`{name}`")
@@ -165,18 +179,71 @@ def temporal_arithmetic(
         finer = max(one, other, key=lambda each: each.second_digits).unit
         sides = [convert(left, replace(one, unit=finer)), convert(right, replace(other, unit=finer))]
         return sides, nullable_if_any(replace(one, unit=finer), sides), name
-    if operator in "+-" and one.kind == "time" and other.kind == "duration":
+    if operator in "+-" and one.kind == "time" and other.kind in LENGTHS:
+        if other.kind == "months":  # a time begins again at midnight
+            sides[1] = _called("*", NO_TIME, _number_of_months(right))
         return sides, nullable_if_any(one, sides), name
-    if operator in "*/" and one.kind == "duration" and other.is_integer:
-        sides = [left, convert(right, INT64)]
+    if operator in "*/" and one.kind == "duration" and other.is_numeric:
+        sides = [left, convert(right, INT64 if other.is_integer else FLOAT64)]
         return sides, nullable_if_any(one, sides), name
-    if operator == "*" and one.is_integer and other.kind == "duration":
+    if operator == "*" and one.is_numeric and other.kind in LENGTHS:
         return temporal_arithmetic(name, operator, right, left)
-    if operator == "*" and ((one.is_integer and other.kind == "months") or (one.kind == "months" and other.is_integer)):
-        sides = [_number_of_months(left), _number_of_months(right)]
+    if operator == "*" and one.kind == "months" and other.is_integer:
+        sides = [_number_of_months(left), convert(right, INT64)]
         return sides, nullable_if_any(MONTHS, sides), name
     hint = "write a number of days as n * interval '1' day" if one.is_integer or other.is_integer else None
+    if "months" in (one.kind, other.kind):
+        hint = "months and years differ in length: an interval of them is added to a date, and multiplied by integers"
     raise Mismatch(f"`{name}` is not defined for {one.required()} and {other.required()}", right, hint)
+
+
+def _sum_of_parts(name: str, operator: str, left: Expression, right: Expression) -> Resolved | None:
+    """Type a sum of intervals with months, an integer times months beside days, and a moment plus or minus these; None for anything else.
+
+    The months are added first, as in DuckDB, but for a timestamp with a zone: see `_zoned_parts`.
+    """
+    if operator in "+*" and left.type.kind in LENGTHS and right.type.kind not in LENGTHS:
+        left, right = right, left
+    if right.type.kind not in LENGTHS or operator not in "+-*":
+        return None
+    months, rest = _months_and_rest(right)
+    if operator == "*":
+        if months is None or rest is None or not left.type.is_integer:
+            return None
+        sides = [_called("*", left, months), _called("*", left, rest)]
+        return sides, nullable_if_any(MONTHS, sides), "+"
+    if operator == "-":
+        months, rest = (None if each is None else minus(each) for each in (months, rest))
+    if left.type.kind in LENGTHS and "months" in (left.type.kind, right.type.kind):
+        more, other = _months_and_rest(left)
+        total = _sum(*(None if each is None else _number_of_months(each) for each in (more, months)))
+        assert isinstance(total, Literal | Call)
+        sides = [replace(total, type=nullable_if_any(MONTHS, [total])), _sum(other, rest) or NO_TIME]
+        return sides, nullable_if_any(MONTHS, sides), "+"
+    if left.type.kind not in MOMENTS or months is None or rest is None:
+        return None
+    *firsts, last = _zoned_parts(months, rest) if left.type.zone else (months, rest)
+    plus = "try_add" if name.startswith("try_") else "+"
+    return arithmetic(plus, [reduce(lambda moment, each: _called(plus, moment, each), firsts, left), last])
+
+
+def _months_and_rest(length: Expression) -> tuple[Expression | None, Expression | None]:
+    """Return the months of an interval, and its days and finer units; None for nothing."""
+    if length.type.kind == "duration":
+        return None, length
+    if isinstance(length, Call) and length.args[1].type.kind == "duration":
+        return length.args[0], length.args[1]
+    return length, None
+
+
+def _zoned_parts(months: Expression, rest: Expression) -> list[Expression]:
+    """Return the parts of an interval in the order in which a timestamp with a zone gets them: what is finer than days comes first if a part is negative, as in DuckDB."""
+    if not isinstance(months, Literal) or not isinstance(rest, Literal) or not isinstance(rest.value, dt.timedelta):
+        raise Mismatch("months and days are added one after the other here", rest, "write `x + a + b`")
+    days, finer = dt.timedelta(days=rest.days), rest.value - dt.timedelta(days=rest.days)
+    by_calendar, exact = [months, replace(rest, value=days)], replace(rest, value=finer, days=0)
+    is_negative = int(str(months.value)) < 0 or min(days, finer) < dt.timedelta()
+    return [exact, *by_calendar] if is_negative else [*by_calendar, exact]
 
 
 def _number_of_months(value: Expression) -> Expression:
@@ -194,7 +261,7 @@ def _zoned_sum(name: str, operator: str, left: Expression, right: Expression) ->
     kind = left.type
     if operator not in "+-" or kind.zone in {None, UTC} or right.type.kind != "duration":
         return None
-    days, rest = _days_and_rest(right if operator == "+" else _minus(right))
+    days, rest = _days_and_rest(right if operator == "+" else minus(right))
     if days is None:
         return None
     tried = name.startswith("try_")
@@ -213,32 +280,42 @@ def _zoned_sum(name: str, operator: str, left: Expression, right: Expression) ->
 
 def _days_and_rest(length: Expression) -> tuple[Expression | None, Expression | None]:
     """Return an interval as a number of days, as far as it was written in days, and the rest; None for nothing."""
-    if isinstance(length, Literal) and length.in_days and isinstance(length.value, dt.timedelta):
-        return Literal(length.value.days, INT64, span=length.span), None
-    if isinstance(length, Call) and length.function in ("*", "+", "-", "negate"):
+    if isinstance(length, Literal) and length.days and isinstance(length.value, dt.timedelta):
+        finer = replace(length, value=length.value - dt.timedelta(days=length.days), days=0)
+        return Literal(length.days, INT64, span=length.span), finer if finer.value else None
+    if isinstance(length, Call) and length.function in ("*", "/", "+", "-", "negate"):
+        if length.args[0].type.kind in MOMENTS:
+            hint = "x + date_diff('microsecond', a, b) * interval '1' microsecond adds the exact time"
+            raise Mismatch("a difference of timestamps has days, which the clocks of a zone count", length, hint)
         parts = [_days_and_rest(each) for each in length.args]
         if length.function == "negate":
-            return tuple(None if each is None else _minus(each) for each in parts[0])  # type: ignore[return-value]
-        if length.function == "*" and parts[0][1] is None and parts[0][0] is not None:
-            return _called("*", parts[0][0], length.args[1]), None
+            return tuple(None if each is None else minus(each) for each in parts[0])  # type: ignore[return-value]
+        if length.function in "*/":
+            if parts[0][0] is None:
+                return None, length
+            if length.function == "/" or not length.args[1].type.is_integer:
+                raise Mismatch("parts of days are added as hours here", length, "write interval '36' hour")
+            return tuple(None if each is None else _called("*", each, length.args[1]) for each in parts[0])  # type: ignore[return-value]
         if length.function in "+-":
             (days, rest), (more, left) = parts
             if length.function == "-":
-                more, left = (None if each is None else _minus(each) for each in (more, left))
+                more, left = (None if each is None else minus(each) for each in (more, left))
             return _sum(days, more), _sum(rest, left)
     return None, length
 
 
 def _sum(one: Expression | None, other: Expression | None) -> Expression | None:
     if isinstance(one, Literal) and isinstance(other, Literal):
-        return replace(one, value=one.value + other.value)  # type: ignore[operator]
+        return replace(one, value=one.value + other.value, days=one.days + other.days)  # type: ignore[operator]
     return _called("+", one, other) if one is not None and other is not None else one or other
 
 
-def _minus(value: Expression) -> Expression:
+def minus(value: Expression) -> Expression:
     """Return an integer, or an interval, with the other sign."""
     if isinstance(value, Literal) and isinstance(value.value, int | dt.timedelta):
-        return replace(value, value=-value.value)
+        return replace(value, value=-value.value, days=-value.days)
+    if value.type.kind == "months":
+        return _called("*", Literal(-1, INT64), value)
     args, type_, name = negate("negate", [value])
     return Call(name, tuple(args), type_, span=value.span)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlglot import exp
@@ -41,6 +42,15 @@ class _Parser(Parser):
         found = exp.Anonymous(this=name, expressions=[arg for arg in args if arg is not None])
         found.update_positions(self._tokens[start - 2])
         return found
+
+    def _parse_interval(self, *args: Any, **options: Any) -> exp.Add | exp.Interval | None:
+        """Read `interval '1 day 2 hours'` as its text: sqlglot would take it apart by rules of its own."""
+        first, text = self._tokens[self._index : self._index + 2] if self._next else (None, None)
+        tokens = [each.token_type for each in (first, text) if each]
+        if tokens != [TokenType.INTERVAL, TokenType.STRING] or not (text and re.search("(?i)[a-z:]", text.text)):
+            return super()._parse_interval(*args, **options)
+        self._advance()
+        return self.expression(exp.Interval(this=self._parse_primary()))
 
     def _typed_cast(self, name: str) -> exp.Expr:
         """Read `cast(x as type)`, the type as text: its names are ours (`int64`, `datetime[us, UTC]`)."""

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,6 +16,7 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError, did_you_mean, suggestion
 from ddcli.expressions import casts
+from ddcli.expressions.arithmetic import minus
 from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS
 from ddcli.expressions.coerce import (
     BOOL,
@@ -92,29 +94,56 @@ def temporal(literal: Literal, target: Type) -> Literal:
         raise SpecError(mismatch.problem, span=literal.span, hint=mismatch.hint) from None
 
 
-PART = re.compile(r"\s*([+-]?\d+)\s*([a-z]+?)s?(?=[\s\d+-]|$)", re.IGNORECASE)
+PART = re.compile(
+    r"\s*([+-]?)(?:(\d+):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?$|(\d+(?:\.\d+)?)\s*([a-z]+)(?=[\s\d+-]|$))", re.IGNORECASE
+)
+"""A part of an interval: a clock at its end, or a number of units."""
+UNIT_NAMES = {
+    "microsecond": "us usec usecs usecond useconds",
+    "millisecond": "ms msec msecs msecond mseconds",
+    "second": "s sec secs",
+    "minute": "m min mins",
+    "hour": "h hr hrs",
+    "day": "d",
+    "week": "w",
+    "month": "mon mons",
+    "year": "y yr yrs",
+}
+"""Other names of units in the text of an interval, as in DuckDB."""
+UNIT_OF = {other: unit for unit, others in UNIT_NAMES.items() for other in others.split()}
 
 
-def interval_of(text: str, span: Span) -> Literal:
-    """Return the interval that a text names, `1 day` or `1 year 6 months`. Raises SpecError for any other text, and for months beside days, which have no common length."""
-    parts, at = [], 0
-    while match := PART.match(text, at):
-        parts.append(interval(match[1], match[2].lower(), span))
+def interval_of(text: str, span: Span) -> Expression:
+    """Return the interval that a text names, `1 day 02:30:00` or `1 year 6 months`: of months beside days the sum of both. Raises SpecError for any other text."""
+    parts: list[Literal] = []
+    at = 0
+    body = re.sub(r"(?i)\s+ago\s*$", "", text)
+    while match := PART.match(body, at):
+        sign, hours, minutes, seconds, number, named = match.groups()
+        if hours:
+            if any(each.type != MONTHS and not each.in_days for each in parts):
+                break
+            parts += [
+                interval(sign + size, unit, span)
+                for unit, size in (("hour", hours), ("minute", minutes), ("second", seconds or "0"))
+            ]
+        else:
+            word = named.lower()
+            parts.append(interval(sign + number, UNIT_OF.get(word, word.removesuffix("s")), span))
         at = match.end()
-    if not parts or text[at:].strip():
+    if not parts or body[at:].strip():
         raise SpecError(
             f"'{text}' is no interval", span=span, hint="as in interval '1 day' or interval '2 hours 30 minutes'"
         )
-    first, *others = parts
-    if any(each.type != first.type for each in others):
-        hint = "add them one after the other: x + interval '1' month + interval '2' day"
-        raise SpecError("an interval of months and of days has no length", span=span, hint=hint)
-    if not others:
-        return first
-    if first.type == MONTHS:
-        return replace(first, value=sum(each.value for each in parts))  # type: ignore[misc]
-    size = sum(each.value // dt.timedelta(microseconds=1) for each in parts)  # type: ignore[operator, misc]
-    return replace(_length(size, span), in_days=all(each.in_days for each in parts))
+    back = -1 if body != text else 1
+    months = sum(back * each.value for each in parts if isinstance(each.value, int))
+    lengths = [each for each in parts if isinstance(each.value, dt.timedelta)]
+    size = sum(each.value // dt.timedelta(microseconds=1) for each in lengths)  # type: ignore[operator, misc]
+    length = replace(_length(back * size, span), days=back * sum(each.days for each in lengths))
+    if len(lengths) == len(parts):
+        return length
+    found = Literal(months, MONTHS, span=span)
+    return Call("+", (found, length), MONTHS, span=span) if lengths else found
 
 
 def interval(amount: str, unit: str, span: Span) -> Literal:
@@ -122,12 +151,16 @@ def interval(amount: str, unit: str, span: Span) -> Literal:
     if unit not in DIFF_UNITS and unit not in MONTH_UNITS:
         hint = f"one of {', '.join([*DIFF_UNITS, *MONTH_UNITS])}"
         raise SpecError(f"unknown unit of an interval: `{unit}`", span=span, hint=hint)
-    if not re.fullmatch(r"[+-]?\d+", amount):
+    whole, _, digits = amount.partition(".")
+    if not re.fullmatch(r"[+-]?\d+", whole) or (digits and unit in MONTH_UNITS):
         hint = f"write interval '30' {unit}; a column: n * interval '1' {unit}"
         raise SpecError("an interval takes a constant whole number", span=span, hint=hint)
     if unit in MONTH_UNITS:
-        return Literal(_whole(amount) * MONTH_UNITS[unit], MONTHS, span=span)
-    return replace(_length(_whole(amount) * DIFF_UNITS[unit], span), in_days=unit in {"day", "week"})
+        return Literal(_whole(whole) * MONTH_UNITS[unit], MONTHS, span=span)
+    part = Fraction(f"{'-' if amount[0] == '-' else ''}0.{digits or 0}") * DIFF_UNITS[unit]
+    size = _whole(whole) * DIFF_UNITS[unit] + int(abs(part) + Fraction(1, 2)) * (-1 if part < 0 else 1)
+    length, day = _length(size, span), DIFF_UNITS["day"]
+    return replace(length, days=int(Fraction(size, day))) if unit in {"day", "week"} else length
 
 
 def _length(size: int, span: Span) -> Literal:
@@ -268,11 +301,8 @@ class FormReader(ABC):
             digits, _ = self.take(inner, "this", "is_string")
             return number(f"-{digits}", self.place(node))
         value = self.read(inner)
-        constant = value.value if isinstance(value, Literal) and value.type.kind in ("months", "duration") else None
-        if isinstance(constant, int | dt.timedelta):
-            return replace(value, value=-constant)  # type: ignore[type-var]
-        if value.type.kind == "months":
-            return self.resolve(node, "*", [Literal(-1, INT64), value])
+        if value.type.kind == "months" or (isinstance(value, Literal) and value.type.kind == "duration"):
+            return minus(value)
         return self.resolve(node, "negate", [value])
 
     def typed_literal(self, node: exp.Cast) -> Expression:

@@ -305,9 +305,9 @@ JSON = table(
 
 ARITHMETIC = table(
     """
-    + [arithmetic]: a + b -- Sum. Integer overflow is an error. An integer adds days to a date, an interval makes it a timestamp. A time and an interval begin again at midnight. -- 2 + 3 => 5
+    + [arithmetic]: a + b -- Sum. Integer overflow is an error. An integer adds days to a date, an interval or a time makes it a timestamp. A time and an interval begin again at midnight. -- 2 + 3 => 5
     - [arithmetic]: a - b -- Difference; of two dates a number of days, of timestamps an interval. -- 2 - 3 => -1
-    * [arithmetic]: a * b -- Product. Integer overflow is an error. -- 2 * 3 => 6
+    * [arithmetic]: a * b -- Product. Integer overflow is an error. An interval times or by a number is rounded to microseconds, half to even. -- 2 * 3 => 6
     / [arithmetic]: a / b -- Quotient: a float, of decimals a decimal with at least 6 digits after the point. Division by zero is an error, for floats too. -- 5 / 2 => 2.5e0
     // [arithmetic]: a // b -- Quotient of integers, cut toward zero. Division by zero is an error. -- -7 // 2 => -3
     % [arithmetic]: a % b -- Remainder of `//`, with the sign of `a`; not for floats. -- -7 % 2 => -1

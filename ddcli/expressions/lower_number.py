@@ -172,7 +172,7 @@ def arithmetic(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl
     """Lower a sum, difference, product, quotient or remainder of numbers."""
     if call.type.is_float:
         if sign == "/":
-            _check_zero(low, call, a, b)
+            check_zero(low, call, a, b)
             return quotient(a, b, call.type.to_polars())
         return {"+": a + b, "-": a - b, "*": a * b}[sign]
     if call.type.kind == "decimal":
@@ -180,7 +180,8 @@ def arithmetic(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl
     return integer(low, call, sign, a, b)
 
 
-def _check_zero(low: Checks, call: Call, a: pl.Expr, b: pl.Expr) -> None:
+def check_zero(low: Checks, call: Call, a: pl.Expr, b: pl.Expr) -> None:
+    """Have rows fail whose divisor is zero."""
     divisor = call.args[1]
     if not isinstance(divisor, Literal) or not divisor.value:
         low.fail_given(call, (a, b), b == 0, "division by zero", ZERO_HINT)
@@ -199,7 +200,7 @@ def integer(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Ex
         product = a.cast(pl.Int128) * b.cast(pl.Int128)
         low.fail(call, (product > wide(HIGH)) | (product < wide(LOW)), "integer overflow", hint)
         return a * b
-    _check_zero(low, call, a, b)
+    check_zero(low, call, a, b)
     divisor = call.args[1]
     if sign == "//":
         if not isinstance(divisor, Literal) or divisor.value == -1:
@@ -234,13 +235,13 @@ def _decimal(low: Checks, call: Call, sign: str, left: pl.Expr, right: pl.Expr) 
             wrapped = (b != 0) & (value // pl.when(b == 0).then(wide(1)).otherwise(b) != a)
             value = checked(low, call, value, wrapped | too_long(value, MAX_PRECISION), problem, hint)
     elif sign == "/":
-        _check_zero(low, call, a, b)
+        check_zero(low, call, a, b)
         digits = out.scale + other.scale - one.scale
         if one.precision + digits > MAX_PRECISION:
             a = checked(low, call, a, too_long(a, max(MAX_PRECISION - digits, 0)), problem, hint)
         value = divided(grown(a, min(digits, MAX_PRECISION)), b)
     else:
-        _check_zero(low, call, a, b)
+        check_zero(low, call, a, b)
         value = trunc_remainder(a, b)
     return scaled(value, out)
 

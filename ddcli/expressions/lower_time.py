@@ -11,7 +11,7 @@ import polars as pl
 from ddcli.expressions.arithmetic import MOST_DAYS
 from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS, TRUNC_UNITS
 from ddcli.expressions.lower_cast import moment_in
-from ddcli.expressions.lower_number import arithmetic, integer, quotient
+from ddcli.expressions.lower_number import arithmetic, check_zero, integer, quotient
 from ddcli.expressions.moments import RANGE, UTC, clocks, instants, iso, outside
 from ddcli.expressions.tree import Call, Column, Literal
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
 
 
+FINE_TIME = "cast(cast(day as string) || ' ' || cast(t as string) as timestamp_ns) has nine"
 SIGNS = {
     "try_add": "+",
     "try_subtract": "-",
@@ -38,7 +39,9 @@ def _arithmetic(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Lower sums and differences of moments and intervals, and intervals times or by integers."""
     other = call.args[1].type
-    right = b if other.is_integer else b.to_physical()
+    if call.type.kind == "duration" and other.is_numeric:
+        return _scaled(low, call, sign, a.to_physical(), b).cast(call.type.to_polars())
+    right = b.to_physical()
     if call.type.kind == "time":  # of nanoseconds since midnight
         length = right % (86400 * 10**other.second_digits) * 10 ** (9 - other.second_digits)
         moved: pl.Expr = (a.to_physical() + length if sign == "+" else a.to_physical() - length) % (86400 * 10**9)
@@ -46,8 +49,32 @@ def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.E
     if call.type.kind == "datetime" and call.type.unit != "ns":
         # If the sum of a timestamp in these years and an interval wraps, the result is far outside of them.
         left = a.to_physical()
+        if other.kind == "time":
+            low.fail(call, right % 1000 != 0, "a timestamp has six digits of a second, and the time more", FINE_TIME)
+            right = right // 1000
         return dated(low, call, left + right if sign == "+" else left - right).cast(call.type.to_polars())
     return integer(low, call, "//" if sign == "/" else sign, a.to_physical(), right).cast(call.type.to_polars())
+
+
+def _scaled(low: Checks, call: Call, sign: str, length: pl.Expr, number: pl.Expr) -> pl.Expr:
+    """Lower an interval times or by a number, rounded half to even."""
+    if not call.args[1].type.is_integer:
+        if sign == "/":
+            check_zero(low, call, length, number)
+        size = length.cast(pl.Float64)
+        found = (size * number if sign == "*" else quotient(size, number)).round(0, mode="half_to_even")
+        beyond = found.is_nan() | (found.abs() >= 2.0**63)
+        low.fail(call, beyond, "interval overflow")
+        return pl.when(~beyond).then(found).cast(pl.Int64)
+    if sign == "*":
+        return integer(low, call, "*", length, number)
+    whole = integer(low, call, "//", length, number)
+    rest = length - whole * number
+    # Sizes below zero, which can't overflow: the rest is more than half of the divisor where it is less than what is left.
+    part, left = (pl.when(each > 0).then(-each).otherwise(each) for each in (rest, number))
+    is_up = (part < left - part) | ((part == left - part) & (whole % 2 != 0))
+    step = pl.when((length < 0) != (number < 0)).then(-1).otherwise(1)
+    return whole + pl.when(is_up).then(step).otherwise(0)
 
 
 def dated(low: Checks, call: Expression, physical: pl.Expr) -> pl.Expr:

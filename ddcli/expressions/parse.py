@@ -105,7 +105,12 @@ def changing_hint(name: str) -> str:
 
 def parse_scalar(text: Text, scope: ColumnScope) -> Expression:
     """Return the tree of an expression over one row; raises SpecError at the place of the mistake."""
-    return _scalar(text, tuple(scope.columns.items()), tuple(scope.qualified.items()), current_zone())
+    found = _scalar(text, tuple(scope.columns.items()), tuple(scope.qualified.items()), current_zone())
+    try:
+        check_lengths([found])
+    except Mismatch as mismatch:
+        raise mismatch.at(text.span) from None
+    return found
 
 
 @lru_cache(maxsize=256)
@@ -307,7 +312,8 @@ class ExpressionReader(FormReader):
                 return expand_derived(function, args, span)
             converted, type_, canonical = function.resolve(args)
             casts.check_constants(canonical, converted)
-            check_lengths(converted)
+            if type_.kind != "months":
+                check_lengths(converted)
         except Mismatch as mismatch:
             mismatch.hint = INSTEAD.get(name, mismatch.hint)
             raise mismatch.at(span) from None

@@ -156,6 +156,11 @@ def _is_pattern_of_re2(node: Any) -> bool:
     return isinstance(pattern, Literal) and in_rust(str(pattern.value)) != pattern.value
 
 
+def _is_of_interval(node: Any) -> bool:
+    """Return whether a call is an interval by an integer, which was cut toward zero."""
+    return isinstance(node, Call) and node.function in QUOTIENTS and node.type.kind == "duration"
+
+
 OF_PAIRS = {"covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_sxy"}
 
 
@@ -175,5 +180,6 @@ REVISIONS = {
     "decimals with exponents": _is_with_exponents,
     "each check of a call": _is_checked_twice,
     "patterns as in RE2": _is_pattern_of_re2,
+    "intervals half to even": _is_of_interval,
 }
 """The revisions, each with the calls whose values it changed."""

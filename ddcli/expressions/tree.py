@@ -190,8 +190,13 @@ class Literal(PlacedExpression):
 
     value: Value
     type: Type
-    in_days: bool = field(default=False, compare=False, repr=False)
-    """The mark of an interval that was written in days or weeks, which a calendar counts."""
+    days: int = field(default=0, compare=False, repr=False)
+    """The days in which an interval was written, a week is seven: a calendar counts them."""
+
+    @property
+    def in_days(self) -> bool:
+        """True for an interval that was written in days alone."""
+        return bool(self.days) and self.value == dt.timedelta(days=self.days)
 
     def text(self) -> str:
         value, kind = self.value, self.type.kind

@@ -267,7 +267,15 @@ TEXT_CONSTANTS = [
     "count",
     "string_agg",
 ]
-INTERVALS = ["interval '1' day", "interval '1' month", "interval '90' minute", "interval '-1' year", "interval '7' day"]
+INTERVALS = [
+    "interval '1' day",
+    "interval '1 month -3 days 01:30'",
+    "interval '1.7 days'",
+    "interval '1' month",
+    "interval '90' minute",
+    "interval '-1' year",
+    "interval '7' day",
+]
 
 
 def constant(column: str, value: object) -> str:

@@ -50,6 +50,10 @@ FORMS = [
     *(
         "x + (interval '1' day + interval '90' minute)",
         "x - (interval '1' day - interval '90' minute)",
+        "x + interval '1 day 2 hours'",
+        "x - interval '1 month 1 day 02:30'",
+        "x + interval '-1 months 1.5 days'",
+        "x + (interval '90 mins' + interval '1 quarter') + interval '2 days ago'",
         "x + (-interval '1' day)",
         "x + (-interval '1' month)",
         "d - (-(n * interval '1' year))",

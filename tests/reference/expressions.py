@@ -485,14 +485,26 @@ def interval(value: dt.timedelta) -> dt.timedelta:
 
 def temporal(call: Call, sign: str, a: Any, b: Any) -> Any:
     try:
-        if sign == "*":
-            return interval(a * b)
-        if sign == "/":
-            return truncated(a // MICROSECOND, b) * MICROSECOND
+        if sign in "*/":
+            return scaled(call, sign, a // MICROSECOND, b)
+        if isinstance(b, dt.time):
+            return dt.datetime.combine(a.date(), b)
         found = a + b if sign == "+" else a - b
     except OverflowError:
         raise Fails from None
     return interval(found) if isinstance(found, dt.timedelta) else found
+
+
+def scaled(call: Call, sign: str, size: int, number: Any) -> dt.timedelta:
+    """Multiply or divide an interval, half to even; by other numbers than integers as floats."""
+    if sign == "/" and not number:
+        raise Fails
+    exact = call.args[1].type.is_integer
+    by, whole = (Fraction(number), Fraction(size)) if exact else (float(number), float(size))
+    found = whole * by if sign == "*" else whole / by
+    if not math.isfinite(found):
+        raise Fails
+    return interval(round(found) * MICROSECOND)
 
 
 def add_months(_: Call, args: list[Any]) -> Any:

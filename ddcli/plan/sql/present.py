@@ -20,7 +20,7 @@ from ddcli.errors import SpecError, Text
 from ddcli.expressions.coerce import DATE, TIMESTAMP, ZONED
 from ddcli.expressions.moments import UTC, current_zone, localized
 from ddcli.expressions.parse import DATES_OF_NOW, INSTANTS_OF_NOW, expanded
-from ddcli.expressions.tree import Literal
+from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.types import parse_sql_type
 from ddcli.plan import logical
 from ddcli.plan.operators.table import bound
@@ -153,15 +153,21 @@ class _Chain:
             return self.then("date", _Step("days", sign * int(str(length.this)))) if self.kind == "date" else None
         if not isinstance(length, exp.Interval):
             return None
-        literal = self.reader.interval(length)
-        assert isinstance(literal, Literal)
+        found: _Chain | None = self
+        interval = self.reader.interval(length)
+        for part in interval.args if isinstance(interval, Call) and interval.function == "+" else (interval,):
+            found = found and found.later(part, sign) if isinstance(part, Literal) else None
+        return found
+
+    def later(self, literal: Literal, sign: int) -> _Chain | None:
+        """Return the chain plus a constant interval, of months or of a length."""
         changes = current_zone() != UTC
         if isinstance(literal.value, int):
             return self._of_day("months", sign * literal.value)
         assert isinstance(literal.value, dt.timedelta)
         if literal.in_days and self.kind != "instant":
             return self._of_day("days", sign * literal.value.days)
-        if self.kind == "instant" and literal.in_days and changes:
+        if self.kind == "instant" and literal.days and changes:
             return None
         kind = "local" if self.kind == "date" else self.kind
         return self.then(kind, *self._as_local(), _Step("exact", length=sign * literal.value))

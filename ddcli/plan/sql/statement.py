@@ -166,7 +166,10 @@ def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[Note, ...]
     shown |= {column: name for name, column in names.items() if name.startswith(ORDER)}
     node = nodes.mapped(result.node, {name: nodes.column(result.node, column) for name, column in names.items()})
     for name, kind in node.schema.items():
-        if kind.kind == "months" or (not kind.is_known and not _is_read(node, name)):
+        if kind.kind == "months":
+            hint = "an interval of months is added to a date: day + interval '1' month"
+            raise SpecError(f"column `{name}` has months, which differ in length", span=text.span, hint=hint)
+        if not kind.is_known and not _is_read(node, name):
             raise SpecError(f"column `{name}` has no type", span=text.span, hint=f"cast it: cast({name} as int64)")
     node = shared(node, leaves)
     order = tuple((shown[column], descending, last) for column, descending, last in statement.order)
