@@ -156,15 +156,17 @@ def clock(monkeypatch):
     def sleep(seconds):
         now.seconds += seconds
 
-    monkeypatch.setattr(classic, "time", SimpleNamespace(monotonic=lambda: now.seconds, sleep=sleep))
+    monkeypatch.setattr(
+        classic, "time", SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: now.seconds, sleep=sleep)
+    )
     return now
 
 
 class Cluster(classic.Classic):
-    """Executors come at the given seconds; the driver ends at a time."""
+    """Executors come at the given seconds after the context's start; the driver ends at a time."""
 
     def __init__(self, clock, coming, ends=1e9, **settings):
-        super().__init__(SimpleNamespace(sparkContext=None), owned=True)
+        super().__init__(SimpleNamespace(sparkContext=SimpleNamespace(startTime=100_000)), owned=True)
         self.clock, self.coming, self.ends = clock, coming, ends
         self.settings = {f"spark.{name.replace('_', '.')}": value for name, value in settings.items()}
 
@@ -182,17 +184,20 @@ class Cluster(classic.Classic):
 
 
 @pytest.mark.parametrize(
-    ("coming", "there", "seconds"),
+    ("looks", "coming", "there", "seconds"),
     [
-        ([4.0], 1, 6),
-        ([4.0, 4.5, 5.5], 3, 7.5),
-        ([4.0, 5.9, 7.8, 20.0], 3, 9.8),  # who comes much later is not waited for
-        ([0.0], 1, 0),
-        ([], 0, 60),
+        (0, [4.0], 1, 6),
+        (0, [4.0, 4.5, 5.5], 3, 7.5),
+        (0, [4.0, 5.9, 7.8, 20.0], 3, 9.8),  # who comes much later is not waited for
+        (5, [4.0, 5.9], 2, 8.5),  # the first is there before anybody looks
+        (0, [0.0], 1, 0),
+        (0, [], 0, 60),
+        (70, [69.0], 1, 105),
     ],
 )
-def test_executors_are_waited_for_until_no_more_come(clock, coming, there, seconds):
+def test_executors_are_waited_for_until_no_more_come(clock, looks, coming, there, seconds):
     cluster = Cluster(clock, coming, master="spark://host:7077")
+    clock.seconds += looks
     cluster.gather()
     assert cluster._executors() == there
     assert cluster.is_waiting == (there == 0)

@@ -15,7 +15,6 @@ from ddcli.errors import SpecErrors, UsageError
 from ddcli.job.request import read_request
 from ddcli.runtime import placement
 from ddcli.runtime.placement import Placement
-from ddcli.runtime.spark import classic
 from ddcli.store.state.manifest import read_newest
 from ddcli.version import install_command
 from tests.spark.support import Here, Told, started
@@ -235,18 +234,3 @@ def test_a_setting_without_a_value_is_refused(path):
     )
     assert done.returncode == 2
     assert "write it as spark.executor.memory=4g" in done.stderr
-
-
-def test_executors_that_come_late_are_waited_for(monkeypatch):
-    """The first may be there before anybody looks: half as long again counts from when Spark has asked for them."""
-    now, settings = [100.0], SimpleNamespace(getAll=lambda: [("spark.master", "spark://host:7077")])
-    context = SimpleNamespace(startTime=90_000, getConf=lambda: settings)
-    clock = SimpleNamespace(
-        monotonic=lambda: now[0], time=lambda: now[0], sleep=lambda some: now.append(now.pop() + some)
-    )
-    monkeypatch.setattr(classic, "time", clock)
-    spark = classic.Classic(SimpleNamespace(sparkContext=context), owned=True)
-    monkeypatch.setattr(spark, "_is_stopped", lambda: False)
-    monkeypatch.setattr(spark, "_executors", lambda: 1 if now[0] < 104 else 2)
-    spark.gather()
-    assert spark._executors() == 2
