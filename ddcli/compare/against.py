@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import polars as pl
 
-from ddcli.compare.diff import compare
+from ddcli.compare.diff import compare, unchanged
 from ddcli.compare.pairs import WEIGHT, Side
 from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
 from ddcli.driver.prepare import bind_remembered
+from ddcli.driver.requested_changes import is_beside
 from ddcli.errors import BudgetError, DdError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.corrections import with_added_files, with_withdrawn_files
@@ -27,7 +28,7 @@ from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
 from ddcli.job.sizes import run_budget
 from ddcli.job.verdict import KEPT
-from ddcli.plan.changes import before_edits, reach_of_edits
+from ddcli.plan.changes import before_edits, only, reach_of_edits, reached_outputs
 from ddcli.screen import near
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.store.files.access import is_there
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ddcli.job.summary import RunSummary
     from ddcli.store.state.manifest import Manifest
 
+LOG = "change log"
 ATTEMPTS = 2
 """Attempts at a state whose files a run may sweep meanwhile: the second is on the commit of that run."""
 
@@ -172,30 +174,48 @@ def _compare(
     present = [name for name in request.outputs if name not in checks]
     chosen = chosen_outputs([*dict.fromkeys([*gone, *present])], select)
     request, inputs = chosen_files(request, manifest, added, without)
+    computed = _reached(request, manifest, inputs)
     found = Differences(
         only_a=tuple(name for name in chosen if name not in request.outputs),
         only_b=tuple(name for name in chosen if name in request.outputs and name not in known),
-        notes=(*regressions(manifest, request, manifest, "in the state"), *_edits(request, manifest))
-        if request.spec.inputs.keys() <= manifest.inputs.keys()
-        else (),
+        notes=_notes(computed, manifest) if request.spec.inputs.keys() <= manifest.inputs.keys() else (),
     )
+    both = {name: known[name] for name in chosen if name in known and name in request.outputs}
     if sampled is not None:
-        both = [name for name in chosen if name in known and name in request.outputs]
-        _compare_samples(found, request, both, known, sampled(request, manifest), settings, memory)
+        _compare_samples(found, request, [*both], known, sampled(request, manifest), settings, memory)
         return found
     with tempfile.TemporaryDirectory(prefix="dd-against-", ignore_cleanup_errors=True) as scratch:
         received = ReceivedUpdates(Path(scratch))
-        summary, exceeded = _effect(replace(request, receives=received.add), manifest, inputs)
-        found.notes += exceeded
-        found.failing = tuple(
-            f"{one.title}: {one.words}" for one in summary.checks.values() if not one.passed and one.otherwise == "fail"
-        )
-        for name in chosen:
-            if name in known and name in request.outputs:
-                found.outputs[name] = _difference(
-                    request, manifest, name, known[name], received, settings(name), memory
-                )
+        if computed.outputs:
+            summary, exceeded = _effect(replace(computed, receives=received.add), manifest, inputs)
+            found.notes += exceeded
+            found.failing = tuple(
+                f"{one.title}: {one.words}"
+                for one in summary.checks.values()
+                if not one.passed and one.otherwise == "fail"
+            )
+        rows = _rows(request, manifest, both)
+        for name, before in both.items():
+            found.outputs[name] = _difference(
+                request, manifest, name, before, rows[name], received, settings(name), memory
+            )
     return found
+
+
+def _rows(request: Request, manifest: Manifest, outputs: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of rows of outputs, as the state has committed them; `outputs` has the name that each has there."""
+    weight = pl.col(WEIGHT).sum()
+    scans = {name: _scans(request, manifest, name, before) for name, before in outputs.items()}
+    sums = [pl.concat([each.select(weight) for each in found]).select(weight) for found in scans.values() if found]
+    rows = iter(pl.collect_all(sums, engine="streaming"))
+    return {name: int(next(rows).item()) if found else 0 for name, found in scans.items()}
+
+
+def _scans(request: Request, manifest: Manifest, name: str, before: str) -> list[pl.LazyFrame]:
+    """Return the updates in the log of an output, with `WEIGHT`."""
+    entry = manifest.outputs[before]
+    found = scan_entries(request.outputs[name], entry.files, parse_schema(entry.schema), [DIFF])
+    return [each.rename({DIFF: WEIGHT}) for each in found]
 
 
 def chosen_files(
@@ -209,10 +229,23 @@ def chosen_files(
     return request.deciding(closes=bool(added), apply=True, accepts=accepts), inputs
 
 
-def _edits(request: Request, manifest: Manifest) -> list[str]:
-    """Return a line for each column that the file computes in another way than the state's pipeline did."""
+def _reached(request: Request, manifest: Manifest, inputs: Mapping[str, InputFiles] | None) -> Request:
+    """Return the request with the outputs alone that may differ from the state's, and with all checks, which are judged anew."""
+    spec = request.spec
+    if inputs is not None or request.decided.withdrawn or is_beside(spec):
+        return request
+    names = reached_outputs(spec, manifest.cache["plan"]["outline"]) | spec.checks.keys()
+    outputs = {name: place for name, place in request.outputs.items() if name in names}
+    return replace(request, spec=only(spec, names), outputs=outputs)
+
+
+def _notes(request: Request, manifest: Manifest) -> tuple[str, ...]:
+    """Return a line for each collection that may do more work than in the state, and one for each column that the file computes in another way."""
+    if not request.outputs:
+        return ()
     bound = bind_remembered(request, manifest)
-    return [each.note for each in reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound)]
+    edits = reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound)
+    return (*regressions(manifest, bound, manifest, "in the state"), *(each.note for each in edits))
 
 
 def base_request(
@@ -270,25 +303,21 @@ def _difference(
     manifest: Manifest,
     name: str,
     before: str,
+    rows: int,
     received: ReceivedUpdates,
     settings: Settings,
     memory: int | None,
 ) -> Difference:
-    """Return the difference of an output: of its updates alone, or, where its columns change, of all that the log has and would have."""
-    entry = manifest.outputs[before]
-    schema = parse_schema(entry.schema)
-    known = {column: kind.to_polars() for column, kind in schema.items()}
-    labels = [f"{near(str(side))}: {name}" for side in (request.state, request.spec.path)]
-    columns = known
-    if made := received.files.get(name):
-        beside = {DIFF, *manifest.cache["time"]}
-        columns = {
-            column: kind for column, kind in pl.scan_ipc(made[0]).collect_schema().items() if column not in beside
-        }
-    files = scan_entries(request.outputs[name], entry.files, schema, [DIFF])
-    log = [each.rename({DIFF: WEIGHT}) for each in files]
+    """Return the difference of an output that has `rows`: of its updates alone, or, where its columns change, of all that the log has and would have."""
+    known = {column: kind.to_polars() for column, kind in parse_schema(manifest.outputs[before].schema).items()}
+    labels = f"{near(str(request.state))}: {name}", f"{near(str(request.spec.path))}: {name}"
+    made = received.files.get(name)
+    if not made:
+        return unchanged(labels, LOG, known, rows, settings)
+    beside = {DIFF, *manifest.cache["time"]}
+    columns = {column: kind for column, kind in pl.scan_ipc(made[0]).collect_schema().items() if column not in beside}
     if columns != known:
-        a = [each.select(*known, WEIGHT) for each in log]
+        a = [each.select(*known, WEIGHT) for each in _scans(request, manifest, name, before)]
         b = list(received.scan(name, list(columns), WEIGHT))
         return compare(_side(labels[0], known, a), _side(labels[1], columns, b), settings, memory)
     weight = pl.col(WEIGHT)
@@ -296,12 +325,10 @@ def _difference(
     a = [each.filter(weight < 0).with_columns(-weight) for each in updates]
     b = [each.filter(weight > 0) for each in updates]
     found = compare(_side(labels[0], columns, a), _side(labels[1], columns, b), settings, memory)
-    total = sum(int(each.select(weight.sum()).collect(engine="streaming").item()) for each in log)
-    net = found.b.rows - found.a.rows
-    found.a.rows, found.b.rows = total, total + net
+    found.a.rows, found.b.rows = rows, rows + found.b.rows - found.a.rows
     return found
 
 
 def _side(label: str, columns: Mapping[str, pl.DataType], scans: Sequence[pl.LazyFrame]) -> Side:
     none = pl.LazyFrame(schema={**columns, WEIGHT: pl.Int64()})
-    return Side(label, "change log", columns, [none, *scans], sliced=True, is_log=True)
+    return Side(label, LOG, columns, [none, *scans], sliced=True, is_log=True)

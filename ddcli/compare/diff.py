@@ -9,7 +9,7 @@ import polars as pl
 
 from ddcli.compare.columns import Settings, compare_columns, parse_max_changed, parse_tolerances
 from ddcli.compare.difference import ChangedRows, Difference, Tally
-from ddcli.compare.pairs import WEIGHT, RecordMatcher, Side, bound, replaced_between
+from ddcli.compare.pairs import WEIGHT, RecordMatcher, Side, bound, no_changes, replaced_between
 from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
@@ -128,7 +128,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
         found.a.rows = found.b.rows = a.count()
         found.compared = replace(compared, differences=tuple(each for each in compared.differences if each.a != each.b))
         found.notes = (*found.notes, "the files of both sides are the same, byte for byte")
-        found.add(matching.changes([_no_rows(compared.types)], [_no_rows(compared.types)]))
+        found.add(no_changes(compared))
         return found
     by = list(compared.key) or compared.names
     rows = min(CHUNK, max(1 << 14, free // 2048))
@@ -142,6 +142,17 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
     for pair in _pairs(*sides):
         for small in _small_enough(pair, by, scratch, free // 12):
             _compare_bucket(small, matching, found)
+    return found
+
+
+def unchanged(
+    labels: tuple[str, str], kind: str, columns: Mapping[str, pl.DataType], rows: int, settings: Settings
+) -> Difference:
+    """Return the difference of two sides with the same columns and the same rows. Raises UsageError for settings that don't fit them."""
+    compared = compare_columns(columns, columns, settings)
+    a, b = (Tally(label, kind, rows) for label in labels)
+    found = Difference(a, b, settings, compared, ChangedRows(Scratch(0)))
+    found.add(no_changes(compared))
     return found
 
 

@@ -207,6 +207,17 @@ OLDS, NEWS, END, ID = "\0olds", "\0news", "\0end", "\0id"
 CHANGES = pl.Enum([REMOVED, CHANGED, ADDED])
 
 
+def no_changes(compared: Compared) -> pl.DataFrame:
+    """Return an empty frame of changes."""
+    types = compared.types
+    return pl.DataFrame(
+        schema={CHANGE: CHANGES, COUNT: pl.Int64()}
+        | {KEY + name: types[name] for name in compared.key}
+        | {prefix + name: types[name] for name in compared.values for prefix in (OLD, NEW)}
+        | {IS + name: pl.Boolean() for name in compared.values}
+    )
+
+
 @dataclass(frozen=True)
 class RecordMatcher:
     """The comparison of rows `[compared columns, WEIGHT]` of both sides. `bounds` are the tolerances, by column. `exactly`: weights may be

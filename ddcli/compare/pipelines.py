@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ddcli.compare.columns import Settings
     from ddcli.compare.difference import Difference
     from ddcli.job.request import Request
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.spec.model import Spec
     from ddcli.store.state.entries import InputFile
     from ddcli.store.state.manifest import Manifest
@@ -193,8 +194,8 @@ def compare_pipelines(
         for version, known, folder, name in zip((a, b), earlier, folders, ("A", "B"), strict=True):
             say(f"running {name}: {version.label}")
             committed.append(run_aside(version, folder, memory, known))
-        found.notes += regressions(committed[0], requests[1], committed[1], "in A")
         bounds = [bind_remembered(request, manifest) for request, manifest in zip(requests, committed, strict=True)]
+        found.notes += regressions(committed[0], bounds[1], committed[1], "in A")
         found.notes += tuple(each.note for each in reach_of_edits(*bounds))
         for name in both:
             given = [
@@ -288,11 +289,10 @@ def run_aside(
         return committed
 
 
-def regressions(a: Manifest, request: Request, b: Manifest, where: str) -> tuple[str, ...]:
-    """Return a line for each collection of B whose operators may do more work for a change than A's."""
+def regressions(a: Manifest, bound: BoundPipeline, b: Manifest, where: str) -> tuple[str, ...]:
+    """Return a line for each collection of the file of B, `bound`, whose operators may do more work for a change than A's."""
     from ddcli.plan.places import work_regressions
 
-    bound = bind_remembered(request, b)
     found = work_regressions(a.cache["plan"]["work"], bound, bound.plan(b.cache["plan"]))
     return tuple(f"{place.span}: {place.words}: work: {own}, but {before} {where}" for place, before, own in found)
 

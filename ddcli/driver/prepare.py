@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ddcli.plan.relation import Relation
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.readers import Reader
+    from ddcli.spec.model import Spec
     from ddcli.store.log.rows import Rows
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
@@ -268,6 +269,13 @@ def sizes(found: Mapping[str, InputFiles]) -> dict[str, int]:
     return {name: given.listing.size for name, given in found.items() if given.listing.size}
 
 
+def _outline_of_file(spec: Spec) -> dict[str, Any]:
+    """Return what a state keeps of the file itself: the texts of collections, for people, and the identities of its parts."""
+    from ddcli.spec.identity import identities
+
+    return {"collections": excerpts(spec), "identities": identities(spec)}
+
+
 @dataclass
 class RunPlan:
     """The plan of a run: the graph that an earlier run kept, if inputs, file and state are the same, else a new plan, with all its parts."""
@@ -318,15 +326,15 @@ class RunPlan:
         from ddcli.plan.places import classes_of_work
 
         kept = self.plan.to_json()
-        texts = {"collections": excerpts(self.request.spec)}
-        return kept | {"outline": kept["outline"] | texts, "work": classes_of_work(self.bound, self.plan)}
+        outline = kept["outline"] | _outline_of_file(self.request.spec)
+        return kept | {"outline": outline, "work": classes_of_work(self.bound, self.plan)}
 
     def outline_of(self, manifest: Manifest) -> dict[str, Any]:
         """Return the JSON that a state keeps of its own plan, with the present texts of its collections."""
         kept: dict[str, Any] = manifest.cache["plan"]
-        if manifest.pipeline == self.request.digest and "collections" in kept["outline"]:
+        if manifest.pipeline == self.request.digest and kept["outline"].keys() >= {"collections", "identities"}:
             return kept
-        return kept | {"outline": kept["outline"] | {"collections": excerpts(self.request.spec)}}
+        return kept | {"outline": kept["outline"] | _outline_of_file(self.request.spec)}
 
     def check_work(self) -> None:
         """Raise the first error of operators that may do more work than the budget allows; a kept plan passed this check when it was made."""

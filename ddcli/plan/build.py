@@ -156,7 +156,7 @@ def _built_with(
     around = BindContext(
         tuple(time), arrives=arrives, folder=str(spec.path.absolute().parent), inputs=inputs, places=places
     )
-    if found := circles(spec, _references):
+    if found := circles(spec, references):
         errors.extend(found)
         return _Section({}, source, around, errors, {})
 
@@ -245,7 +245,7 @@ class _Section:
                     yield last
                 continue
             met.add(last)
-            names = [name for name in _references(self.collections[last]) if name not in self.variables]
+            names = [name for name in references(self.collections[last]) if name not in self.variables]
             owners = [self._owners.get(name) for name in names]
             left += [owner for owner in reversed(owners) if owner is not None and owner not in met]
 
@@ -346,7 +346,7 @@ class _Section:
         return [leaving[result.value] for result in results]
 
 
-def _references(collection: model.CollectionSpec) -> Iterator[str]:
+def references(collection: model.CollectionSpec) -> Iterator[str]:
     """Yield the names that a collection refers to, also in a loop's body, but for names of the loop's own collections."""
     nothing = frozenset[str]()
     left: list[tuple[operator_model.Source | operator_model.Operator | model.CollectionSpec, frozenset[str]]] = [

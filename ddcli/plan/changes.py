@@ -10,8 +10,9 @@ So an edit is found once, where it was made, and is followed from there as linea
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,6 +21,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import DdError
 from ddcli.expressions.tree import MapStep
 from ddcli.plan import groupings, joins, logical, physical
+from ddcli.plan.build import references
 from ddcli.plan.generations import substitute
 from ddcli.plan.lineage import PRESENCE, reached, readers_of
 from ddcli.plan.logical import EXPORT, INPUT
@@ -29,6 +31,7 @@ from ddcli.plan.node import Graph, digest
 from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
+from ddcli.spec.identity import identities
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.relation import Relation
+    from ddcli.spec.model import Spec
 
 
 SHOWN = 12
@@ -332,8 +336,11 @@ def present(names: Collection[str]) -> str:
 
 Meanings = dict[str | None, str]
 """The digest of the meaning of each column, and of a collection's records under `PRESENCE`."""
-SECTIONS = re.compile(r"^(?:collections|checks|tests|include):.*?(?=^[^\s#]|\Z)", re.MULTILINE | re.DOTALL)
+SECTIONS = re.compile(
+    r"^(?:collections|outputs|budget|checks|tests|include):.*?(?=^[^\s#]|\Z)", re.MULTILINE | re.DOTALL
+)
 """The sections of a file that collections of an earlier text replace, or that need other collections."""
+NAME = re.compile(r"\w+")
 MOST = 12
 """Columns that a line names, at most."""
 
@@ -456,12 +463,66 @@ def _expressions(node: Node) -> Iterator[tuple[str, str]]:
             yield name, f"{expression.text()} {used}"
 
 
+def reached_outputs(spec: Spec, outline: Mapping[str, Any]) -> frozenset[str]:
+    """Return the outputs that an edit of a file may change: those whose text, or that of a collection below them, was another one when the state's plan was made.
+
+    All of them, if anything else in the file was, or if an earlier version made the plan.
+    """
+    known, now = outline.get("identities"), identities(spec)
+    if known is None or known["rest"] != now["rest"] or spec.quarantines:
+        return frozenset(spec.outputs)
+    owners = {name: key for key, each in spec.collections.items() for name in each.names}
+    readers: dict[str, list[str]] = {}
+    for key, each in spec.collections.items():
+        for name in references(each):
+            readers.setdefault(owners.get(name, name), []).append(key)
+    left = [key for key, identity in now["collections"].items() if known["collections"].get(key) != identity]
+    met = set(left)
+    while left:
+        more = [key for key in readers.get(left.pop(), ()) if key not in met]
+        met.update(more)
+        left += more
+    return frozenset(
+        name
+        for name, each in spec.outputs.items()
+        if known["outputs"].get(name) != now["outputs"][name] or owners.get(each.source.value) in met
+    )
+
+
+def only(spec: Spec, outputs: Collection[str]) -> Spec:
+    """Return a file with some outputs alone, and the collections and checks that they need."""
+    owners = {name: key for key, each in spec.collections.items() for name in each.names}
+    left, met = [spec.outputs[name].source.value for name in outputs], set[str]()
+    while left:
+        key = owners.get(left.pop())
+        if key is not None and key not in met:
+            met.add(key)
+            left += references(spec.collections[key])
+    return replace(
+        spec,
+        collections={key: each for key, each in spec.collections.items() if key in met},
+        outputs={name: each for name, each in spec.outputs.items() if name in outputs},
+        checks={name: each for name, each in spec.checks.items() if name in outputs},
+    )
+
+
 def before_edits(now: BoundPipeline, outline: Mapping[str, Any]) -> BoundPipeline | None:
-    """Return the pipeline with the collections that a state's plan was made of, by their texts in its outline; None where they can't be read any more."""
-    texts = [text for name, text in outline.get("collections", {}).items() if text.startswith(f"{name}:")]
+    """Return the pipeline with the collections that a state's plan was made of, by their texts in its outline; None where they can't be read any more.
+
+    Without the collections that are neither in the file nor needed by one that is.
+    """
+    texts = {name: text for name, text in outline.get("collections", {}).items() if text.startswith(f"{name}:")}
+    left, met = [name for name in now.spec.collections if name in texts], dict[str, str]()
+    while left:
+        if (name := left.pop()) not in met:
+            met[name] = texts[name]
+            left += texts.keys() & NAME.findall(texts[name])
+    collections = indent("\n".join(text for name, text in texts.items() if name in met), "  ")
     try:
         rest = SECTIONS.sub("", now.spec.path.read_text(encoding="utf-8"))
-        spec = parse_spec(f"{rest}\ncollections:\n{indent(chr(10).join(texts), '  ')}\n", str(now.spec.path))
+        outputs = json.dumps({"any": {"from": next(iter(now.spec.inputs)), "path": "any/"}})
+        text = f"{rest}\noutputs: {outputs}\ncollections:\n{collections}\n"
+        spec = replace(parse_spec(text, str(now.spec.path)), outputs=now.spec.outputs)
         found = BoundPipeline(spec, now.schemas, now.time, now.keys)
         _ = found.relations
     except (DdError, OSError, ValueError):

@@ -7,6 +7,7 @@
 * csv_options: the key `csv` of an input
 * document: the whole file
 * file: the text of a pipeline file
+* identity: digests of the parts of a file
 * include: inputs and collections of other files
 * inputs: inputs and their formats
 * model: the content of a pipeline file as plain values

@@ -6,6 +6,9 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from ddcli.plan.changes import reached_outputs
+from ddcli.plan.pipeline_file import parse_spec
+from ddcli.spec.identity import identities
 from tests.draws import chance
 from tests.harness import ORDER_COLUMNS, ORDERS, contents, files
 
@@ -53,6 +56,89 @@ def test_the_effect_of_an_edit(shop):
         "co/orders.yaml:9:9: reduce of collections.totals.apply[0].reduce: work: groups, but change in the state",
         "edited: totals.amount: goes into totals.amount",
     ]
+
+
+EDITED = """\
+name: shop
+inputs:
+  sales: {path: sales/, format: append, columns: {person: int64, amount: int64}}
+  people: {path: people/, format: upsert, key: [person], columns: {person: int64, city: string}}
+collections:
+  large: {from: sales, apply: &least [filter: amount > 6]}
+  alike: {from: sales, apply: *least}
+  cities:
+    sql: |
+      select city, sum(amount) as amount
+      from large join people using (person) group by city
+  reached:
+    iterate:
+      variables: {seen: cities}
+      body: {seen: {from: seen, apply: [distinct]}}
+      result: [seen]
+outputs:
+  sales: out/sales/
+  large: out/large/
+  alike: out/alike/
+  cities: out/cities/
+  reached: {from: reached.seen, path: out/reached/}
+"""
+ALL = {"sales", "large", "alike", "cities", "reached"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reached"),
+    [
+        ("name: shop", "# another comment\n\nname: shop", set()),
+        (
+            "{from: sales, apply: &least [filter: amount > 6]}",
+            "\n    from: sales\n    apply: &least\n      - filter: amount > 6",
+            set(),
+        ),
+        ("amount > 6", "amount > 7", {"large", "alike", "cities", "reached"}),
+        ("apply: *least", "apply: [filter: amount > 6]", set()),
+        ("apply: *least", "apply: [filter: amount > 5]", {"alike"}),
+        ("sum(amount)", "max(amount)", {"cities", "reached"}),
+        ("[distinct]", "[distinct, filter: amount > 9]", {"reached"}),
+        ("cities: out/cities/", "cities: {from: large, path: out/cities/}", {"cities"}),
+        ("  large: {", "  more: {from: sales}\n  large: {", set()),
+        ("outputs:\n", "outputs:\n  more: {from: large, path: out/more/}\n", {"more"}),
+        ("format: upsert, key: [person], ", "format: append, ", ALL),
+        ("amount: int64", "amount: int32", ALL),
+        ("name: shop", "name: shop\ntimezone: Europe/Berlin", ALL),
+        ("name: shop", "name: shop\nbudget: {rows: 10}", ALL),
+        ("outputs:", "checks:\n  - {row: amount > 0, of: sales}\noutputs:", {*ALL, "sales_row_amount_0"}),
+        (
+            "outputs:",
+            "checks:\n  - {row: amount > 0, of: sales, otherwise: quarantine}\noutputs:",
+            {*ALL, "sales_row_amount_0"},
+        ),
+    ],
+)
+def test_the_outputs_that_an_edit_may_change(old, new, reached):
+    assert EDITED.count(old) == 1
+    state = {"identities": identities(parse_spec(EDITED, "shop.yaml"))}
+    assert reached_outputs(parse_spec(EDITED.replace(old, new), "co/shop.yaml"), state) == reached
+
+
+def test_outputs_that_an_edit_does_not_reach_are_neither_computed_nor_read_by_key(shop, monkeypatch):
+    """They are the same; a key that they lack is refused as ever. A state of an earlier version, which knows no text of its file, has all computed."""
+    from ddcli.compare import against as module
+
+    computed = []
+    effect = module._effect
+    monkeypatch.setattr(
+        module, "_effect", lambda request, *rest: computed.append({*request.outputs}) or effect(request, *rest)
+    )
+    shop.write("co/orders.yaml", TEXT.replace("amount > 6", "amount > 4"))
+    code, tree = against(shop)
+    assert (code, computed) == (1, [{"large"}])
+    assert tree["outputs"]["totals"]["rows"] == {"same": 2, "removed": 0, "changed": 0, "added": 0}
+    assert tree["outputs"]["large"]["rows"] == {"same": 2, "removed": 0, "changed": 0, "added": 1}
+    wrong = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--key", "totals=city")
+    assert (wrong.code, "city" in wrong.err) == (2, True)
+    monkeypatch.setattr(module, "reached_outputs", lambda spec, _outline: reached_outputs(spec, {}))
+    against(shop)
+    assert computed[-1] == {"large", "totals"}
 
 
 def test_outputs_that_come_and_go_and_that_get_other_columns(shop):
@@ -179,6 +265,10 @@ def test_a_run_that_commits_meanwhile(shop, monkeypatch):
         (["--against", "x", "a.yaml", "--as-of", "1"], "--as-of is one time for both sides"),
         (["--against", "x", "a.yaml", "--from", "1"], "are for data, and the sides are pipelines"),
         (["a.yaml", "b.yaml", "--without", "1.csv"], "--with and --without are for --against"),
+        (["a.yaml", "b.yaml", "--sample", "region%3=1"], "--sample is for --against"),
+        (["--against", "x", "a.yaml", "--sample", "region%3=1", "--with", "orders+=1.csv"], "--sample is for an edit"),
+        (["--against", "x", "a.yaml", "--sample", "region%3=1", "--without", "1.csv"], "--sample is for an edit"),
+        (["--against", "x", "a.yaml", "--with", "orders+=1.csv", "--without", "1.csv"], "are two comparisons"),
     ],
 )
 def test_options_that_do_not_fit(shop, options, problem):
