@@ -246,7 +246,7 @@ STATE = click.option(
     "--state",
     metavar="DIRECTORY",
     type=click.Path(path_type=str, file_okay=False),
-    help="The state's directory, or a path in an object store (s3://BUCKET/PREFIX, gs://, az://). [default: the file's `state`, else .dd/NAME/ beside it]",
+    help="The state's directory, or a path in an object store (s3://BUCKET/PREFIX, gs://, az://). [default: the file's `state`, or .dd/NAME/ next to it]",
 )
 BRANCH = click.option(
     "--branch", metavar="NAME", help="The branch of the pipeline; sales.yaml with `--branch q4` is sales@q4.yaml."
@@ -291,7 +291,7 @@ VAR = click.option(
     multiple=True,
     expose_value=False,
     callback=_variables,
-    help="Set the variable `${NAME}` of the pipeline file, in place of the environment's; repeatable.",
+    help="Set the variable `${NAME}` of the pipeline file, overriding the environment; repeatable.",
 )
 
 
@@ -306,7 +306,7 @@ SHOW = click.option(
     multiple=True,
     expose_value=False,
     callback=_show,
-    help="Show the values of columns with this tag, which are digests otherwise; repeatable.",
+    help="Show the values of columns with this tag instead of digests; repeatable.",
 )
 NO_CODE = click.option(
     "--no-code",
@@ -315,7 +315,7 @@ NO_CODE = click.option(
 )
 REMOTE = click.option("--remote", metavar="URL", help="Address of Spark Connect, instead of a master: sc://HOST:15002.")
 CONF = click.option(
-    "--conf", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of Spark; repeatable."
+    "--conf", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A Spark setting; repeatable."
 )
 
 
@@ -376,7 +376,7 @@ ACCEPT = click.option(
     metavar="NAME",
     type=CHECK,
     multiple=True,
-    help="Let this run commit though the check NAME fails; repeatable. The state keeps who did it, when and why.",
+    help="Let this run commit although the check NAME fails; repeatable. The state records who did it, when and why.",
 )
 REASON = click.option("--reason", metavar="TEXT", help="The reason for --accept.")
 CSV_OPTION = click.option(

@@ -43,7 +43,8 @@ def new(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, outpu
     """Begin the branch NAME of PIPELINE at the last commit of its state.
 
     It shares main's batches, which stay as long as the branch exists, and links the files of the outputs' logs; an object store copies these itself.
-    Input files must stay where they are. Tables of other programs are as main has read them; the branch's own runs read on. It writes to no such table, and has no consumers.
+    Input files must stay where they are. Input tables are as main has read them; the branch's own runs read newer versions. A branch writes to no
+    table, and has no consumers.
 
     JSON: as `dd branch ls -o json`, of the one branch.
 
@@ -66,7 +67,7 @@ def new(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, outpu
 @REPORT
 @VAR
 def ls(pipeline: Path, state: str | None, output: str) -> None:
-    """List the branches of PIPELINE with their changes: files that they read beside main's, files that they withdrew, edits of the file.
+    """List the branches of PIPELINE with their changes: added files, withdrawn files, edits of the pipeline file.
 
     JSON: [{branch, state, file, commit, added: {INPUT: [FILE]}, withdrawn: {INPUT: [FILE]}, edited}].
 
@@ -86,7 +87,7 @@ def ls(pipeline: Path, state: str | None, output: str) -> None:
         say(f"no branches; `dd branch new NAME {shell(near(str(pipeline)))}` begins one", err=True)
 
 
-@command.command("merge", short_help="Take a branch's changes of inputs and file into main.")
+@command.command("merge", short_help="Bring a branch's changes of inputs and file to main.")
 @click.argument("name")
 @ONLY_PIPELINE
 @STATE
@@ -96,13 +97,13 @@ def ls(pipeline: Path, state: str | None, output: str) -> None:
 @SHOW
 @VAR
 def merge(name: str, pipeline: Path, state: str | None, dry_run: bool, if_locked: IfLocked, output: str) -> None:
-    """Take the changes of the branch NAME into PIPELINE with a run, in one commit, and drop the branch.
+    """Bring the changes of the branch NAME to PIPELINE with a run, in one commit, and drop the branch.
 
-    These are the files that it has read beside main's, those that it has withdrawn, and the edit of its file, which main's file gets.
-    Results are not merged: main computes what follows from its inputs as they are now. Files that the branch reads stay where they are.
+    The changes are added files, withdrawn files, and the edit of the branch's file, which main's file gets.
+    Results are not merged: main recomputes them from its present inputs. Added files stay where they are.
 
-    A conflict is a file, or a key of an input with a key, that main has changed, too, since the branch began; or the pipeline file. With one the command
-    lists all, exits with 1, and writes nothing.
+    It is a conflict if main, too, has changed a file, a key of an input with a key, or the pipeline file since the branch began. If there are conflicts,
+    the command lists them, exits with 1, and writes nothing.
 
     JSON: {branch, state, file, commit, added, withdrawn, edited} as `dd branch ls -o json`, conflicts: [{what, main, branch}], run: as `dd run -o json`, or null.
 

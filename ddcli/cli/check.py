@@ -13,10 +13,10 @@ from ddcli.screen import json_text, near, say, say_own
 @click.command("check", short_help="Report the errors of pipeline files, without reading data.")
 @PIPELINES
 @formats(
-    "text", "json", "github", about="Format: lines, JSON, or GitHub's annotations of a pull request.", old=["--format"]
+    "text", "json", "github", about="Format: lines, JSON, or GitHub annotations for a pull request.", old=["--format"]
 )
 @budget(
-    "The worst class of work that an operator may have, in place of the files' bound: work=groups. See `dd explain`."
+    "The worst class of work that an operator may have, overriding the files' bound: work=groups. See `dd explain`."
 )
 @VAR
 def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) -> None:
@@ -90,7 +90,7 @@ def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, st
     "--junit",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Also write JUnit's XML to FILE, a suite for each pipeline.",
+    help="Also write JUnit XML to FILE, a suite for each pipeline.",
 )
 @REPORT
 @SHOW
@@ -98,14 +98,14 @@ def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, st
 def checks_command(
     pipelines: tuple[Path, ...], state: str | None, now: str | None, junit: Path | None, output: str
 ) -> None:
-    """Show the verdict of each check of PIPELINE at the last commit, without a run, and the commits that were accepted with a failing one.
-    A directory stands for the pipeline files in it.
+    """Show the verdict of each check of PIPELINE at the last commit, without a run, and the commits that were accepted although a check failed.
+    A directory means the pipeline files in it.
 
-    The age that `fresh` bounds is that of now. The violations of a check are a collection of its name:
-    `dd sql --from PIPELINE 'select * from NAME'` reads them, `dd log` reads their past in the log that is named here, and
+    `fresh` is tested as of now. The violations of a check are a collection with its name:
+    `dd sql --from PIPELINE 'select * from NAME'` reads them, `dd log` shows their past in the log that is named here, and
     `dd why PIPELINE NAME` shows the rows that they come from.
 
-    Exits with 7 if a check fails for which a run would commit nothing.
+    Exits with 7 if a check fails that would prevent a commit.
 
     \b
     JSON: {pipeline, upper, checks: {NAME: {title, place, kind, of, otherwise, passed, violations, problems: [TEXT], accepted, log,

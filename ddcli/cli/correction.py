@@ -77,27 +77,27 @@ def correct(
             say(line, err=True)
 
 
-@click.command("reopen", short_help="Open times again that runs have closed.")
+@click.command("reopen", short_help="Open closed times again.")
 @click.argument("pipeline", type=PIPELINE, required=False)
 @click.option("--from", "start", required=True, metavar="T", help="The first time that is open again; a product: X,Y.")
 @click.option(
     "--rewrite",
     multiple=True,
     metavar="NAME",
-    help="Write the output NAME anew, as one file of its contents; repeatable.",
+    help="Rewrite the output NAME as one file with its contents; repeatable.",
 )
 @corrects
 def reopen(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **options: Any) -> None:
     """Take the state of PIPELINE back to the time T: T and later times are open again, and rows at them are not late.
 
-    The command builds the state anew from the rows before T of the files that it has read, which must be unchanged. Rows at T or
-    later wait in their files, and the next run reads them with new rows, also those that were put aside as late. The outputs keep their files, and each
-    gets one more file that retracts its updates from T on. A pipeline that reads an output and has closed these times gets late rows: reopen it, too. --rewrite NAME writes an
-    output anew instead.
+    The command rebuilds the state from the rows before T of the files that it has read, which must be unchanged. Rows at T or
+    later wait in their files, and the next run reads them with new rows, even if they were put aside as late. The outputs keep their files, and each
+    gets one more file that retracts its updates from T on. A pipeline that reads an output and has closed these times gets late rows: reopen it, too. --rewrite NAME rewrites an
+    output instead.
 
-    Under `clock: arrival` this takes back the runs from T on, as after a run under a clock that was ahead: the next run reads their files again, at its own time.
+    Under `clock: arrival` this takes back the runs from T on, for example if the clock was ahead: the next run reads their files again, at its own time.
 
-    If a row with a wrong time has closed too many times, withdraw its file first (`dd retract PIPELINE FILE`): else the next run closes them again.
+    If a row with a wrong time has closed too many times, withdraw its file first (`dd retract PIPELINE FILE`); otherwise the next run closes them again.
 
     JSON: {name, lower, upper, reopened: T, rebuilt: {NAME: {rows, inserted, retracted, file}}, ...}: all keys of `dd run -o json`.
 
@@ -130,9 +130,9 @@ def forget_command(pipeline: Path, where: str, inputs: tuple[str, ...], **option
     """Remove the rows of an input for which CONDITION holds from the state of PIPELINE, its outputs, and its logs of late and failed rows, as if
     they had never existed.
 
-    No file keeps a row that was computed from them, and neither does the past of outputs and state: it becomes the past of the other
-    rows. No time is closed. The command reads the files of the inputs again, does not change them, and lists those that hold such rows. Remove the rows
-    from these files, too. If you do that afterwards, repeat the command: until then no command reads these files again.
+    No file keeps a row that was computed from them, not even in the past of outputs and state. No time is closed. The command reads the files of
+    the inputs again, does not change them, and lists those that contain such rows. Remove the rows from these files, too. If you do that afterwards,
+    repeat the command: until then no command reads these files again.
 
     If the command is killed, repeat it: it has changed everything or nothing, except for files that it still has to remove.
 
@@ -154,12 +154,10 @@ def forget_command(pipeline: Path, where: str, inputs: tuple[str, ...], **option
 @click.option(
     "--missing",
     is_flag=True,
-    help="Withdraw all files that were read and are gone; under `changed: replace` a renamed file is not.",
+    help="Withdraw all files that were read and are gone; under `changed: replace` except renamed files.",
 )
 @click.option("--strict", is_flag=True, help="Withdraw nothing if no run has read one of the files.")
-@click.option(
-    "--again", is_flag=True, help="Withdraw a repaired file, too, that a run has read since it was withdrawn."
-)
+@click.option("--again", is_flag=True, help="Also withdraw a repaired file that a run has read since it was withdrawn.")
 @NOW
 @ACCEPT
 @REASON
@@ -169,14 +167,14 @@ def retract_command(
 ) -> None:
     """Withdraw files of inputs from PIPELINE, as if it had never read them.
 
-    The outputs get the difference: under `clock: arrival` at the time of the run, which also reads new files, else at the first open time,
-    and no time is closed. A key then has the record of the other files again, and a table their rows. The command does not need the file, which may be changed or gone: under
-    `changed: replace` it reads the state's copy. Without copies it reads all other files of the same inputs again, so they must exist.
+    The outputs get the difference. Under `clock: arrival` it is at the time of the run, which also reads new files; under `clock: event` at the first open time,
+    and no time is closed. A key's record is then the one in the other files, and a table has their rows. The file may be changed or gone: under
+    `changed: replace` the command reads the state's copy. Without copies it reads all other files of the same inputs again, so they must exist.
 
-    If the file still exists unchanged, later runs ignore it. If a file of that name has other content, it is read in the same commit, so
-    outputs get the difference between its old and its new rows; if it can't be read, nothing has changed. Rows of the file in logs of late or failed rows are retracted, too.
+    If the file still exists unchanged, later runs ignore it. If it has changed, it is read in the same commit, so
+    outputs get the difference between its old and new rows; if it is unreadable, nothing has changed. Rows of the file in logs of late or failed rows are retracted, too.
 
-    A FILE that no run has read is reported and skipped if there are others. One that was withdrawn, repaired and read, and has not changed since, is
+    A FILE that no run has read is reported and skipped if there are others. If it was withdrawn, repaired and read, and has not changed since, it is
     refused, as a repeated command would lose its rows: --again withdraws it.
 
     JSON: as `dd run -o json`; `withdrawn` lists the files of each input, `replaced` those that were read again.

@@ -47,24 +47,24 @@ SAMPLE = re.compile(r"\s*(.+?)\s*%\s*(\d{1,18})\s*=\s*(\d{1,18})\s*")
     "--key",
     metavar="COLUMN,...",
     multiple=True,
-    help="Columns that identify records: then rows are added, removed or changed. OUTPUT=COLUMN,... is for one output of pipelines; repeatable. A name with a comma goes in double quotes. [default: compare whole rows]",
+    help="Columns that identify records, so that rows are added, removed or changed. OUTPUT=COLUMN,... is for one output of pipelines; repeatable. Write a name with a comma in double quotes. [default: compare whole rows]",
 )
 @click.option("--ignore", metavar="COLUMN", multiple=True, help="Leave a column out; repeatable.")
 @click.option(
     "--ignore-types",
     is_flag=True,
-    help="Ignore differences of types. Values are compared by their meaning in any case.",
+    help="Ignore differences of types. Values are always compared by their meaning.",
 )
 @click.option(
     "--tolerance",
     metavar="COLUMN=LIMIT",
     multiple=True,
-    help="Count values of COLUMN as the same up to LIMIT: amount=0.01, amount=0.1% of the larger one, at=5s; repeatable.",
+    help="Treat values of COLUMN as equal if they differ by at most LIMIT: amount=0.01, amount=0.1% of the larger one, at=5s; repeatable.",
 )
 @click.option(
     "--max-changed",
     metavar="N|P%",
-    help="Exit with 0 up to this many added, removed and changed rows: a number, or a percentage of A's rows.",
+    help="Exit with 0 if at most this many rows were added, removed and changed: a number, or a percentage of A's rows.",
 )
 @click.option("--as-of", metavar="T", help="Compare the logs' collections at T. [default: after all updates]")
 @click.option("--from", "from_time", metavar="T", help="Read A as of T.")
@@ -78,12 +78,12 @@ SAMPLE = re.compile(r"\s*(.+?)\s*%\s*(\d{1,18})\s*=\s*(\d{1,18})\s*")
 @click.option(
     "--base",
     metavar="REV",
-    help="Compare the pipeline file A with itself in this revision of its git repository, on the inputs as they are now.",
+    help="Compare the pipeline file A with its version in this git revision, on the present inputs.",
 )
 @click.option(
     "--against",
     metavar="STATE",
-    help="Compare the outputs of the pipeline file A as this state has them, a directory or s3://BUCKET/PREFIX, with those that A would make of the same rows. Nothing is written.",
+    help="Compare the outputs in this state, a directory or s3://BUCKET/PREFIX, with those that the pipeline file A would make of the same rows. Nothing is written.",
 )
 @click.option(
     "--with",
@@ -102,9 +102,9 @@ SAMPLE = re.compile(r"\s*(.+?)\s*%\s*(\d{1,18})\s*=\s*(\d{1,18})\s*")
 @click.option(
     "--sample",
     metavar="COLUMN%N=K",
-    help="With --against: compare only the records whose COLUMN leaves the remainder K when divided by N (text and dates by their hash). Rows of the inputs that they do not depend on are not read.",
+    help="With --against: compare only the records whose COLUMN leaves the remainder K when divided by N (text and dates by their hash). Reads only input rows that these depend on.",
 )
-@click.option("--plain", is_flag=True, help="Compare the rows of files as they are, also the updates of a log.")
+@click.option("--plain", is_flag=True, help="Compare the rows of files as they are, even the updates of a log.")
 @click.option(
     "--select",
     metavar="OUTPUT",
@@ -158,17 +158,15 @@ def command(
     """Compare A with B. Exits with 0 if they are the same, with 1 if they differ.
 
     A side is a change log (files with a time and a diff: its collection is compared), or a table in Parquet, Arrow, CSV or
-    NDJSON; a directory, a file or a glob. One log is compared at two times: `--from T --to T`. Two pipeline files are compared
-    output by output, over the inputs as they are now; they run in scratch states, so no state and no output changes. With
-    `--base REV` one file is enough: A is the file in that revision, with its includes and Python modules, B the present one.
-    With `--against STATE` it costs what the edit costs: A is what the state has committed, B what the file would make of the
-    rows that the state has read. Only what lies above the edit is computed, and the state, of a pipeline that runs elsewhere
-    for example, is only read.
+    NDJSON; a directory, a file or a glob. One log is compared at two times: `--from T --to T`. Two pipeline files are compared output by output, over the present inputs; they run in temporary states, so no state and no output changes.
 
-    Branches (`dd branch`) are compared by what they have committed, which costs no run: `sales.yaml@main sales.yaml@q4`, or `out@q4/` with `out/`.
+    With `--base REV` one file is enough: A is the file in that revision, with its includes and Python modules, B the present one.
+    With `--against STATE` A is what the state has committed, B what the file would make of the rows that the state has read.
+    Only what lies above the edit is computed. The state is only read; its pipeline may run elsewhere.
 
-    A different type is a difference, and so is a column on one side only. Text (CSV, NDJSON) is read in the types of
-    the other side, else in types that fit its values.
+    Branches (`dd branch`) are compared as committed, without a run: `sales.yaml@main sales.yaml@q4`, or `out@q4/` with `out/`.
+
+    A different type is a difference, and so is a column on one side only. Text (CSV, NDJSON) is read in the types of the other side, or if both are text, in types that fit the values.
 
     \b
     Examples:

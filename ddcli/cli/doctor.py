@@ -31,9 +31,9 @@ LEAST_DISK = 1 << 30
 @click.command("doctor", short_help="Check this machine: packages, memory, kernels, Java, disk.")
 @click.argument("pipeline", type=PIPELINE, required=False)
 @click.option(
-    "--spark", is_flag=True, help="Check Spark instead: start it, and have its executors try the work of a run."
+    "--spark", is_flag=True, help="Check Spark instead: start it, and let its executors try the work of a run."
 )
-@click.option("--master", metavar="URL", help="Address of Spark. [default: PIPELINE's, else this machine]")
+@click.option("--master", metavar="URL", help="Address of Spark. [default: PIPELINE's, or this machine]")
 @REMOTE
 @CONF
 @click.option(

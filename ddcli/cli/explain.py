@@ -32,7 +32,7 @@ COLUMNS = 100
     default="text",
     show_default=True,
     help="Format: a drawing in characters, plain values, a Mermaid flowchart, a picture, a page with all of it, or the file "
-    "with operators in the place of SQL.",
+    "with operators instead of SQL.",
 )
 @click.option(
     "--out",
@@ -46,16 +46,15 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     """Show the operators that PIPELINE becomes: linear steps fused into one, arrangements and their readers, loops as
     boxes.
 
-    After a run each operator has its counts: rows in and out, the number that was expected before the run, inserts (+) and
-    retractions (-), the stored rows that it read, the time of all threads together, and the rows and bytes in the state. An arrangement also has the number of
-    rows in large batches whose keys were scanned for the lookups of its readers.
+    After a run each operator has counts: rows in and out, the expected number, inserts (+) and retractions (-), the stored rows that it read, the time of all
+    threads together, and the rows and bytes in the state. An arrangement also shows how many keys the lookups of its readers scanned in large batches.
 
-    `work` is the bound of an operator's work for a change: the change itself (then nothing is shown), the output, the groups, the partition, or everything.
+    `work` bounds an operator's work for a change: the change itself (not shown), the output, the groups, the partition, or everything.
 
     With -o yaml it prints the pipeline file with operators in place of the SQL collections. `dd check` accepts that file, and
     its results are the same.
 
-    Reads no rows: only the columns in the footers of inputs, and no file of an input with declared `columns`.
+    Reads no rows, only the columns in the footers of inputs; an input with declared `columns` needs no file.
 
     JSON: {name, operators: [{id, kind, names, says, columns: {NAME: TYPE}, inputs: [ID], readers: [ID], loop, keeps,
     held: {rows, bytes, files}, work, estimated, shared, counts: {rows_in, rows_out, inserted, retracted, seconds, turns, rounds, rows_read, rows_scanned}}],

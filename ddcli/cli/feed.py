@@ -25,7 +25,7 @@ LAST = "last"
 
 @click.command("feed", short_help="Print the changes of an output that a consumer has not acknowledged.")
 @click.argument("directory", metavar="OUTPUT")
-@click.option("--consumer", metavar="NAME", help="The consumer's name: each consumer has a position of its own.")
+@click.option("--consumer", metavar="NAME", help="The consumer's name. Each consumer has its own position.")
 @click.option(
     "--ack",
     is_flag=False,
@@ -33,7 +33,7 @@ LAST = "last"
     metavar="[POSITION]",
     help="Acknowledge the changes printed last, or those up to POSITION, and print nothing.",
 )
-@click.option("--drop", is_flag=True, help="Forget the consumer; if it comes back, it begins anew.")
+@click.option("--drop", is_flag=True, help="Forget the consumer; if it comes back, it starts again.")
 @click.option(
     "--into",
     metavar="TARGET",
@@ -61,12 +61,11 @@ def command(
     """Print the changes of OUTPUT, the directory of an output, since the consumer NAME last acknowledged.
 
     Each changed record is printed once, with the sum of its diffs, however often it has changed. A new consumer gets the
-    whole contents. The position, FROM-TO, is printed to stderr. Each call prints the same changes again, with newer ones, until they are acknowledged: a
-    consumer that is killed in between loses nothing. If two processes of one consumer got the same changes, one of them can acknowledge
-    them; the other ends with 75.
+    whole contents. The position, FROM-TO, is printed to stderr. Each call prints the unacknowledged changes again, with newer ones, so a consumer that is killed in
+    between loses nothing. If two processes of one consumer get the same changes, one of them can acknowledge them; the other ends with 75.
 
     --into commits the changes to TARGET together with the position, then acknowledges them: a command that is killed has delivered all of
-    them or none. It adds rows with their `diff` and with `_position`, the position that TARGET has reached with them.
+    them or none. It adds rows with their `diff` and with `_position`, the position that TARGET has reached after the delivery.
 
     JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files, passed}], `files` are those still to
     come; a consumer is `passed` if some of them were summed up, or the output was written anew: its calls end with 4 until it is dropped. With --follow one such object on each line.

@@ -23,7 +23,7 @@ INSTALLATION = "      - run: pip install ddcli\n"
 """The step of the starter's workflow that installs this program."""
 
 
-@click.command("init", short_help="Make a pipeline to start from.")
+@click.command("init", short_help="Make a sample pipeline.")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=".")
 @click.option(
     "--from",
@@ -35,13 +35,13 @@ INSTALLATION = "      - run: pip install ddcli\n"
 @REPORT
 def init_command(directory: Path, data: Path | None, output: str) -> None:
     """Make a small pipeline over CSV files in DIRECTORY, with a test, a GitHub workflow that checks it, and a
-    .gitignore. DIRECTORY is made if it does not exist; the default is the current one.
+    .gitignore. DIRECTORY is created if it does not exist; the default is the current one.
 
-    Overwrites nothing: if one of the files exists, none is made. An existing .gitignore stays as it is.
+    Overwrites nothing: if one of the files exists, none is written. An existing .gitignore is left alone.
 
     With --from, write a pipeline over the files in DATA instead: inputs with their paths, formats, columns and keys
     found in the first rows of the files, and an output for each. A comment with a question mark marks a guess.
-    Rows have the time of the run that reads them. Debezium's events have their own times, so their inputs get a pipeline file of their own.
+    Rows have the time of the run that reads them. Debezium events have their own times, so their inputs get a separate pipeline file.
 
     JSON: {directory, files: [FILE]}: the files that were made.
 
@@ -160,17 +160,18 @@ def import_command() -> None:
     """
 
 
-@import_command.command("dbt", short_help="Make a pipeline file of a compiled dbt project.")
+@import_command.command("dbt", short_help="Make a pipeline file from a compiled dbt project.")
 @PROJECT
 @PIPELINE
 @FORCE
 @REPORT
 def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> None:
-    """Make a pipeline file of the dbt project in the folder PROJECT, as `dbt compile --full-refresh` with dbt-duckdb left it
+    """Make a pipeline file from the dbt project in the folder PROJECT, as `dbt compile --full-refresh` with dbt-duckdb left it
     in target/manifest.json. PIPELINE is PROJECT/dd.yaml by default.
 
-    Models become collections with their SQL, and tables also outputs. Seeds and sources become inputs; so do snapshots that models read, others histories. Data tests become checks: with severity `warn` they warn, others prevent a commit.
-    The parts that can't be imported are listed by file and line, with all their readers; the file holds the rest.
+    Models become collections with their SQL, and tables also outputs. Seeds, sources and snapshots that models read become inputs; other snapshots become
+    histories. Data tests become checks: with severity `warn` they warn, others prevent a commit.
+    Parts that can't be imported are listed by file and line, with everything that reads them; the file has the rest.
 
     Exits with 1 if something is left out.
 
@@ -188,17 +189,17 @@ def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     _import(import_project, project, pipeline or project / "dd.yaml", force=force, output=output)
 
 
-@import_command.command("sdp", short_help="Make a pipeline file of a project of Spark's declarative pipelines.")
+@import_command.command("sdp", short_help="Make a pipeline file from a project of Spark's declarative pipelines.")
 @PROJECT
 @PIPELINE
 @FORCE
 @REPORT
 def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> None:
-    """Make a pipeline file of the project of Spark's declarative pipelines in the folder PROJECT: of the SQL files that its
+    """Make a pipeline file from the project of Spark's declarative pipelines in the folder PROJECT: from the SQL files that its
     spark-pipeline.yml names. PIPELINE is PROJECT/dd.yaml by default.
 
-    Materialized views and streaming tables become outputs, views collections, tables that the project does not define inputs.
-    The parts that can't be imported are listed by file and line, with all their readers; the file holds the rest.
+    Materialized views and streaming tables become outputs, views collections. Tables that the project does not define become inputs.
+    Parts that can't be imported are listed by file and line, with everything that reads them; the file has the rest.
 
     Exits with 1 if something is left out.
 

@@ -99,8 +99,8 @@ def log_command(
 ) -> None:
     """Show the change log LOG, an output or an input of a pipeline: a directory, a file or a glob; also s3://.
 
-    Prints its updates in order of time; with --as-of, the collection at that time, in the order of the `order by` of its query, else
-    of its columns. COLUMN=VALUE selects records with this value, 'COLUMN is null' those without one; a record must fulfil all conditions. Streams a
+    Prints its updates in order of time; with --as-of, the collection at that time, in the order of its query's `order by` or of its columns.
+    COLUMN=VALUE selects records with this value, 'COLUMN is null' records without one; all conditions must hold. Streams a
     log that is in order of time; --as-of holds the collection in memory.
 
     Exits with 1 if no row has these values. JSON: [{column: value, ..., time: value, diff: integer}], without the time for
@@ -169,7 +169,7 @@ def log_command(
 @click.option(
     "--pass-claims",
     is_flag=True,
-    help="Sum up updates that consumers and readers have not taken, too: they must begin anew.",
+    help="Also sum up updates that consumers and readers have not read: they must start again.",
 )
 @IF_LOCKED
 @REPORT
@@ -179,10 +179,10 @@ def compact_command(
 ) -> None:
     """Sum up the older updates of OUTPUT, the directory of an output, or of all outputs of PIPELINE.
 
-    One file takes the place of the oldest ones. It has the contents of the log as of the last of their times, the horizon. As of the horizon and later times
-    the log has the same contents as before; `dd log --as-of` of an earlier time is refused. Only whole files are summed up: those with updates at T or later stay, and
-    so do those that a consumer (`dd feed`) or a pipeline that reads the log has not taken yet. With --pass-claims these are summed up, too, and the command names the consumers and
-    pipelines. The next time they read, a consumer ends with 4 and a pipeline with 3, and they must begin anew.
+    One file replaces the oldest ones. It has the contents of the log as of the last of their times, the horizon. From the horizon on
+    the log has the same contents as before; `dd log --as-of` of an earlier time is refused. Only whole files are summed up: files with updates at T or later stay, and
+    so do files that a consumer (`dd feed`) or a pipeline that reads the log has not read yet. With --pass-claims these are summed up, too, and the command
+    names the consumers and pipelines. The next time they read, a consumer ends with 4 and a pipeline with 3, and they must start again.
     Takes the lock, and commits like a run; with --dry-run it takes none and writes nothing.
 
     JSON: [{output, path, horizon, files, rows_before, bytes_before, rows, bytes,
@@ -273,8 +273,8 @@ def convert_command(
 ) -> None:
     """Write SOURCE as a change log to the directory TARGET, or with --as-of a log's collection as a table to the file TARGET.
 
-    SOURCE is a directory, a file or a glob, of Parquet, Arrow, CSV or NDJSON files, which the options describe as the keys of an input
-    do; or a pipeline file. The command reads and refuses the same files as a run. The ending of TARGET selects a table's
+    SOURCE is a pipeline file; or a directory, a file or a glob of Parquet, Arrow, CSV or NDJSON files. The options have the
+    names of an input's keys. The command reads and refuses the same files as a run. The ending of TARGET selects a table's
     format: .parquet, .csv, .ndjson, .arrow. TARGET appears whole, or not at all.
 
     JSON: as `dd run -o json` prints; for a table: {target, rows}.

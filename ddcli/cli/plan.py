@@ -31,11 +31,11 @@ def plan_command(
 ) -> None:
     """Show the work of a run of PIPELINE: the files and rows to read.
 
-    For a changed file it also shows which arrangements the run keeps or builds anew; which outputs change, and the edits of the file that change them; and which operators have a worse class of work (see `dd explain`).
-    Then it lists the choices of the plan, with the figures that decided them: columns and filters, the order of joins, delta joins, shared arrangements,
-    collections that are kept once in place of their filtered parts, and sides that are kept apart.
+    For a changed file it also shows which arrangements the run keeps or rebuilds; which outputs change, with the edits that change them; and which operators
+    have a worse class of work (see `dd explain`). Then it lists the choices of the plan, with the figures that decided them: columns and filters, the order
+    of joins, delta joins, shared arrangements, and collections that are kept once or apart.
 
-    Changes nothing and takes no lock; without --counts it computes nothing. `rows` is an upper bound where files hold rows of other times, too.
+    Changes nothing and takes no lock; without --counts it computes nothing. `rows` is an upper bound if files also have rows of other times.
 
     \b
     JSON: {name, lower, upper, work, needs_apply, inputs: {NAME: {rows, new_files, waiting_files,
@@ -63,22 +63,22 @@ def plan_command(
         raise click.exceptions.Exit(WORK)
 
 
-@click.command("lineage", short_help="Show which columns of inputs a column comes from, and what it reaches.")
+@click.command("lineage", short_help="Show the input columns that a column comes from, and what it reaches.")
 @ONLY_PIPELINE
 @click.argument("columns", metavar="[COLUMN...]", nargs=-1, type=COLLECTION)
 @formats("text", "json", "mermaid", "html", about="Format: lines, JSON, a Mermaid flowchart, or a page.")
 @VAR
 def lineage_command(pipeline: Path, columns: tuple[str, ...], output: str) -> None:
-    """Show where the columns of PIPELINE's outputs come from. PIPELINE may be a directory: then inputs that other pipelines in it write are followed through these.
+    """Show where the columns of PIPELINE's outputs come from. PIPELINE may be a directory: then inputs are followed through the pipelines there that write them.
 
-    COLUMN is the name of an output or a collection, or of one of its columns, `sales.amount`. If it is an input's, the columns of outputs that it reaches are shown.
-    Without COLUMN, all columns of outputs are. Where several pipelines have a name, put the pipeline's before it: `month/sales.amount`.
+    COLUMN is the name of an output or a collection, or of one of its columns, `sales.amount`. For an input, or a column of one, the output columns that it
+    reaches are shown. The default is all output columns. If several pipelines have the name, put the pipeline's first: `month/sales.amount`.
 
-    A column comes `from` the columns that its values are made of. It is `decided by` those that decide which value a record has, or which
-    records there are: conditions, keys of joins, groups, orders. Changing any other column of an input changes nothing in it, as long as no multiplicity is negative.
-    A Python function is taken to use all columns for all of its own. Time and diff columns are not shown.
+    A column comes `from` the columns that its values are made of. It is `decided by` columns that decide which value a record has, or which
+    records exist: conditions, keys of joins, groups, orders. Other input columns have no effect on it, as long as no multiplicity is negative.
+    All columns of a Python function count as made from all of its arguments. Time and diff columns are not shown.
 
-    Reads no rows: only the columns in the footers of inputs, and no file of an input with declared `columns`.
+    Reads no rows, only the columns in the footers of inputs; an input with declared `columns` needs no file.
 
     JSON: {columns: [{pipeline, name, column, type, sources | influences: [{pipeline, name, column}]}]}.
 
@@ -114,14 +114,14 @@ def lineage_command(pipeline: Path, columns: tuple[str, ...], output: str) -> No
 @VAR
 def inputs_command(pipeline: Path, state: str | None, select: tuple[str, ...], output: str) -> None:
     """List the files of the inputs of PIPELINE, each with its state: `read` (and unchanged since), `new`, `waiting` (it has rows at times that are not
-    closed yet), `grown` (a log with further rows), `changed` or `missing` (a run refuses it), `withdrawn`, `repaired` (withdrawn, and changed since), `archived`,
+    closed yet), `grown` (a log with more rows), `changed` or `missing` (a run refuses it), `withdrawn`, `repaired` (withdrawn, and changed since), `archived`,
     `forgotten` (read, and may be gone) or `skipped`. Tables and imported arrangements have no files here.
 
     Reads no rows, changes nothing and takes no lock.
 
-    JSON: {inputs: {NAME: [{file, state, bytes, modified, rows, late, commit, read_at, why}]}}. `rows` is the number of rows that runs have read, without those
-    that wait, were put aside or can't be read; `late` the number of rows that were late; `commit` and `read_at` are commit and time of the run that read the last of them; `why` is
-    the problem of a changed file, or the reason why one is skipped. Null is unknown, as are the numbers of files that an earlier version has read.
+    JSON: {inputs: {NAME: [{file, state, bytes, modified, rows, late, commit, read_at, why}]}}. `rows` counts the rows that runs have read, without rows that
+    wait, were put aside or are unreadable; `late` counts late rows; `commit` and `read_at` are commit and time of the run that read the last row; `why` is
+    the problem of a changed file, or why a file is skipped. Null is unknown, for example for files that an earlier version has read.
 
     \b
     Examples:
@@ -161,21 +161,19 @@ LATE = 1
 
 @click.command("wait", short_help="Wait until a log is complete up to a time.")
 @click.argument("log")
-@click.option(
-    "--complete", metavar="T", help="Wait until the times before T are closed; `today` or `-2h` also are times."
-)
+@click.option("--complete", metavar="T", help="Wait until the times before T are closed; T may be `today` or `-2h`.")
 @click.option(
     "--newer-than",
     metavar="AGE",
-    help="Wait until all times that are older than AGE are closed: 90s, 30m, 2h, 1d. Under the clock of arrivals: until a run has committed within AGE.",
+    help="Wait until all times older than AGE are closed: 90s, 30m, 2h, 1d. Under `clock: arrival`: until a run has committed within AGE.",
 )
 @click.option("--timeout", metavar="SECONDS", type=Seconds(), help="Exit with 1 after SECONDS. [default: never]")
 @QUIET
 def wait_command(log: str, complete: str | None, newer_than: str | None, timeout: float | None, quiet: bool) -> None:
     """Wait until the times of the change log LOG, an output of a pipeline, are closed: a directory, also s3://.
 
-    Exits with 0 as soon as that is so: for the job that reads the log next. `--timeout 0` is a check of health. A log that no run has
-    written yet is waited for.
+    Exits with 0 as soon as they are, so that the next job can read the log. `--timeout 0` is a health check. Also waits for a log that no run has
+    written yet.
 
     \b
     Examples:

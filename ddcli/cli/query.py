@@ -40,7 +40,7 @@ NOTHING = 1
 """The exit code if no such record exists."""
 
 
-@click.command("query", short_help="Look a key up in the state, without a run.")
+@click.command("query", short_help="Look up a key in the state, without a run.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("name", type=COLLECTION)
 @click.argument("key", type=ColumnOf("name"), nargs=-1, metavar="[COLUMN=VALUE]...")
@@ -68,9 +68,9 @@ def query_command(
     """Look up the records with these values in an input, a collection or an output NAME of PIPELINE, without a run.
 
     'COLUMN is null' asks for records without a value. The answer comes from the state: by the key of an arrangement, a reduction or a join, or by the first columns of such a key.
-    For other columns the error lists the keys that work. Reads only the parts of files that can have the key; takes no lock.
+    For other columns the error lists the keys that work. Reads only the parts of files that may contain the key; takes no lock.
 
-    With --follow rows have one more column, `commit`: the run closed the times before it. Their diffs are the changes.
+    With --follow rows also have the column `commit`: the run closed the times before it. Their diffs are the changes.
 
     Exits with 1 if no such record exists. JSON: [{column: value, ..., diff: integer}]; with --follow one such object on each line.
 
@@ -137,7 +137,7 @@ def difference(before: pl.DataFrame, now: pl.DataFrame, diff: str) -> pl.DataFra
     "pipeline",
     type=PIPELINE,
     metavar="PIPELINE",
-    help="The pipeline file whose inputs, collections and outputs the query names; without it the query names files.",
+    help="The pipeline file with the inputs, collections and outputs of the query; without it the query names files.",
 )
 @click.option(
     "--as-of",
@@ -165,15 +165,15 @@ def sql_command(
 ) -> None:
     """Answer the SQL QUERY once, without a run. Writes nothing and takes no lock. `-` reads the query from stdin.
 
-    With --from the query names inputs, collections and outputs of a pipeline file, and has the meaning that it would have as a collection of that file.
+    With --from the query names inputs, collections and outputs of a pipeline file, and means the same as a collection of that file.
     The answer is as of the last commit: collections that the state keeps are read from it, all others are computed in memory from the inputs.
     Without a state the answer is that of a first run.
 
     Without --from the query names files, directories and globs in quotes; each row of a file is a record. Text has the columns that
-    `columns: infer` finds. CSV is read as it looks: a note states its delimiter, and that the first line is a row and no header
-    (columns are then column0, column1, ...), unless --csv states them.
+    `columns: infer` finds. Without --csv, the command guesses the delimiter of CSV, and whether the first
+    line is a row (columns are then column0, column1, ...), and notes its guesses.
 
-    Rows are in the order of `order by`, else of their columns; a row of multiplicity n is printed n times. JSON: [{column: value, ...}].
+    Rows are in the order of `order by`, or else of their columns; a row of multiplicity n is printed n times. JSON: [{column: value, ...}].
 
     \b
     Examples:

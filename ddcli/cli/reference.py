@@ -35,7 +35,7 @@ ALSO = {
 @click.command("completion", short_help="Print a script for completion in a shell.")
 @click.argument("shell", type=click.Choice(list(ALSO)))
 def completion_command(shell: str) -> None:
-    """Print a script with which SHELL completes commands, options, pipeline files and the names in them.
+    """Print a script that completes commands, options, pipeline files and the names in them in SHELL.
 
     \b
     bash:  eval "$(ddcli completion bash)"                                  in ~/.bashrc
@@ -76,7 +76,7 @@ IN_FROM = {
 @click.argument("word", required=False)
 @REPORT
 def functions_command(word: str | None, output: str) -> None:
-    """List the functions and aggregates of expressions and SQL, or those that have WORD in one of their names, or in their meaning.
+    """List the functions and aggregates of expressions and SQL, or only those with WORD in their names or meaning.
 
     Each has its signature, its meaning, an example with its value, and the differences in DuckDB or Spark.
 
@@ -109,7 +109,7 @@ def functions_command(word: str | None, output: str) -> None:
 
 @click.command("schema", short_help="Print the JSON Schema of pipeline files, for editors.")
 def schema_command() -> None:
-    """Print the JSON Schema (draft 2020-12) of pipeline files: an editor completes keys by it and marks errors.
+    """Print the JSON Schema (draft 2020-12) of pipeline files: editors use it to complete keys and mark errors.
 
     Editors with the YAML language server (VS Code, Neovim, JetBrains, ...) find it by a comment at the top of a pipeline:
     `# yaml-language-server: $schema=dd.schema.json`. Names, types and expressions are checked by `dd check`.

@@ -56,8 +56,8 @@ LEAST_MEMORY = 256 << 20
     metavar="NAME",
     type=OUTPUTS,
     multiple=True,
-    help="Run only the pipeline that writes the output NAME; +NAME: also those that it reads from; NAME+: also those that "
-    "read from it; repeatable.",
+    help="Run only the pipeline that writes the output NAME; +NAME: also the pipelines that it reads from; NAME+: also those "
+    "that read from it; repeatable.",
 )
 @click.option(
     "--until",
@@ -72,7 +72,7 @@ LEAST_MEMORY = 256 << 20
     "added",
     metavar="INPUT+=FILE",
     multiple=True,
-    help="In a branch: read this file as a part of the input, from where it is, in this run and those after it; repeatable.",
+    help="In a branch: read this file as a part of the input, from any place, in this run and later ones; repeatable.",
 )
 @click.option(
     "--without",
@@ -84,29 +84,29 @@ LEAST_MEMORY = 256 << 20
     "--scenarios",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Print the rows of outputs that would come and go in each scenario of FILE, and write nothing.",
+    help="Print the output rows that each scenario of FILE would add and remove, and write nothing.",
 )
 @STATE
 @DRY_RUN
 @click.option(
     "--apply",
     is_flag=True,
-    help="Write the difference that a changed pipeline file makes to the outputs. See `dd plan`.",
+    help="Accept a changed pipeline file, and write the difference that it makes to the outputs. See `dd plan`.",
 )
 @click.option(
     "--full-refresh",
     metavar="NAME",
     type=OUTPUT,
     multiple=True,
-    help="Compute the output NAME anew and write the difference; repeatable. `all` means every output, from the "
-    "inputs as they are now.",
+    help="Recompute the output NAME and write the difference; repeatable. `all` means every output, from the "
+    "present inputs.",
 )
 @click.option(
     "--rewrite",
     metavar="NAME",
     type=OUTPUT,
     multiple=True,
-    help="Replace the files of the output NAME by one file of its contents; repeatable.",
+    help="Replace the files of the output NAME by one file with its contents; repeatable.",
 )
 @click.option(
     "--memory",
@@ -126,7 +126,7 @@ LEAST_MEMORY = 256 << 20
     type=click.Choice(["auto", "local", "spark"]),
     default="auto",
     show_default=True,
-    help="Compute on this machine, or as tasks on Spark. auto: the stages that exceed this machine's memory on Spark, if it is "
+    help="Compute on this machine, or as tasks on Spark. auto: stages that exceed this machine's memory run on Spark, if it is "
     "configured, all others here.",
 )
 @click.option(
@@ -142,7 +142,7 @@ LEAST_MEMORY = 256 << 20
     help="Fail, wait or skip the run if another run holds the state.",
 )
 @budget(
-    "Bound the cost of the run, in place of the file's bound: rows=1e6, seconds=5min, bytes=2GiB, operator.rows=1e5 (each "
+    "Limit the cost of the run, overriding the file's bound: rows=1e6, seconds=5min, bytes=2GiB, operator.rows=1e5 (each "
     "operator), rows=none; repeatable. A run that exceeds a bound commits nothing and exits with 6."
 )
 @ACCEPT
@@ -155,7 +155,7 @@ LEAST_MEMORY = 256 << 20
     "-v",
     "--verbose",
     is_flag=True,
-    help="Print the files that were written, the inputs and outputs without changes, bytes read, and rows per second.",
+    help="Also print written files, unchanged inputs and outputs, bytes read, and rows per second.",
 )
 @click.option(
     "--log-format",
@@ -175,7 +175,7 @@ LEAST_MEMORY = 256 << 20
     "--junit",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the verdicts of the checks to FILE as JUnit's XML, a suite for each pipeline, also when one of them stops the run.",
+    help="Write the verdicts of the checks to FILE as JUnit XML, a suite for each pipeline, even if a check stops the run.",
 )
 @click.option(
     "--metrics",
@@ -187,7 +187,7 @@ LEAST_MEMORY = 256 << 20
 @click.option(
     "--openlineage",
     metavar="URL|FILE",
-    help="Send events of OpenLineage to a server, or add them to FILE. [default: the receiver that OPENLINEAGE_URL names, if it is set]",
+    help="Send OpenLineage events to a server, or append them to FILE. [default: the receiver that OPENLINEAGE_URL names, if it is set]",
 )
 @click.option(
     "-o",
@@ -240,22 +240,22 @@ def command(
     output: str,
     cache_dir: Path | None,
 ) -> None:
-    """Bring the outputs of PIPELINE up to date. Several pipelines run in order: each one after those that it reads from.
+    """Bring the outputs of PIPELINE up to date. Several pipelines run in order, each after those that it reads from.
 
-    A directory stands for the pipeline files in it. If a pipeline fails, the run skips those that read from it, and exits with the code of the first failure.
+    A directory means the pipeline files in it. If a pipeline fails, the pipelines that read from it are skipped. The exit code is that of the first failure.
 
     Reads only new rows, does work in proportion to them, and commits inputs, state and outputs together: a run that
     dies changes nothing, and a run with nothing new changes no file.
 
-    A branch (`dd branch new`) runs by its own file, sales@q4.yaml, or by --branch. With --with and --without all that the run changes is one commit.
+    To run a branch (`dd branch new`), name its file, sales@q4.yaml, or use --branch. With --with and --without, all changes of the run are one commit.
 
-    --scenarios runs what-ifs above the newest commit: FILE has a mapping from names to `{with: [INPUT+=FILE], without: [FILE], set: {INPUT: {COLUMN: EXPRESSION, where: CONDITION}}}`,
+    --scenarios runs what-ifs on top of the newest commit: FILE maps names to `{with: [INPUT+=FILE], without: [FILE], set: {INPUT: {COLUMN: EXPRESSION, where: CONDITION}}}`,
     paths relative to it; `set` gives columns new values in the rows for which `where` holds. It prints
-    a table for each output that one changes, with the scenario, the record, and how often it is more (or less) there; JSON: {OUTPUT: [{scenario, ..., diff}]}.
+    a table for each changed output, with the scenario, the record, and the change of its multiplicity; JSON: {OUTPUT: [{scenario, ..., diff}]}.
 
     --watch starts a run after each change of the inputs. It waits for a file that is still being written, reports a
     rejected input or a broken pipeline file and keeps running. An error that needs a decision ends it with that error's exit code.
-    Ctrl-C or SIGTERM ends it with 0; in the middle of a run, which changes nothing then, with 130 or 143.
+    Ctrl-C or SIGTERM ends it with 0. In the middle of a run the code is 130 or 143, and the run changes nothing.
 
     JSON: {name, lower, upper, time, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example,
     unparsed, unparsed_in}},

@@ -47,7 +47,7 @@ for each in (adopt, compact, gc, release, reopen, reshard, unlock):
 @command.command("ls", short_help="List arrangements, outputs and holds.")
 @on_a_state
 def ls(pipeline: Path | None, state: str | None, output: str) -> None:
-    """List the arrangements and outputs of a state, the holds of readers in other pipelines, consumers of outputs, and rows that are put aside.
+    """List the arrangements and outputs of a state, holds of readers in other pipelines, consumers of outputs, and rows that were put aside.
 
     An arrangement has the name of its collection, and its key, if the pipeline file is the one of the state.
     JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, of, key, columns, rows, bytes, shards, batches,
@@ -210,7 +210,7 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
     """Copy a state as of its newest commit into DIRECTORY, which is new or empty and may be s3://BUCKET/PREFIX.
 
     Compares every file with its checksums; exits with 4 if one is damaged, and names it. Runs may continue meanwhile. If the command is killed,
-    the part that it has copied is no state. Outputs, and logs of late or failed rows, are not copied: they are in the directories that the pipeline file names.
+    the partial copy is not a state. Outputs, and logs of late or failed rows, are not copied: they are in the directories that the pipeline file names.
     A run with `--state DIRECTORY` continues from the copy, with the outputs as
     they were then. The copy has no holds on states that the pipeline imports from: such a run needs `--full-refresh all`. JSON: {copy, manifest, files, bytes}.
 

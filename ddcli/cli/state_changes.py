@@ -72,9 +72,9 @@ def name_strangers(directory: Path) -> None:
 @IF_LOCKED
 @on_a_state
 def compact(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
-    """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge as much as pays.
+    """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge by themselves.
 
-    Batches that other pipelines have not read yet stay apart.
+    Batches that other pipelines have not read yet stay separate.
     Takes the lock, and commits like a run.
     JSON: {before: {rows, bytes, batches}, after: {rows, bytes, batches}}.
 
@@ -99,12 +99,11 @@ def compact(pipeline: Path | None, state: str | None, if_locked: IfLocked, outpu
 @IF_LOCKED
 @on_a_state
 def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: IfLocked, output: str) -> None:
-    """Partition every arrangement into another number of shards: the number of tasks that can work on it at once. Each shard must fit into memory.
+    """Partition every arrangement into another number of shards, the number of tasks that can work on it at once. Each shard must fit into memory.
 
     Reads and writes the state once and computes nothing; runs continue from there, here or on Spark. After fewer shards, `compact` merges
     their parts. Takes the lock, and is committed like a run.
-    JSON: {shards, arrangements, before: {rows, bytes, batches}, after: {rows, bytes, batches}}; `arrangements` counts those that
-    were partitioned anew.
+    JSON: {shards, arrangements, before: {rows, bytes, batches}, after: {rows, bytes, batches}}; `arrangements` counts the repartitioned ones.
 
     \b
     Example:
@@ -129,9 +128,9 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: If
 @IF_LOCKED
 @on_a_state
 def gc(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
-    """Remove files that no manifest names: the leavings of runs that died. Each run does so when it begins.
+    """Remove files that no manifest names, which runs that died have left. Each run does so when it begins.
 
-    Leaves files that `dd` did not write alone, and names them. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
+    Names files that `dd` did not write, and leaves them alone. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
 
     \b
     Example:
@@ -161,7 +160,7 @@ def gc(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: st
 def release(pipeline: Path | None, state: str | None, reader: str, output: str) -> None:
     """Drop the hold of a reader in another pipeline, so that batches it has not read may be compacted.
 
-    Use it for readers that no longer exist: one that comes back must begin anew.
+    Use it for readers that no longer exist: one that comes back must start again.
 
     JSON: {released: {reader, state, arrangements, since, through, manifest}}.
 
@@ -182,7 +181,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 @IF_LOCKED
 @on_a_state
 def adopt(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
-    """Give the state of another pipeline file to the file PIPELINE, as a run refuses the state of another file.
+    """Give the state of another pipeline file to the file PIPELINE. A run refuses the state of another file.
 
     A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats the differences between the
     files as a change of the pipeline. Takes the lock, and commits like a run. JSON: {state, file, before}.
@@ -212,10 +211,9 @@ def adopt(pipeline: Path | None, state: str | None, if_locked: IfLocked, output:
 @click.option("--force", is_flag=True, help="Take the lock away from a live process. It must not be writing.")
 @on_a_state
 def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -> None:
-    """Show the process that holds the lock of a state. The lock of an ended process is free by itself: there is nothing to unlock.
+    """Show the process that holds the lock of a state. The lock of an ended process is released automatically.
 
-    Exits with 75 while a process holds it. --force lets the next run start beside that process: only if it hangs for good, on
-    a machine where nobody can end it. JSON: {locked, holder, forced}.
+    Exits with 75 while a process holds it. --force lets the next run start in spite of that process: use it only if the process hangs on a machine where nobody can end it. JSON: {locked, holder, forced}.
 
     \b
     Example:
@@ -266,9 +264,9 @@ def _size_change(before: Size, after: Size, nothing: str) -> str:
 def reset_command(
     pipeline: Path, state: str | None, outputs: bool, dry_run: bool, yes: bool, if_locked: IfLocked, output: str
 ) -> None:
-    """Remove the state of PIPELINE, so that the next run begins from nothing. Lists the files to remove, and asks.
+    """Remove the state of PIPELINE, so that the next run starts from scratch. Lists the files to remove, and asks.
 
-    Inputs stay. Without --outputs the logs of outputs stay, too: move them away, as the next run refuses to write beside them.
+    Inputs stay. Without --outputs the logs of outputs stay, too: move them away, as the next run refuses to write next to them.
     Files that `dd` did not write stay, and the command names them; so do logs of late or failed rows outside of the state.
     The command refuses a state of another pipeline file, and an output of another state.
 

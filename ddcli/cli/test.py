@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 @STATE
 @NO_CODE
 @click.option(
-    "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write JUnit's XML to FILE."
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write JUnit XML to FILE."
 )
 @formats(
     "text",
     "json",
     "github",
-    about="Format: lines, JSON, or lines and GitHub's annotations of a pull request.",
+    about="Format: lines, JSON, or lines and GitHub annotations for a pull request.",
     old=["--format"],
 )
 @SHOW
@@ -48,9 +48,8 @@ def command(
 ) -> None:
     """Run the tests in PIPELINE, under `tests`.
 
-    A test feeds rows to empty inputs, step by step, and states its expectations of collections: their `contents` after a
-    step, or the `changes` that the step makes. Rows are in the input's format. The inputs' files are not read, and state and
-    outputs stay as they are. Only the columns that expected rows name are compared.
+    A test feeds rows to empty inputs, step by step, and states what it expects of collections: their `contents` after a
+    step, or the `changes` that the step makes. Rows are in the input's format. The inputs' files are not read, and state and outputs don't change. Only the columns that expected rows name are compared.
 
     \b
       tests:
@@ -68,8 +67,8 @@ def command(
 
     The last one, without steps, is checked after each step of the tests that name the collection, and on the written output.
 
-    Each test is replayed all at once, one time at a time, one update at a time, and three times shuffled, in other cuts
-    and on several shards: every replay must make the same changes.
+    Each test is replayed on several shards: all updates at once, one time at a time, one update at a time, and three times
+    shuffled. Every replay must make the same changes.
 
     Exit code 0: all passed; 1: a test failed; 2: the pipeline or a test is wrong.
 

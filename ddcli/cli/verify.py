@@ -17,7 +17,7 @@ SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 NUMBERED = re.compile(r"(\d+)/(\d+)")
 
 
-@click.command("verify", short_help="Prove that outputs are what their inputs say.")
+@click.command("verify", short_help="Prove that outputs follow from their inputs.")
 @ONLY_PIPELINE
 @click.option(
     "--slice",
@@ -25,10 +25,10 @@ NUMBERED = re.compile(r"(\d+)/(\d+)")
     metavar="P%|K/N",
     default="1%",
     show_default=True,
-    help="Verify this share of each output's values, a random one of those that were not covered yet, or the K-th of N disjoint slices.",
+    help="Verify this share of each output's values, a random one that was not covered yet, or the K-th of N disjoint slices.",
 )
 @click.option(
-    "--all", "whole", is_flag=True, help="Verify all: compute it anew from the files that the state has read."
+    "--all", "whole", is_flag=True, help="Verify everything: recompute it from the files that the state has read."
 )
 @click.option("--select", metavar="OUTPUT", multiple=True, help="Verify this output; repeatable. [default: all]")
 @click.option(
@@ -37,7 +37,7 @@ NUMBERED = re.compile(r"(\d+)/(\d+)")
     type=click.IntRange(0),
     default=20,
     show_default=True,
-    help="Show at most N records of each output that differ.",
+    help="Show at most N differing records of each output.",
 )
 @click.option(
     "--memory",
@@ -61,22 +61,26 @@ def command(
     no_code: bool,
     output: str,
 ) -> None:
-    """Compare the outputs of PIPELINE, as they are committed, with their collections by the input files. Exits with 1 if they differ.
+    """Compare the committed outputs of PIPELINE with what follows from the input files. Exits with 1 if they differ.
 
-    A slice is computed by another way than a run takes: of one column of an output, the values whose hash falls into the slice
-    are chosen; of the inputs, the rows that records with these values can depend on are read; and the pipeline runs over
-    them in memory, without its state. So a slice takes seconds, and N disjoint slices prove all. Of a share, the state remembers which slices were right: each call takes another one until all were covered, and then begins again. An output none of
-    whose columns decides which rows matter, such as a total, is named: only --all verifies it. Arrangements of the state are compared in the same way, where a column of theirs
-    restricts all inputs, and the others are named; results of functions that remember are read, not called for. Rows with null in the column are in the first slice.
+    A slice is computed differently from a run. It is the values of one output column whose hash falls into the slice. The command reads only the input rows
+    on which records with these values can depend, and runs the pipeline over them in memory, without its state. So a slice takes seconds, and N disjoint
+    slices prove everything. For shares, the state remembers which slices were right: each call takes another one, and starts over once all are covered.
 
-    --all computes everything anew as a run does, also beyond the memory, from the files that the state has read, without anything that the state keeps.
+    If no column of an output decides which rows matter, as for a total, the output is listed, and only --all verifies it. Arrangements of the state are
+    compared slice by slice, too, if one of their columns restricts all inputs; others are listed. Results of functions that remember are read from the
+    state. Rows with null in the column are in the first slice.
+
+    --all recomputes everything as a run does, even if it exceeds the memory, from the input files that the state has read, without using anything in the state.
     It also verifies all arrangements of the state.
 
-    Each commit keeps a fingerprint of each output: a number that depends on its records alone. Each call compares it with the whole log. Copies of a state and its outputs are equal if their fingerprints are.
+    Each commit keeps a fingerprint of each output: a number that depends only on its records. Each call compares it with the whole log. Copies of a state
+    and its outputs are equal if their fingerprints are.
 
-    Tables that follow outputs, such as a Delta table or one in a database, are compared with the outputs' logs, whole.
+    Tables that follow outputs, such as a Delta or database table, are compared with the outputs' whole logs.
 
-    `dd state verify` proves that the files of the state and the outputs are as they were written; this proves that what was written is right. Takes no lock, and writes nothing but, of a share, which slices were covered.
+    `dd state verify` proves that the files of the state and the outputs are unchanged; this command proves that they were right. Takes no lock, and for
+    shares writes only which slices were covered.
 
     \b
     JSON: {"pipeline", "at", "same", "slice": {"number", "parts", "covered"|null}|null, "outputs": {NAME: {"column", "values", "records", "differ",

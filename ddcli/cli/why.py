@@ -29,7 +29,7 @@ UNWRAPPED = 1 << 16
 @click.option(
     "--change",
     is_flag=True,
-    help="Explain how records changed at the time, also those that vanished. [default time: the last with a change]",
+    help="Explain how records changed or vanished at that time. [default time: the last with a change]",
 )
 @click.option(
     "--limit",
@@ -55,20 +55,19 @@ def why_command(
     no_code: bool,
     output: str,
 ) -> None:
-    """Show why records with these values are in a COLLECTION of PIPELINE: an input, a collection or an output. 'COLUMN is null' asks for those without a value.
+    """Show why records with these values are in a COLLECTION of PIPELINE: an input, a collection or an output. 'COLUMN is null' asks for records without a value.
 
     A tree leads from the record through the operators to the input updates that it comes from, each with its file and
-    row (counted from 0). If a few updates suffice (a minimum, a distinct record), the tree shows these few; it derives a record of a loop
+    row (counted from 0). If a few updates suffice (a minimum, a distinct record), the tree shows only these; it derives a record of a loop
     in as few rounds as possible. The explanation is checked: the pipeline, run over these updates alone, must produce the record with
     the same multiplicity. If it does not, a wider explanation is tried and reported.
 
-    If no such record exists, the tree leads down to where such records end: a condition that is not true, a record that
-    stands in the way, an input that has none.
+    If no such record exists, the tree shows why: a false condition, a record that excludes it, or an input without such a row.
 
     With --change the tree leads to the updates of that one time that added or removed records, or changed their
     multiplicity, such as a new record that displaced another. This is checked, too: added to the contents before, they must make that change.
 
-    Reads the inputs again, only the rows that may matter; writes nothing.
+    Reads the inputs again, but only rows that may matter; writes nothing.
 
     Exits with 1 if no such record exists, or if none has changed.
 
@@ -127,9 +126,11 @@ def why_command(
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("query")
 @click.option(
-    "--good", metavar="CONDITION", help="The condition of each row while all was well: `> 1000`, `amount is not null`."
+    "--good",
+    metavar="CONDITION",
+    help="The condition that each row fulfilled while all was well: `> 1000`, `amount is not null`.",
 )
-@click.option("--bad", metavar="CONDITION", help="The condition of a row that is wrong: `count(*) > 0`.")
+@click.option("--bad", metavar="CONDITION", help="The condition of a wrong row: `count(*) > 0`.")
 @click.option("--between", nargs=2, metavar="T1 T2", help="Search only times after T1, up to T2.")
 @STATE
 @NO_CODE
@@ -146,15 +147,15 @@ def bisect_command(
     no_code: bool,
     output: str,
 ) -> None:
-    """Find the first time at which a condition on the SQL QUERY over outputs of PIPELINE fails after it held, and the cause.
+    """Find the first time at which a condition on the SQL QUERY over outputs of PIPELINE fails, and the cause.
 
-    In place of a query the name of a check asks when it got its first violation after it had none.
+    Instead of a query, name a check to find when it got its first violation after it had none.
 
     A condition is an SQL expression over the columns of the query; one that begins with a comparison is about the first column. It may have aggregates.
-    Prints the value before and at that time, the run that committed it, whether the run computed collections anew because the pipeline file had been edited,
-    and the fewest updates of inputs at that time without which the condition would hold, with their files and lines.
+    Prints the value before and at that time; the run that committed it, and whether that run recomputed collections because the pipeline file had been edited; and a
+    minimal set of input updates that makes the condition fail, with their files and lines.
 
-    Reads the outputs' logs once, and of the inputs only the rows that may matter to the records that changed. Computes nothing of the pipeline but these records. Writes nothing, takes no lock.
+    Reads the outputs' logs once, and only the input rows that may matter to the changed records. Computes only these records. Writes nothing, takes no lock.
 
     Exits with 1 if the condition does not fail.
 
