@@ -72,7 +72,7 @@ def function_tables():
     parts.append(f"## Aggregates\n\nIn `reduce`, and in SQL with `group by`.\n\n{call_table(AGGREGATE)}")
     parts.append(f"Other names: {synonyms(AGGREGATE_SYNONYMS)}.")
     parts.append(
-        f"## Window functions\n\nIn `window`, and in SQL before `over`, beside the aggregates.\n\n{call_table(WINDOW)}"
+        f"## Window functions\n\nIn `window`, and in SQL before `over`. Aggregates work there, too.\n\n{call_table(WINDOW)}"
     )
     return "\n\n".join(parts)
 

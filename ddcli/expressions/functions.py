@@ -153,22 +153,22 @@ LISTS = table(
     list_prepend(value: any, x: list) -> x -- The list with one more element at the beginning. -- list_prepend(1, [2]) => [1, 2] -- list_concat([value], x)
     list_sort [list_sort]: list_sort(x [, 'desc' [, 'nulls first']]) -- The elements in ascending order, or descending with 'desc'; nulls last unless 'nulls first' is written. -- list_sort([2, null, 1], 'desc') => [2, 1, null]
     list_reverse_sort [list_sort]: list_reverse_sort(x [, 'nulls first']) -- The elements in descending order. -- list_reverse_sort([1, 2]) => [2, 1]
-    list_where [chosen]: list_where(x, mask) -- The elements at whose places the mask, a list of conditions, is true; a null in the mask is an error. -- list_where([1, 2, 3], [true, false, true]) => [1, 3]
+    list_where [chosen]: list_where(x, mask) -- The elements for which the mask, a list of conditions, is true; a null in the mask is an error. -- list_where([1, 2, 3], [true, false, true]) => [1, 3]
     list_select [chosen]: list_select(x, positions) -- The elements at positions from 1, null for one outside; a null position is an error. -- list_select(['a', 'b'], [2, 1]) => ['b', 'a']
     flatten [flatten]: flatten(x) -- The elements of all lists of a list; null lists are left out. -- flatten([[1, 2], null, [3]]) => [1, 2, 3]
-    generate_series [series]: generate_series(first, last, step = 1) -- The integers from first to last, at most 1048576; with one argument from 0. `range` leaves out the last. In a `from` also of dates and timestamps. -- generate_series(1, 3) => [1, 2, 3]
+    generate_series [series]: generate_series(first, last, step = 1) -- The integers from first to last, at most 1048576; with one argument from 0. `range` leaves out the last. In a `from`, dates and timestamps, too. -- generate_series(1, 3) => [1, 2, 3]
     range [series]: range(first, end, step = 1) -- The integers from first up to the end, without it; with one argument from 0. -- range(3) => [0, 1, 2]
     list_distinct [of_ordered]: list_distinct(x) -- Each element once, at its first position; no nulls. -- list_distinct([2, null, 1, 2]) => [2, 1]
     list_min [of_ordered]: list_min(x) -- The smallest element; null if no element has a value. NaN is the largest number. -- list_min([2, 1]) => 1
     list_max [of_ordered]: list_max(x) -- The largest element; null if no element has a value. -- list_max([2, 1]) => 2
     list_sum [of_numbers]: list_sum(x) -- Sum of the elements, like that of rows, floats from the first to the last; null if no element has a value. -- list_sum([1, null, 2]) => 3
     list_avg [of_numbers]: list_avg(x) -- Mean of the elements, a float; null if no element has a value. -- list_avg([1, 2]) => 1.5e0
-    list_aggregate [aggregated]: list_aggregate(x, 'sum') -- The same as list_sum(x); so for avg, min, max, count and string_agg. -- list_aggregate([1, 2], 'max') => 2
+    list_aggregate [aggregated]: list_aggregate(x, 'sum') -- The same as list_sum(x); also avg, min, max, count and string_agg. -- list_aggregate([1, 2], 'max') => 2
     list_first(x: list) -> any -- The first element, `x[1]`. -- list_first([1, 2]) => 1 -- element(x, 1)
     list_last(x: list) -> any -- The last element. -- list_last([1, 2]) => 2 -- element(x, cardinality(x))
     list_unique(x: list) -> int64 -- Number of different elements that are not null. -- list_unique([1, 1, null]) => 1 -- cardinality(list_distinct(x))
-    list_position [array_contains]: list_position(x, value) -- The first position of the value, also of a null, from 1; null if the list does not have it. -- list_position(['a', 'b'], 'b') => 2
-    list_intersect [two_lists]: list_intersect(x, y) -- The elements of the first list that the second has, too, each once, without nulls; a null second list is empty. -- list_intersect([3, 1, 2, 3], [2, 3]) => [3, 2]
+    list_position [array_contains]: list_position(x, value) -- The first position of the value (or of null), from 1; null if the list does not have it. -- list_position(['a', 'b'], 'b') => 2
+    list_intersect [two_lists]: list_intersect(x, y) -- The elements that both lists have, each once, without nulls; a null second list is empty. -- list_intersect([3, 1, 2, 3], [2, 3]) => [3, 2]
     list_except [two_lists]: list_except(x, y) -- The elements of the first list that the second lacks, each once, without nulls. -- list_except([3, 1, 2, 3], [2]) => [3, 1]
     list_has_any [two_lists]: list_has_any(x, y) -- True if the lists have an element in common; null elements are ignored. -- list_has_any([1, 2], [2]) => true
     list_has_all [two_lists]: list_has_all(x, y) -- True if the first list has each element of the second; null elements are ignored. -- list_has_all([1, 2], [2]) => true
@@ -197,7 +197,7 @@ STRUCTS = table(
     """
     named_struct [named_struct]: {'a': x, ...}, struct_pack(a := x, ...), named_struct('a', x, ...) -- A struct of named values. -- {'a': 1, 'b': 'x'} => named_struct('a', 1, 'b', 'x')
     row [row]: row(a, ...), (a, b) -- A struct without names: its fields are called `f1`, `f2` and so on, and `[1]` is the first. -- row(1, 'x') => named_struct('f1', 1, 'f2', 'x')
-    sort_key [sort_key]: sort_key(x) -- The text that stands for a list or a struct in comparisons and orders: part by part, nulls last. -- sort_key([1]) => '-09223372036854775809 '
+    sort_key [sort_key]: sort_key(x) -- The text by which a list or a struct is compared and ordered: part by part, nulls last. -- sort_key([1]) => '-09223372036854775809 '
     struct_extract [struct_extract]: s.a, s['a'], struct_extract(s, 'a') -- A field of a struct; null if the struct is null. -- ({'a': 1, 'b': 'x'}).b => 'x'
     """,
     named_struct=rules.named_struct,
@@ -223,7 +223,7 @@ TEXT = table(
     starts_with(text: string, part: string) -> bool -- True if text begins with part. -- starts_with('abc', 'ab') => true
     ends_with(text: string, part: string) -> bool -- True if text ends with part. -- ends_with('abc', 'bc') => true
     contains(text: string, part: string) -> bool -- True if part occurs in text. -- contains('abc', 'b') => true
-    split [split]: split(text, separator) -- The parts between separators: characters if it is empty, the whole text if it is null. -- split('a,b', ',') => ['a', 'b']
+    split [split]: split(text, separator) -- The parts between separators; the characters if the separator is empty, the whole text if it is null. -- split('a,b', ',') => ['a', 'b']
     split_part(text: string, separator: string, position: integer) -> string -- The part at a position between separators, empty if there is none; the first is 1, the last -1. -- split_part('a/b/c', '/', 2) => 'b'
     lpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the left to n characters, at most 1048576, or cut to n. The fill is one character. -- lpad('7', 3, '0') => '007'
     rpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the right to n characters, or cut to n. The fill is one character. -- rpad('abc', 2) => 'ab'
@@ -231,8 +231,8 @@ TEXT = table(
     right(text: string, n: integer) -> string -- The last n characters; with a negative n all but the first -n. -- right('abc', 2) => 'bc'
     reverse(text: string) -> string -- Characters (code points) in reverse order. -- reverse('abc') => 'cba'
     like(text: string, pattern: constant string, escape: constant string = '') -> bool -- True if the whole text matches: `%` is any text, `_` any character. Also `text [not] like pattern escape '!'`. -- like('abc', 'a%') => true
-    ilike(text: string, pattern: constant string, escape: constant string = '') -> bool -- `like` without regard to case. -- ilike('ABC', 'a_c') => true
-    regexp_like(text: string, pattern: constant string, flags: constant string = '') -> bool -- True if the pattern, a regular expression in [RE2's syntax](https://github.com/google/re2/wiki/Syntax), matches anywhere; `\\d`, `\\w`, `\\s` and `\\b` know ASCII alone. Flags: `i` without regard to case, `s` if `.` matches line breaks, too. -- regexp_like('ab12', '[0-9]+$') => true
+    ilike(text: string, pattern: constant string, escape: constant string = '') -> bool -- `like`, ignoring case. -- ilike('ABC', 'a_c') => true
+    regexp_like(text: string, pattern: constant string, flags: constant string = '') -> bool -- True if the pattern, a regular expression in [RE2's syntax](https://github.com/google/re2/wiki/Syntax), matches anywhere; `\\d`, `\\w`, `\\s` and `\\b` are ASCII only. Flags: `i` ignores case; with `s`, `.` also matches line breaks. -- regexp_like('ab12', '[0-9]+$') => true
     regexp_full_match(text: string, pattern: constant string, flags: constant string = '') -> bool -- True if the pattern matches the whole text. Flags as in regexp_like. -- regexp_full_match('ab12', '[a-z]+') => false
     regexp_split_to_array(text: string, pattern: constant string, flags: constant string = '') -> list[string] -- The parts of a text between matches of the pattern, which matches no empty text; of an empty pattern the characters. Flags as in regexp_like. -- regexp_split_to_array('a1b22c', '[0-9]+') => ['a', 'b', 'c']
     regexp_replace(text: string, pattern: constant string, new: constant string, flags: constant string = '') -> string -- Replace the first match, with the flag `g` every match; `\\1` in the new text is the first group. Other flags as in regexp_like. -- regexp_replace('a1b22', '([0-9]+)', '<\\1>', 'g') => 'a<1>b<22>'
@@ -241,8 +241,8 @@ TEXT = table(
     regexp_substr(text: string, pattern: constant string) -> string? -- The first match; null if there is none. -- regexp_substr('ab12', '[0-9]') => '1'
     concat_ws [concat_ws]: concat_ws(separator: constant string, a, ...) -- Join text with a separator; nulls are ignored. -- concat_ws('-', 'a', null, 2) => 'a-2'
     repeat(text: string, n: integer) -> string -- The text n times, at most 1 MiB. -- repeat('ab', 2) => 'abab'
-    translate(text: string, old: constant string, new: constant string) -> string -- Replace each character of `old` by that of `new` at its place; those without one are removed. -- translate('abcb', 'bc', 'x') => 'axx'
-    initcap(text: string) -> string -- Each word, of letters, with its first one in upper case, the others in lower. -- initcap('heLLo wOrld') => 'Hello World'
+    translate(text: string, old: constant string, new: constant string) -> string -- Replace each character of `old` by the character of `new` at the same position, or remove it if there is none. -- translate('abcb', 'bc', 'x') => 'axx'
+    initcap(text: string) -> string -- Each word with its first letter in upper case and the others in lower case. -- initcap('heLLo wOrld') => 'Hello World'
     octet_length [of_bytes]: octet_length(x) -- Number of bytes, of a text in UTF-8. -- octet_length('añb') => 4
     bit_length(text: string) -> int64 -- Number of bits in UTF-8. -- bit_length('a') => 8 -- 8 * octet_length(text)
     space(n: integer) -> string -- A text of n spaces. -- space(2) => '  ' -- repeat(' ', n)
@@ -260,7 +260,7 @@ TEXT = table(
     levenshtein(a: string, b: string) -> int64 -- The least number of characters to insert, remove or replace that makes one text the other. -- levenshtein('kitten', 'sitting') => 3
     regexp_count(text: string, pattern: constant string) -> int64 -- The number of matches of the pattern. -- regexp_count('a1b22', '[0-9]+') => 2
     strftime(x: dated, format: constant string) -> string -- A date or timestamp as text: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%j`, `%a`, `%A`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f` (microseconds), `%%`. -- strftime(date '2024-02-01', '%d.%m.%Y') => '01.02.2024'
-    unhex(text: string) -> binary -- The bytes that hexadecimal digits stand for; other text is an error. -- decode(unhex('6162')) => 'ab'
+    unhex(text: string) -> binary -- The bytes of hexadecimal digits; other text is an error. -- decode(unhex('6162')) => 'ab'
     chr(code: integer) -> string -- The character with this Unicode code point; an error if there is none. -- chr(241) => 'ñ'
     ascii(text: string) -> int64 -- The Unicode code point of the first character; 0 for an empty text. -- ascii('ñu') => 241
     ord(text: string) -> int64 -- `ascii` of a text, but -1 for an empty one. -- ord('') => -1 -- case when text = '' then -1 else ascii(text) end
@@ -276,24 +276,24 @@ TEXT = table(
 
 JSON = table(
     """
-    json_extract_string [json_part]: x ->> path, json_extract_string(x, path: constant) -- The part of a JSON text at a path, `'$.a[0].b'`, or under a name, or at a position from 0; a text without its quotes, null if nothing or `null` is there. If several members have one name the first counts. A text that is no JSON, or more than 100 deep, is an error. -- json_extract_string('{"a": [{"b": "x"}]}', '$.a[0].b') => 'x'
+    json_extract_string [json_part]: x ->> path, json_extract_string(x, path: constant) -- The part of a JSON text at a path, `'$.a[0].b'`, or under a name, or at a position from 0; a text without its quotes, null if nothing or `null` is there. If several members have one name the first counts. A text that is not JSON, or nested more than 100 deep, is an error. -- json_extract_string('{"a": [{"b": "x"}]}', '$.a[0].b') => 'x'
     json_extract [json_part]: x -> path, json_extract(x, path: constant) -- The same value as JSON in a text: with its quotes, and with `null` as a text. Of both functions a path with `[*]` at its end, `'$.a[*]'`, is the list of the elements, empty where there is no list. -- json_extract('{"a": ["x", 1.50]}', '$.a') => '["x",1.50]'
-    get_json_object [json_part]: get_json_object(x, path: constant) -- The same as `json_extract_string`; null for a text that is no JSON. -- get_json_object('{', '$.a') => null
-    json_value [json_part]: json_value(x, path: constant) -- The same as `json_extract` of a value that is no object and no list; null for these and for `null`. -- json_value('{"a": [1]}', '$.a') => null
+    get_json_object [json_part]: get_json_object(x, path: constant) -- The same as `json_extract_string`; null for a text that is not JSON. -- get_json_object('{', '$.a') => null
+    json_value [json_part]: json_value(x, path: constant) -- The same as `json_extract`, but null for objects, lists and `null`. -- json_value('{"a": [1]}', '$.a') => null
     json_array_length [json_part]: json_array_length(x, path: constant = '$') -- The number of elements of the list at the path: 0 of any other value, null if there is none. -- json_array_length('[1, 2]') => 2
     json_type [json_part]: json_type(x, path: constant = '$') -- The kind of the value at the path: `OBJECT`, `ARRAY`, `VARCHAR`, `BOOLEAN`, `NULL`, `UBIGINT` of a whole number, `BIGINT` of one below zero, `DOUBLE` of another number; null if there is none. -- json_type('[1, 2]', '$[0]') => 'UBIGINT'
     json_keys [json_part]: json_keys(x, path: constant = '$') -- The names of an object's members, in their order: none of another value, null if there is none. -- json_keys('{"a": 1, "b": 2}') => ['a', 'b']
-    json_exists [json_part]: json_exists(x, path: constant) -- True if the path leads to a value, also to a `null`. -- json_exists('{"a": null}', '$.a') => true
-    json_contains(x: string, part: string) -> bool -- True if a JSON text has another one in it: equal to it or a value in it, of objects with at least its members, of lists with all its elements. -- json_contains('{"a": [1, 2]}', '2') => true
-    json_merge_patch [merge_patch]: json_merge_patch(x, patch) -- An object with the members of a second one, which replace its own; a `null` there removes one. -- json_merge_patch('{"a": 1}', '{"a": null, "b": 2}') => '{"b":2}'
-    to_json [to_json]: to_json(x) -- A value as JSON in a text: a text in quotes, a struct as an object, JSON that `->` or another such function made as it is. -- to_json({'a': [1, null], 'b': 'x'}) => '{"a":[1,null],"b":"x"}'
+    json_exists [json_part]: json_exists(x, path: constant) -- True if the path leads to a value, even a `null`. -- json_exists('{"a": null}', '$.a') => true
+    json_contains(x: string, part: string) -> bool -- True if a JSON text contains another one: as an equal value, an object with at least its members, or a list with all its elements. -- json_contains('{"a": [1, 2]}', '2') => true
+    json_merge_patch [merge_patch]: json_merge_patch(x, patch) -- An object with the members of a second object, which replace its own; a `null` removes a member. -- json_merge_patch('{"a": 1}', '{"a": null, "b": 2}') => '{"b":2}'
+    to_json [to_json]: to_json(x) -- A value as JSON in a text: a text in quotes, a struct as an object. JSON from `->` or another such function stays as it is. -- to_json({'a': [1, null], 'b': 'x'}) => '{"a":[1,null],"b":"x"}'
     json_object [to_json]: json_object('a', x, ...) -- The JSON object of names and values in turn. -- json_object('a', 1, 'b', null) => '{"a":1,"b":null}'
     json_array [to_json]: json_array(a, ...) -- The JSON list of values. -- json_array(1, 'x') => '[1,"x"]'
     json(x: string) -> string -- A JSON text without white space between its parts. -- json('[1, 2]') => '[1,2]'
-    parse_json(x: string) -> string -- A text that is JSON, as it is, `x::json`; an error for another one, null from `try_parse_json`. -- parse_json('[1, 2]') => '[1, 2]'
-    try_parse_json(x: string) -> string? -- The same; null for a text that is no JSON. -- try_parse_json('{') => null
-    json_valid(x: string) -> bool -- True if a text is JSON by its standard, without words like `nan` and commas before a bracket. -- json_valid('{') => false
-    json_structure(x: string) -> string -- The types of a JSON text's parts, as JSON, which `from_json` takes. -- json_structure('{"a": [1, 2.5]}') => '{"a":["DOUBLE"]}'
+    parse_json(x: string) -> string -- A JSON text, unchanged, `x::json`; any other text is an error, or null from `try_parse_json`. -- parse_json('[1, 2]') => '[1, 2]'
+    try_parse_json(x: string) -> string? -- The same; null for a text that is not JSON. -- try_parse_json('{') => null
+    json_valid(x: string) -> bool -- True if a text is standard JSON, without words like `nan` and commas before a bracket. -- json_valid('{') => false
+    json_structure(x: string) -> string -- The types of a JSON text's parts, as JSON for `from_json`. -- json_structure('{"a": [1, 2.5]}') => '{"a":["DOUBLE"]}'
     from_json [from_json]: from_json(x, structure: constant) -- The JSON in a text as a struct or a list: the structure is JSON with types for values, `'{"a": "INT", "b": ["VARCHAR"]}'`. What is missing or has another type is null. -- from_json('{"a": 1.6, "b": ["x", null]}', '{"a": "INT", "b": ["VARCHAR"]}').b => ['x', null]
     """,
     json_part=rules.json_part,
@@ -319,12 +319,12 @@ ARITHMETIC = table(
     negate [negate]: -a -- The value with the other sign. -- -(3) => -3
     abs [magnitude]: abs(x) -- Absolute value, in the type of x. -- abs(-3) => 3
     sign [magnitude]: sign(x) -- -1, 0 or 1; of NaN 0. -- sign(-2.5) => -1
-    round [rounding]: round(x, digits = 0) -- Round half away from zero. A float counts as it is in binary, where 2.675e0 is less than 2.675. -- round(-2.5) => cast(-3 as decimal(2, 0))
+    round [rounding]: round(x, digits = 0) -- Round half away from zero. A float is rounded by its binary value: 2.675e0 is less than 2.675. -- round(-2.5) => cast(-3 as decimal(2, 0))
     trunc [rounding]: trunc(x, digits = 0) -- Cut digits, toward zero. -- trunc(-2.58, 1) => -2.5
     floor [rounding]: floor(x) -- Largest whole number not above x. -- floor(-2.5e0) => -3e0
     ceil [rounding]: ceil(x) -- Smallest whole number not below x. -- ceil(2.1e0) => 3e0
     sqrt(x: float) -> float64 -- Square root; of a negative number an error. -- sqrt(16) => 4e0
-    power(x: float, y: float) -> float64 -- x to the y. Zero to a negative power, or a negative to a broken one, is an error. -- power(2, 10) => 1024e0
+    power(x: float, y: float) -> float64 -- x to the y. Zero to a negative power, or a negative number to a fractional one, is an error. -- power(2, 10) => 1024e0
     exp(x: float) -> float64 -- e to the x. -- exp(0) => 1e0
     ln(x: float) -> float64 -- Natural logarithm; of zero or less an error. -- ln(1) => 0e0
     log10(x: float) -> float64 -- Logarithm to base 10; of zero or less an error. -- log10(1000) => 3e0
@@ -385,7 +385,7 @@ CONDITIONS = table(
     not [logic]: not a -- Negation; null stays null. -- not true => false
     coalesce [coalesce]: coalesce(a, ...) -- The first value that is not null; later ones are not evaluated. -- coalesce(null, 2) => 2
     error(message: constant string) -> null -- Fail with this message; for a branch that must not be reached. -- case when 1 > 2 then error('too large') else 1 end => 1
-    nullif [nullif]: nullif(a, b) -- Null if a equals b, else a, in the type of a. -- nullif(1, 1) => null
+    nullif [nullif]: nullif(a, b) -- Null if a equals b, otherwise a, in the type of a. -- nullif(1, 1) => null
     greatest [extremum]: greatest(a, ...) -- The largest value; nulls are ignored. Lists and structs are compared part by part, a null part as the largest. -- greatest(1, 3, 2) => 3
     least [extremum]: least(a, ...) -- The smallest value; nulls are ignored. -- least(1, 3, 2) => 1
     isnull(x: any) -> bool -- True if the value is missing, `x is null`. -- isnull(1) => false -- x is null

@@ -290,7 +290,7 @@ COUNT = {
     ),
 )
 def count(operands: Operands, name: str = "count", by: tuple[Text, ...] | None = None) -> Relation:
-    """Count records: in each group, or each distinct one beside it."""
+    """Count the records of each group, or of each distinct record."""
     relation = operands.relation
     names = tuple(relation.schema) if by is None else tuple(relation.column(text) for text in by)
     if name in names:
@@ -304,14 +304,14 @@ def count(operands: Operands, name: str = "count", by: tuple[Text, ...] | None =
 
 @operator("distinct", "", NOTHING, other_words="unique dedupe deduplicate dropduplicates")
 def distinct(operands: Operands) -> Relation:
-    """Keep each record once whose multiplicity is positive."""
+    """Keep each record with a positive multiplicity, once."""
     relation = operands.relation
     return relation.over(groupings.distinct(relation.node))
 
 
 @operator("threshold", "least(count, 1)", argument("multiplicity", EXPRESSION), keeps_columns=True)
 def threshold(operands: Operands, multiplicity: Text) -> Relation:
-    """Set each record's multiplicity to the value of an expression over `count`, its multiplicity now."""
+    """Set each record's multiplicity to the value of an expression over `count`, its present multiplicity."""
     relation = operands.relation
     counts = Relation(logical.Source((), {"count": Type("int64")}, "count"))
     function = integer(counts, multiplicity, "threshold returns")
@@ -369,5 +369,5 @@ def window(
     order_by: tuple[Order, ...] = (),
     frame: Text | None = None,
 ) -> Relation:
-    """Add columns that see the rows around each row, in its partition `by` and an order. `frame`: which of them aggregates see."""
+    """Add columns computed from the rows around each row, in its partition `by` and an order. `frame`: the rows that aggregates see."""
     return with_window(operands.relation, columns, by, order_by, frame)

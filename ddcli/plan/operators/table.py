@@ -57,7 +57,7 @@ ONE_TABLE: Shape[dict[str, Any]] = As(
     other_words="select transform",
 )
 def map_records(operands: Operands, columns: Assignments = (), function: PythonFunction | None = None) -> Relation:
-    """Compute exactly these columns, or turn each record into one record of a function's columns."""
+    """Compute exactly these columns, or turn each record into one record with a function's columns."""
     if function is not None:
         return applied_function(operands, function)
     return mapped(operands.relation, parse_all(operands.relation, columns))
@@ -178,7 +178,7 @@ def flat_map(
     expression: Text | None = None,
     function: PythonFunction | None = None,
 ) -> Relation:
-    """Turn each record into one for each element of `unnest(list)` or `generate_series(first, last)`, with the element in a column; or into any number of records of a function's columns."""
+    """Turn each record into one record for each element of `unnest(list)` or `generate_series(first, last)`, with the element in a column; or into any number of records with a function's columns."""
     if function is not None:
         return applied_function(operands, function)
     assert column is not None
@@ -269,7 +269,7 @@ def join(operands: Operands, on: Assignments, how: str = "inner", name: Text | N
             Choice("direction", ("backward", "forward")),
             about="the last at or before (default), or the first at or after",
         ),
-        "strict": Key(flag, about="an equal value is no match"),
+        "strict": Key(flag, about="an equal value does not match"),
     },
     other_words="joinasof asof mergeasof",
 )
@@ -282,7 +282,7 @@ def join_nearest(
     strict: bool = False,
     name: Text | None = None,
 ) -> Relation:
-    """Join each record with the nearest of another collection by a pair of columns, of those where other pairs are equal."""
+    """Join each record with the nearest record of another collection by a pair of columns, among records where other pairs are equal."""
     forward, qualifier = direction == "forward", operands.qualifier(name)
     return asof_join(operands.relation, operands.right, at[0], on, how, forward, strict, qualifier, operands.span)
 
@@ -359,7 +359,7 @@ WHILE: Record[dict[str, Any]] = Record(
 
 @operator("temporal_filter", "{from: placed_at, until: closed_at}", WHILE, keeps_columns=True)
 def temporal_filter(operands: Operands, lower: Text | None = None, upper: Text | None = None) -> Relation:
-    """Keep each record while `from` <= now < `until`, at least one of them given; now is the time one reads at."""
+    """Keep each record while `from` <= now < `until`, with at least one of them. Now is the time at which the collection is read."""
     time, relation = operands.around.time, operands.relation
     if len(time) > 1:
         problem = f"a temporal_filter needs one time coordinate; here time has {len(time)}"
@@ -370,7 +370,7 @@ def temporal_filter(operands: Operands, lower: Text | None = None, upper: Text |
 
 @operator("join_function", "{function: 'prices:changes', columns: {price: int64}}", argument("function", PYTHON))
 def join_function(operands: Operands, function: PythonFunction) -> Relation:
-    """Turn each record into records of the function's columns, each with a time from which on it exists, and a diff."""
+    """Turn each record into records with the function's columns, each with the time from which on it exists, and a diff."""
     name, schema = defined(function, 1, operands.around)
     time = operands.around.time
     several = len(time) > 1
@@ -389,7 +389,7 @@ def join_function(operands: Operands, function: PythonFunction) -> Relation:
     in_loop=True,
 )
 def enter(operands: Operands, at: Text) -> Relation:
-    """Let each record enter the loop around it from the round on that the integer expression `at` returns."""
+    """Let each record enter the enclosing loop in the round that the integer expression `at` returns."""
     relation, loop = operands.relation, operands.around.loop
     if loop is None:
         raise SpecError("`enter` is outside of a loop", hint="it sets the round of a loop in which a record enters")
@@ -420,7 +420,7 @@ def arrange(operands: Operands, by: tuple[Text, ...], export: Text | None = None
 
 @operator("inspect", "orders", argument("label", Words("a label")), other_words="debug print log tap")
 def inspect(operands: Operands, label: Text) -> Relation:
-    """Show the updates that pass, under a label."""
+    """Print the updates that pass, with a label."""
     relation = operands.relation
     return relation.over(logical.Inspect((relation.node,), relation.schema, label.value))
 
