@@ -79,18 +79,24 @@ def file_at(pipeline: Path, branch: str | None) -> Path:
     return file
 
 
+def _files_in(folder: Path) -> list[Path]:
+    """Return the YAML files of a folder."""
+    return [path for ending in ENDINGS for path in folder.glob(f"*{ending}")]
+
+
 def read_text(path: Path, kind: str = "pipeline file") -> str:
     """Return the text of a YAML file of such a kind. Raises `UsageError` for one that can't be read or is not UTF-8."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        there = [each.name for each in (*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"))]
-        near = did_you_mean(path.name, there)
+        near = did_you_mean(path.name, [each.name for each in _files_in(path.parent)])
         start = "see `dd init` for one to start from" if kind == "pipeline file" else None
         hint = f"did you mean '{path.with_name(near)}'?" if near else start
         raise UsageError(f"there is no such {kind}", place=str(path), hint=hint) from None
     except IsADirectoryError:
-        raise UsageError(f"a directory, not a {kind}", place=str(path), hint="name the YAML file in it") from None
+        there = _files_in(path)
+        hint = f"did you mean '{there[0]}'?" if len(there) == 1 else "name the YAML file in it"
+        raise UsageError(f"a directory, not a {kind}", place=str(path), hint=hint) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"not UTF-8 at byte {error.start}", place=str(path), hint="save the file as UTF-8") from None
     except (OSError, ValueError) as error:

@@ -46,6 +46,12 @@ GROUPED = re.compile(
     r"[+-]?\d{1,3}(?P<mark>[.,'\u2019\u00a0\u202f ])\d{3}(?:(?P=mark)\d{3})*(?:(?P<sign>[.,])\d+)?", re.ASCII
 )
 NO_VALUE = "no value was seen"
+ESCAPED = re.compile(r"\\[\\bfnrtv]")
+"""What a line break, a tab and others are in Postgres's text format."""
+BESIDE = re.compile(r"(?P<before>[^\w.,+-]*)[+-]?[\d.,]*\d(?P<after>[^\w.,]*([A-Z]{3})?)")
+"""A number with a currency or a percent sign before or behind it."""
+SOME = 10
+"""The fewest values of a column in which a tenth may be exceptions."""
 MOST_DIGITS = 38
 """Digits of the longest decimal."""
 ISO = {
@@ -83,6 +89,10 @@ class FoundColumns:
                 kind = self._with_empty(name, kind)
             missing = any(not value or value in self._nulls for value in texts[name])
             self.types[name] = kind + "?" if missing else kind
+            if kind == "string" and NO_TEXT in self._nulls and any(map(ESCAPED.search, there[name])):
+                self.doubts[name] = (
+                    "text with escapes of Postgres's text format, kept as they are: use `copy ... to ... csv`"
+                )
         self.types = {name: self.types[name] for name in [*(n for n in self.types if n not in texts), *texts]}
         return self
 
@@ -145,7 +155,26 @@ class FoundColumns:
         if NO_TEXT in nulls and known != {NO_TEXT}:
             self.options["null"] = sorted({*self._nulls, NO_TEXT})
             self.doubts.setdefault(name, f"{NO_TEXT} is read as null: see `null`")
+        if is_csv and not self.closed and name not in self.doubts and len(known) >= SOME:
+            self._note_near(name, known - nulls)
         return "string"
+
+    def _note_near(self, name: str, values: set[str]) -> None:
+        """Note a column of text that would be one of numbers or dates without a few values, a total's name for instance, or without what stands beside each number."""
+        others = {value for value in values if not any(form.fullmatch(value.strip()) for form in FORMS)}
+        if others and len(others) <= len(values) // SOME:
+            alone = FoundColumns(options=dict(self.options), delimiter=self.delimiter)
+            kind = alone.look_at({name: [*values - others]}, is_csv=True).types[name]
+            if kind != "string":
+                self.doubts[name] = (
+                    f"text, as {min(others)!r} is no {kind}, which the other values are: see `errors: quarantine`"
+                )
+            return
+        found = [BESIDE.fullmatch(value.strip()) for value in values]
+        beside = {(match["before"], match["after"]) for match in found if match}
+        if None not in found and len(beside) == 1 and beside != {("", "")}:
+            marks = " and ".join(repr(mark) for mark in beside.pop() if mark)
+            self.doubts[name] = f"text, as each number has {marks} beside it: take it off with `replace` and `cast`"
 
     def _of_all(self, name: str, texts: set[str], *, is_csv: bool) -> str:
         """Return the type that all texts have. Spaces around a value have no meaning but in text, and in formats of dates."""
