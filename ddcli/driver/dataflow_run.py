@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 
-NOTHING = "nothing is committed"
 DIFF = "diff"
 
 
@@ -93,14 +92,14 @@ class CheckGate:
         self._found = {name: self._verdict(name, check) for name, check in self.request.spec.checks.items()}
         return {name: verdict for name, (verdict, _) in self._found.items()}
 
-    def refuse(self, done: str = NOTHING) -> None:
-        """Raise CheckError if a check stops the run; `done` states the consequence.
+    def refuse(self) -> None:
+        """Raise CheckError if a check stops the run.
 
         Taking back a time, and forgetting rows, are demands of a person that no check stops.
         """
         decided = self.request.decided
         if decided.reopened is None and decided.forgetting is None:
-            refuse(self.request.spec, {name: verdict for name, (verdict, _) in self._found.items()}, done)
+            refuse(self.request.spec, {name: verdict for name, (verdict, _) in self._found.items()})
 
     def and_then(self, request: Request, noted: Mapping[str, NotedUpdates], removed: Counter[str]) -> CheckGate:
         """Return the gate of the one commit that this one becomes with a later one, which adds these updates."""
@@ -253,8 +252,6 @@ class DataflowRun(ABC):
     placement: Placement
     time: Schema
     """The time columns of the outputs and their types, one for each coordinate."""
-    consequence: str = field(default=NOTHING, kw_only=True)
-    """What a check that stops the run leaves."""
 
     @property
     def waits(self) -> bool:
@@ -336,7 +333,7 @@ class DataflowRun(ABC):
                     gate = waiting.and_then(request, writer.noted, writer.removed)
                 verdicts = gate.judge()
                 if not self.waits:
-                    gate.refuse(self.consequence)
+                    gate.refuse()
                 if transaction is None:
                     return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts)
                 manifest = gate.written(self.next_manifest(given, writer, errors, transaction))

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.driver.dataflow_run import NOTHING, refuse_waiting
+from ddcli.driver.dataflow_run import refuse_waiting
 from ddcli.driver.prepare import RunPlan, prepare, with_amended_files
 from ddcli.driver.replacement import CopyDirectory, open_replacements, seen_with, with_copies
 from ddcli.driver.single_run import SingleRun, state_size
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.directory import State
     from ddcli.store.state.manifest import Manifest
 
-REBUILT = "what the change of the pipeline or of its files makes is committed, the new rows are not"
 ATTEMPTS = 3
 """Attempts at a run, each with a new secret: a collision in the second is as good as impossible already."""
 
@@ -110,7 +109,7 @@ def _attempt(
             request, ready, planning, replacements = _planned(request, manifest, opened, found, copies)
             if manifest is None or not is_changed(request, manifest, planning.graph.fingerprint):
                 break
-            joins = request.decided.closes and not request.side_logs and (request.decided.withdrawn or asked.checks)
+            joins = request.decided.closes and (request.decided.withdrawn or asked.checks)
             if state is not None and state.staged is None and joins:
                 whole.enter_context(state.joined())
             after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
@@ -123,12 +122,8 @@ def _attempt(
                 )
             if state is None or not request.decided.closes:
                 return rebuilt
-            for word, named in (("withdrawn", rebuilt.withdrawn), ("replaced", rebuilt.replaced)):
-                if named and state.staged is None:  # that is done even if a new file is refused
-                    request.say(f"{word}: {', '.join(path for files in named.values() for path in files)}")
             manifest, request, found = after, replace(_after_rebuild(request), spec=asked), None
-        left = NOTHING if rebuilt is None or state is None or state.staged is not None else REBUILT
-        summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements, left)
+        summary = _take_in(request, manifest, state, ready, planning, placement, secret, replacements)
     if rebuilt is None:
         return summary
     return _joined(rebuilt, summary) if summary.changed else rebuilt
@@ -186,9 +181,8 @@ def _take_in(
     placement: Placement,
     secret: bytes | None,
     replacements: dict[str, Replacement],
-    consequence: str,
 ) -> RunSummary:
-    """Take in new rows, if there are any, by the plan that made the state. `consequence` is that of a check that stops the run."""
+    """Take in new rows, if there are any, by the plan that made the state."""
     if manifest is not None:
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
@@ -220,7 +214,7 @@ def _take_in(
     assert upper is not None, "a run without rows to read has ended"
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
     rows = readers, seen, upper, replacements
-    run = SingleRun(request, manifest, state, planning, placement, time, secret, *rows, consequence=consequence)
+    run = SingleRun(request, manifest, state, planning, placement, time, secret, *rows)
     summary = run.run()
     if manifest is None or not replacements:
         return summary

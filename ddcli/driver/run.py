@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import time as clock
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -313,7 +313,7 @@ def _commit(
 
 
 def _execute(request: Request, state: State, found: dict[str, InputFiles] | None) -> RunSummary:
-    """Do what a request asks for: in one commit if it is `joint` and puts no rows aside, as their logs are read between commits.
+    """Do what a request asks for: in one commit if it is `joint`.
 
     An edit comes before withdrawals: files are withdrawn from what the edited file has made.
     """
@@ -322,7 +322,7 @@ def _execute(request: Request, state: State, found: dict[str, InputFiles] | None
     decided = request.decided
     if not decided.joint or state.manifest is None:
         return execute(request, state.manifest, state, found)
-    with nullcontext() if request.side_logs else state.joined():
+    with state.joined():
         if not (decided.apply and decided.withdrawn):
             return execute(request, state.manifest, state, found)
         edited = execute(request.deciding(withdrawn={}, added={}, closes=False), state.manifest, state)

@@ -168,7 +168,7 @@ def record_text(record: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{name}: {text}" for name, text in zip(record, texts, strict=True)) + "}"
 
 
-def refuse(spec: Spec, verdicts: Mapping[str, Verdict], done: str) -> None:
+def refuse(spec: Spec, verdicts: Mapping[str, Verdict], done: str = "nothing is committed") -> None:
     """Raise the errors of the checks that stop a run; `done` states the consequence."""
     stopping = [(spec.checks[name], each) for name, each in verdicts.items() if each.stops]
     options = " ".join(f"--accept {check.name.value}" for check, _ in stopping if check.kind != "fresh")

@@ -23,7 +23,7 @@ from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.privacy import previewed
 from ddcli.screen import json_number
-from ddcli.store.files.access import reading, size_of
+from ddcli.store.files.access import reading, real, size_of
 from ddcli.store.log.progress import tags_metadata
 from ddcli.store.log.writer import frontier_name, time_column
 from ddcli.store.state.contents import UPDATES, ours
@@ -135,7 +135,8 @@ class ErrorLog:
             return
         record = ["error", "record"]
         logged = pl.concat(
-            [*(frame.select(*record, DIFF) for frame in self._written(directory))] or [self._frames[0].clear()]
+            [*(frame.select(*record, DIFF) for frame in self._written(transaction, directory))]
+            or [self._frames[0].clear()]
         )
         held = logged.group_by(record).agg(pl.col(DIFF).sum().alias("held"))
         now = pl.concat(self._frames).group_by([*record, *self.times]).agg(pl.col(DIFF).sum())
@@ -162,21 +163,25 @@ class ErrorLog:
                     for (name, kind), at in times
                 ),
             )
-            for frame in self._written(directory)
+            for frame in self._written(transaction, directory)
         ]
         if frames := [*before, *self._frames]:
             write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], self.times, interval, called)
 
-    def _written(self, directory: Path) -> list[pl.DataFrame]:
-        return _written(directory, self.times, error=pl.String(), record=pl.String())
+    def _written(self, transaction: Transaction, directory: Path) -> list[pl.DataFrame]:
+        return _written(transaction, directory, self.times, error=pl.String(), record=pl.String())
 
 
-def _written(directory: Path, times: Schema, **others: pl.DataType) -> list[pl.DataFrame]:
-    """Return the updates of a side log, whose files have no checksum in a manifest. A file without these columns is refused: StateError."""
+def _written(transaction: Transaction, directory: Path, times: Schema, **others: pl.DataType) -> list[pl.DataFrame]:
+    """Return the updates of a side log, whose files have no checksum in a manifest. A file without these columns is refused: StateError.
+
+    Has those of earlier commits that become one with the transaction's, too.
+    """
     known = {name: time_column(name, np.empty(0, np.int64), kind).dtype for name, kind in times.items()}
     columns = known | others | {DIFF: pl.Int64()}
     frames = []
-    for path in _files(directory):
+    waiting = [source for target, source in transaction.state.waiting.items() if target.parent == real(directory)]
+    for path in [*_files(directory), *waiting]:
         damaged = StateError("the file is not one of a log that `dd` writes", place=str(path), hint=DAMAGED_LOG)
         with reading(path) as file:
             try:
@@ -302,7 +307,7 @@ class Correction:
         """Correct the log of an input's late rows."""
         found = (_as_updates(piece, self.times) for piece in reader.put_aside())
         directory = late_directory(self.request, name)
-        if (whole := _difference(directory, self.times, found)) is not None:
+        if (whole := self._difference(directory, found)) is not None:
             self._write(directory, whole)
 
     def of_unparsed(self, name: str, reader: LogReader) -> None:
@@ -311,7 +316,7 @@ class Correction:
         paths = {file.path: listing.path(file) for file in listing.to_read}
         found = [(file, reader.unparsed[path]) for file, path in paths.items() if path in reader.unparsed]
         frames = [_unparsed(found, self.times, self.interval)] if found else []
-        if (whole := _difference(directory, self.times, frames)) is not None:
+        if (whole := self._difference(directory, frames)) is not None:
             last = zip(self.times.items(), _last(self.interval, len(self.times)), strict=True)
             at = [time_column(column, np.full(whole.height, value), kind) for (column, kind), value in last]
             self._write(directory, whole.with_columns(at))
@@ -319,11 +324,11 @@ class Correction:
     def _write(self, directory: Path, whole: pl.DataFrame) -> None:
         write(self.transaction, directory, [whole], self.times, self.interval, self.called)
 
-
-def _difference(directory: Path, times: Schema, found: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
-    """Return the updates that turn a side log into the one that was found, None where neither has any."""
-    frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in _written(directory, times)), *found]
-    return pl.concat(frames, how="diagonal_relaxed") if frames else None
+    def _difference(self, directory: Path, found: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
+        """Return the updates that turn a side log into the one that was found, None where neither has any."""
+        written = _written(self.transaction, directory, self.times)
+        frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in written), *found]
+        return pl.concat(frames, how="diagonal_relaxed") if frames else None
 
 
 def _as_updates(piece: LogSlice, times: Schema) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from ddcli.store.state.contents import (
 )
 from ddcli.store.state.manifest import manifest_path, read_newest
 from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
-from ddcli.store.state.transaction import LockedDirectory, Transaction
+from ddcli.store.state.transaction import LockedDirectory, Transaction, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -128,11 +128,11 @@ class State(LockedDirectory):
             last = self.manifest
             if staged:
                 assert last is not None, "the last commit of the block"
-                with Transaction(self, of=_transactions(staged)) as whole:
+                with Transaction(self, of=transactions(staged)) as whole:
                     staged = []
                     whole.commit(last)
         except BaseException:
-            for each in reversed(_transactions(staged)):
+            for each in reversed(transactions(staged)):
                 each.abort()
             if self.manifest is None or not is_there(manifest_path(self.directory, self.manifest.number)):
                 self.manifest = before
@@ -140,20 +140,11 @@ class State(LockedDirectory):
         finally:
             self.replaced = self.checks = None
 
-    @property
-    def waiting(self) -> dict[Path, Path]:
-        """The places of files of outputs that commits which wait to become one have written, by the paths that they will have."""
-        return {target: source for each in _transactions(self.staged) for source, target in each.unpublished}
-
     def _clear(self, outputs: Mapping[str, Path]) -> None:
         """Remove the leavings of runs that did not come to their end."""
         if self.lock.sole:
             clear_scratch(self.directory / SPILL, self.files)
             self.sweep(outputs.values())
-
-
-def _transactions(staged: Iterable[object] | None) -> list[Transaction]:
-    return [each for each in staged or () if isinstance(each, Transaction)]
 
 
 def new_identity() -> str:

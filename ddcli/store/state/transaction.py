@@ -74,6 +74,11 @@ class LockedDirectory:
         self._locks: list[Lock | ObjectLock] = []
         self._made: list[Path] = []
 
+    @property
+    def waiting(self) -> dict[Path, Path]:
+        """The places of files of outputs that commits which wait to become one have written, by the paths that they will have."""
+        return {target: source for each in transactions(self.staged) for source, target in each.unpublished}
+
     def close(self) -> None:
         """Release the locks; if nothing was ever committed, remove the directories that were made for them."""
         with ExitStack() as last:  # if one fails, the others are released
@@ -130,6 +135,11 @@ class LockedDirectory:
         with holding(self.directory, self.files):
             held = {*read_claims(self.directory).manifests, *replaced}
             remove_unnamed(self.files, self.directory, self.manifest, held, outputs)
+
+
+def transactions(staged: Iterable[object] | None) -> list[Transaction]:
+    """Return the transactions of commits that wait to become one."""
+    return [each for each in staged or () if isinstance(each, Transaction)]
 
 
 def _shape(manifest: Manifest) -> tuple[dict[str, int], set[str]]:
