@@ -175,7 +175,7 @@ class ErrorLog:
 def _written(transaction: Transaction, directory: Path, times: Schema, **others: pl.DataType) -> list[pl.DataFrame]:
     """Return the updates of a side log, whose files have no checksum in a manifest. A file without these columns is refused: StateError.
 
-    Has those of earlier commits that become one with the transaction's, too.
+    Earlier commits that become one with the transaction's count, too.
     """
     known = {name: time_column(name, np.empty(0, np.int64), kind).dtype for name, kind in times.items()}
     columns = known | others | {DIFF: pl.Int64()}

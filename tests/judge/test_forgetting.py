@@ -602,9 +602,12 @@ def verdicts_in(root):
     return {name: (entry["violations"], entry.get("measures"), logs[name]) for name, entry in kept.items()}
 
 
-@pytest.mark.parametrize("seed", range(many(10)))
+@pytest.mark.parametrize("seed", [*range(many(10)), 697, 775])
 def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
-    """Where all operators keep the rows of a person apart nothing is computed anew, and the results are those of a pipeline that never had the rows."""
+    """Where all operators keep the rows of a person apart nothing is computed anew, and the results are those of a pipeline that never had the rows.
+
+    In 697 and 775 batches of tasks have the same times, and the keys of one are around those of another.
+    """
     draw = chance("partitions", seed)
     where = draw.choice(list(WHERES))
     inputs, gone = WHERES[where]
@@ -639,8 +642,7 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     monkeypatch.setattr(migration, "erase", lambda *given: ways.append(erase(*given)) or ways[-1])
     death = draw.choice([None, draw.randrange(30)])
     forgotten(whole, where.strip(), inputs, death)
-    # A command that is repeated after its commit reads all files; of some states by tasks the proof fails.
-    assert None not in ways or death is not None or seed % 3 == 1
+    assert None not in ways or death is not None  # a command that is repeated after its commit reads all files
     assert logs_of(whole) == logs_of(clean, horizons)
     assert state_of(whole, history="all" in history) == state_of(clean, history="all" in history)
     # Tasks may keep a row that its batch would have cancelled here: it is one of the inputs.

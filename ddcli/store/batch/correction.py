@@ -7,7 +7,7 @@ their time become one of their own. In loops times have rounds after the coordin
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
+    from ddcli.store.batch.file import Strings
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
 
@@ -60,22 +61,40 @@ class Correction:
         return advanced(updates, since, len(self.layout.times))
 
     def _places(self, updates: Matrix) -> Matrix:
-        """Return the number of the batch of each update: the one of its time whose keys are around it, or any of its time; the number of batches for none."""
+        """Return the number of each update's batch, the number of batches for none.
+
+        The batch has the update's time. Of several, one that has its record then counts, else one whose keys are around it, else any.
+        """
         width = self.layout.record.width
         times = updates[:, width : width + self._coordinates]
         rows = in_byte_order(updates[:, :width]) if width else None
         none = len(self.stored)
         places = np.full(len(updates), none, np.int64)
         inside = [between(times, batch.lower or None, batch.upper) for batch in self.stored]
-        for at, batch in enumerate(self.stored):
-            within = inside[at] & (places == none)
-            if rows is not None:
-                first, last = batch.starts(width)[[0, -1]]
-                within &= (rows >= first) & (rows <= last)
-            places[within] = at
-        for at, mask in enumerate(inside):
-            places[mask & (places == none)] = at
+        ways = [[self._is_around(at, rows) & mask for at, mask in enumerate(inside)], inside]
+        if np.sum(inside, axis=0).max(initial=0) > 1:  # merges, and tasks, leave batches with the same times
+            ways.insert(0, [self._has(at, updates) & mask for at, mask in enumerate(inside)])
+        for way in ways:
+            for at, mask in enumerate(way):
+                places[mask & (places == none)] = at
         return places
+
+    def _is_around(self, at: int, rows: Strings | None) -> np.ndarray[Any, Any] | np.bool_:
+        """Return whether a batch has keys around each of these records."""
+        if rows is None:
+            return np.True_
+        first, last = self.stored[at].starts(self.layout.record.width)[[0, -1]]
+        around: np.ndarray[Any, Any] = (rows >= first) & (rows <= last)
+        return around
+
+    def _has(self, at: int, updates: Matrix) -> np.ndarray[Any, Any]:
+        """Return whether a batch has each record at the time to which it has advanced the update's."""
+        since, width = self.stored[at].since, self.layout.record.width
+        rows = updates[:, :-1].copy()
+        if since:
+            own = rows[:, width : width + len(since.as_time())]
+            np.maximum(own, since.as_time(), out=own)
+        return np.isin(in_byte_order(rows), in_byte_order(self.before[at][:, :-1]))
 
     @cached_property
     def compaction(self) -> Compaction:
