@@ -95,8 +95,10 @@ class ReductionReader(ExpressionReader):
         """Read one aggregate call."""
         nodes, distinct, order = self.parts(node, aggregate)
         distinct = distinct or written in DISTINCT
-        if aggregate.name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not (distinct or order):
-            self.take(nodes[0])
+        is_of_rows = all(isinstance(each, exp.Star) for each in nodes) and len(nodes) <= 1
+        if written == "count" and is_of_rows and not (distinct or order):
+            for star in nodes:
+                self.take(star)
             return AggregateCall("count", (), False, (), INT64)
         args = self.arguments(node, nodes, written)
         for part in (*args, *(key for key, _ in order)):

@@ -229,7 +229,7 @@ STATEMENTS = [
     "select b, (select sum(x) from unnest(q.l) u(x)) as s from (select b, array_agg(a order by a) filter (where a > 1) as l from t group by b) q",
     "select (select count(*) from u right join v on u.a = v.k and u.c > len(q.l)) as n, q.l from (select b, array_agg(a order by a) filter (where a < 2) as l from t group by b) q",
     "select k from v where k not in ((with q as (select r.x from w right join v r on w.a = r.x where date '2020-01-03' = all (select null::date from v s where r.k = s.k)) select x from q))",
-    "select a, list(b order by b) as l, any_value(a) as c from t group by a",
+    "select a, list(b order by b) as l, any_value(a) as c, count() as n from t group by a",
     "select a, b, sum((select count(*) from u where u.a = t.a)) as x from t group by rollup (a, b) having sum((select count(*) from u)) > 0",
     "select count(distinct (select count(*) from v where v.k = t.b)) as x, max((select c from u where u.a = t.a order by c limit 1)) filter (where b > 0) as y from t",
     "select s, bool_and(exists (select 1 from u where u.a = t.a)) as x, array_agg((select max(c) from u where u.a = t.a) order by a, b) as y from t group by s",

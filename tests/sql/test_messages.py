@@ -114,6 +114,9 @@ select (a, b) = (1, 2, 3) as x from t → 1:18 → a row of 3 values is compared
 select (with m(x, y) as (select u.c from u where u.a = t.a) select max(x) from m) as n from t → → `m` has 1 columns, and 2 names
 select s::varchar[1] as x from t → 1:11 → no type is named `varchar[1]`
 select null as x from t → → column `x` has no type
+select 2 * interval '1 month 1 day' as x from t → → column `x` has months
+select count_if(*) as x from t → 1:17 → only in count(*)
+select regr_count(*) over () as x from t → 1:19 → only in count(*)
 select {'a': a, 'A': 1} from t → → two fields are named `A`
 select ({'a': a}).b from t → → the struct has no field `b`
 select t.a.b from t → → only a struct has fields, not int64
