@@ -68,7 +68,8 @@ def forget(
     check_aside(request.aside)
     with nullcontext() if dry_run else open_state(request, if_locked, known) as held:
         if held is not None and held.manifest is not None:
-            request = with_forgotten_rows(plain, held.manifest, where, inputs)
+            if held.manifest != known:
+                request = with_forgotten_rows(plain, held.manifest, where, inputs)
             _refuse_readers(request.state)
         _refuse_rows_there(request, held.manifest if held is not None else known)
         before = held.manifest if held is not None else known
@@ -147,8 +148,7 @@ def with_forgotten_rows(request: Request, manifest: Manifest | None, where: str,
     if manifest is None:
         hint = "the first `dd run` makes a state; there is nothing to be forgotten"
         raise StateError("there is no state here", place=str(request.state), hint=hint)
-    chosen = _chosen(request, manifest, where, inputs)
-    conditions = {name: _condition(request, manifest, name, where) for name in chosen}
+    conditions = _conditions(request, manifest, where, inputs)
     return request.deciding(
         refresh=frozenset(),
         apply=True,
@@ -158,24 +158,22 @@ def with_forgotten_rows(request: Request, manifest: Manifest | None, where: str,
     )
 
 
-def _chosen(request: Request, manifest: Manifest, where: str, inputs: Sequence[str]) -> list[str]:
-    """Return the inputs whose rows are to be forgotten."""
+def _conditions(request: Request, manifest: Manifest, where: str, inputs: Sequence[str]) -> dict[str, RowCondition]:
+    """Return the inputs whose rows are to be forgotten, each with the condition."""
     known = [name for name in request.spec.inputs if name in manifest.inputs]
     for name in inputs:
         if name not in known:
             hint = suggestion(name, known, f"inputs: {', '.join(known)}")
             raise UsageError(f"the state has no input named '{name}'", place=str(request.spec.path), hint=hint)
     if inputs:
-        return list(dict.fromkeys(inputs))
-    found: list[str] = []
+        return {name: _condition(request, manifest, name, where) for name in dict.fromkeys(inputs)}
+    found: dict[str, RowCondition] = {}
     missing: UnknownColumn | None = None
     for name in known:
         try:
-            _condition(request, manifest, name, where)
+            found[name] = _condition(request, manifest, name, where)
         except UnknownColumn as error:
             missing = missing or error
-        else:
-            found.append(name)
     if not found and missing is not None:
         if len(known) > 1:
             missing.hint = f"no input has all columns of the condition; inputs: {', '.join(known)}"

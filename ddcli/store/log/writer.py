@@ -78,7 +78,8 @@ def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema) -> p
 
 def frame_bytes(frame: pl.DataFrame, time: Schema, metadata: dict[str, str] | None = None) -> memoryview:
     """Return the content of a file that has the rows of a frame of `output_frame`, sorted by time."""
-    frame = frame.sort(list(time), maintain_order=True)
+    if len(time) > 1 or not frame[next(iter(time))].is_sorted():  # most files are
+        frame = frame.sort(list(time), maintain_order=True)
     return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK, metadata=metadata)
 
 
