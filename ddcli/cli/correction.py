@@ -27,7 +27,7 @@ from ddcli.screen import json_text, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.job.forgotten_rows import ForgettingSummary
+    from ddcli.job.corrections import ForgettingSummary
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock import IfLocked
 

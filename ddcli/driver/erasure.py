@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from ddcli.driver.rebuild import Rebuild
     from ddcli.engine.columns import Matrix
-    from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.job.corrections import ErasureRequest
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.store.log.reader import LogReader

@@ -13,7 +13,7 @@ from ddcli.driver.run import open_state, say_committed
 from ddcli.driver.tables import errors_at_tables, update_followers
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColumn, UsageError, suggestion
-from ddcli.job.forgotten_rows import ErasureRequest, ForgettingSummary
+from ddcli.job.corrections import ErasureRequest, ForgettingSummary
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
 from ddcli.store.log.rows import RowCondition

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.driver.replacement import Replacement
-    from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.job.corrections import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.sources.readers import Reader
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile

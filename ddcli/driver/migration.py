@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.job.corrections import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.job.summary import OutputSummary, SparkSummary, Verdict
     from ddcli.runtime.placement import Placement

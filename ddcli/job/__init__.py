@@ -2,8 +2,7 @@
 
 * clock: the time of a run
 * consumed_files: the fate of input files that were taken in; a file's move to another directory
-* corrections: the files that a request withdraws, and the time to which it takes a state back
-* forgotten_rows: the rows that are forgotten, and the fate of the files with them
+* corrections: the files that a request withdraws, the rows that it forgets, and the time to which it takes a state back
 * functions: the Python functions of a pipeline: forbidden, or loaded
 * idle_check: the test whether there is anything to do at all
 * inputs: the files and progress of each input of a run; the frontier up to which a run closes the times

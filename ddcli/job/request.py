@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Frontier
     from ddcli.errors import Text
-    from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.job.corrections import ErasureRequest
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import WatchCache
     from ddcli.job.sizes import RunBudget

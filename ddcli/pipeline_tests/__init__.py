@@ -2,7 +2,6 @@
 
 * expectation: the comparison of expected and actual records
 * replay: runs of the same updates in other cuts
-* rows: the rows of a test as updates of inputs
+* rows: a pipeline under test, and the rows of a test as updates of its inputs
 * run: tests one by one, with the cost of their steps
-* sources: columns, times and collections that tests need
 """

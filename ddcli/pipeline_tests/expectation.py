@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
     from ddcli.errors import Span
     from ddcli.expressions.types import Schema
-    from ddcli.pipeline_tests.sources import Subject
+    from ddcli.pipeline_tests.rows import Subject
     from ddcli.plan.test_steps import Expectation
 
 CLOSE = 1e-9

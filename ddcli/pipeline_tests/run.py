@@ -21,8 +21,7 @@ from ddcli.job.request import newest_of, read_request
 from ddcli.job.sizes import RunCost, run_budget
 from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonical, sort_key
 from ddcli.pipeline_tests.replay import Disagreement, Replays, stepped
-from ddcli.pipeline_tests.rows import Material
-from ddcli.pipeline_tests.sources import Subject
+from ddcli.pipeline_tests.rows import Material, Subject
 from ddcli.plan.lower import GraphLowering, lower
 from ddcli.plan.node import Graph
 from ddcli.plan.physical import WAITING

@@ -8,7 +8,6 @@
 * node: nodes, and graphs of them
 * generations: lowering in generations, and the choices that a state remembers
 * lineage: the columns of inputs that a column comes from, and tags; the columns that keep the records of a graph apart
-* literals: values of the file in the types of columns
 * loops: loop variables and the node that binds them
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs
 * places: the places of operators in the file, and the work of its collections

@@ -18,8 +18,7 @@ from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import CheckErrors, DdError, Span, SpecError, Text, UsageError, suggestion
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
-from ddcli.plan.literals import read_value
-from ddcli.plan.test_steps import collection_named
+from ddcli.plan.test_steps import collection_named, read_value
 from ddcli.provenance.absence import Absence, Missing, hindrances
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.file_history import FileHistory, ReplacedBy, Replacements

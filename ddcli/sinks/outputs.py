@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.job.corrections import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.privacy import Tags
     from ddcli.store.files.gate import Written

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.job.corrections import ErasureRequest
     from ddcli.store.log.reader import LogReader
     from ddcli.store.state.entries import FileEntry, InputEntry, Times
     from ddcli.store.state.transaction import Transaction

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgotten_rows import ErasureRequest
+    from ddcli.job.corrections import ErasureRequest
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.sizes import Sizes
@@ -165,7 +165,7 @@ def find_forgotten(forgetting: ErasureRequest, manifest: Manifest, readers: Mapp
 
     Raises StateError for a file that still has other rows which an earlier command has removed: they would come back.
     """
-    from ddcli.job.forgotten_rows import ForgottenRows, digest_of
+    from ddcli.job.corrections import ForgottenRows, digest_of
 
     forgetting.begin()
     for name, condition in forgetting.conditions.items():

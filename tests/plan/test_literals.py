@@ -11,7 +11,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.python_values import to_series
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import parse_type
-from ddcli.plan.literals import read_value
+from ddcli.plan.test_steps import read_value
 from ddcli.spec.tree import Scalar, scalar_kind
 from ddcli.store.key_text import parse_keys
 from tests.draws import chance, many

@@ -19,11 +19,11 @@ import polars as pl
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.extras import check_package
+from ddcli.store.files.access import below, check_plain
 from ddcli.store.mirrors.cancellation import remainder
 from ddcli.store.mirrors.file_order import FileRows, PieceColumns, chunks_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import MICRO, TableSource
-from ddcli.store.tables.table_folder import below, check_plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -17,7 +17,6 @@
 * kinds: kinds of files; Parquet and Arrow IPC; values of Parquet and Arrow IPC that polars would alter
 * listing: the files of an input: new ones, and those that are as they were
 * sheets: the rows of Excel workbooks
-* table_folder: the gate for the paths that a table of another program names
 * text_kind: the base of kinds of text: values are cast from text
 * text_syntax: the check of text's syntax
 * whole_files: ORC and Avro; Excel

@@ -1,4 +1,4 @@
-"""Catalogs of Iceberg, and their tables, whose files are opened through the gate of `table_folder`: pyiceberg's file IO, behind one of ours.
+"""Catalogs of Iceberg, and their tables, whose files are opened through the gate of `access`: pyiceberg's file IO, behind one of ours.
 
 A catalog is one of pyiceberg's configuration, which is a person's own, or one that a pipeline file describes. The latter gets nothing of the
 configuration: else a stranger's file would choose the place to which your credentials are sent.
@@ -22,7 +22,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.typedef import EMPTY_DICT
 
 from ddcli.errors import InputError
-from ddcli.store.tables.table_folder import HINT, below, check_plain
+from ddcli.store.files.access import HINT, below, check_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import EngineError, LockedError, StateError, first_line
-from ddcli.store.files.access import is_there, read_bytes
+from ddcli.store.files.access import check_names, is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
 from ddcli.store.parquet.pages import CHUNK, parquet_bytes
-from ddcli.store.tables.table_folder import check_names
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.version import __version__
 

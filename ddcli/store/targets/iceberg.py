@@ -15,7 +15,7 @@ import polars as pl
 
 from ddcli.errors import DdError, EngineError, LockedError, StateError, first_line
 from ddcli.store.extras import check_package
-from ddcli.store.tables.table_folder import below
+from ddcli.store.files.access import below
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.mark import CommitKey, strange
 
