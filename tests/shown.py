@@ -33,7 +33,7 @@ from tests.harness import PROGRAMS, ROOT, copy_root, parse, run
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ([\w./-]+\.\w+)\n")
 UNKNOWN = re.compile(r"no input(?:, collection or output| or collection)? is named '(\w+)'")
-COMPILING = re.compile(r"^compiling (?:\d+ )?kernels.*\n", re.MULTILINE)
+COMPILING = re.compile(r"^compiling (?:\d+ )?kernels?\b.*\n", re.MULTILINE)
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 NOW = "<now>"
 MASKS = [

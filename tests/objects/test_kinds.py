@@ -172,4 +172,5 @@ def test_a_check_fetches_little_of_a_large_object(bucket, tmp_path, monkeypatch)
 
     monkeypatch.setattr(ObjectPath, "read_ranges", noted)
     assert check(spec).errors == ()
-    assert sum(fetched) <= 200_000 < (bucket / "in/a.parquet").head()["size"]
+    # The file's end twice; in Azure's store, whose tags are those of times, its beginning and end for their digest, too.
+    assert sum(fetched) <= 4 * 65536 < (bucket / "in/a.parquet").head()["size"] // 2
