@@ -142,12 +142,21 @@ class OutputOfSeveral(click.types.StringParamType):
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds, from 0 on."""
+    """A length of time in seconds, from 0 on: `90`, `90s`, `10m`, `2h`."""
 
-    name = "number of seconds"
+    name = "length of time"
 
     def __init__(self) -> None:
         super().__init__(0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number of seconds."""
+        from ddcli.spec.checks import LENGTHS
+
+        found: Any = re.fullmatch(r"(.*?)\s*([a-z]*)", str(value).strip(), re.DOTALL)
+        if found[2] not in LENGTHS:
+            return super().convert(value, param, ctx)
+        return super().convert(found[1], param, ctx) * LENGTHS[found[2]]
 
 
 class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
@@ -230,7 +239,9 @@ def following(about: str) -> Callable[[F], F]:
     """Return the options of a command that may follow commits."""
     follow = click.option("-f", "--follow", is_flag=True, help=about)
     count = click.option("--count", type=click.IntRange(1), metavar="N", help="End after N commits, with --follow.")
-    timeout = click.option("--timeout", type=Seconds(), metavar="SECONDS", help="End after SECONDS, with --follow.")
+    timeout = click.option(
+        "--timeout", type=Seconds(), metavar="TIME", help="End after TIME (90, 10m, 2h), with --follow."
+    )
     return lambda command: follow(count(timeout(command)))
 
 

@@ -167,7 +167,7 @@ LATE = 1
     metavar="AGE",
     help="Wait until all times older than AGE are closed: 90s, 30m, 2h, 1d. Under `clock: arrival`: until a run has committed within AGE.",
 )
-@click.option("--timeout", metavar="SECONDS", type=Seconds(), help="Exit with 1 after SECONDS. [default: never]")
+@click.option("--timeout", metavar="TIME", type=Seconds(), help="Exit with 1 after TIME: 90, 10m, 2h. [default: never]")
 @QUIET
 def wait_command(log: str, complete: str | None, newer_than: str | None, timeout: float | None, quiet: bool) -> None:
     """Wait until the times of the change log LOG, an output of a pipeline, are closed: a directory, also s3://.
@@ -178,7 +178,7 @@ def wait_command(log: str, complete: str | None, newer_than: str | None, timeout
     \b
     Examples:
       dd wait out/airborne/ --complete 600 --timeout 0
-      dd wait out/sales/ --newer-than 2h --timeout 600   # for the next job
+      dd wait out/sales/ --newer-than 2h --timeout 10m   # for the next job
     """
     from ddcli.commands.inputs import wait
 

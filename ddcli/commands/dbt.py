@@ -469,10 +469,14 @@ def _node(each: dict[str, Any]) -> ProjectNode:
         relation = (meta["external_location"].strip("'").lower(),)
     about = each.get("test_metadata")
     test = {}
-    if kind == "test" and about:
-        test = {"name": about["name"], "kwargs": dict(about.get("kwargs") or {}), "of": each.get("attached_node")}
-        test |= {"package": about.get("namespace"), "column": each.get("column_name")}
     depends = each.get("depends_on") or {}
+    reads = tuple(map(str, depends.get("nodes") or ()))
+    if kind == "test" and about:
+        of = each.get("attached_node") or (
+            reads[0] if len(reads) == 1 else None
+        )  # dbt attaches tests of sources to none
+        test = {"name": about["name"], "kwargs": dict(about.get("kwargs") or {}), "of": of}
+        test |= {"package": about.get("namespace"), "column": each.get("column_name")}
     return ProjectNode(
         id=str(each["unique_id"]),
         name=name if kind in ("model", "snapshot", "seed") else str(each["name"]),
@@ -481,7 +485,7 @@ def _node(each: dict[str, Any]) -> ProjectNode:
         compiled=str(each.get("compiled_path") or each.get("original_file_path") or ""),
         code=None if code is None else str(code),
         relation=relation,
-        reads=tuple(map(str, depends.get("nodes") or ())),
+        reads=reads,
         macros=tuple(map(str, depends.get("macros") or ())),
         config=config,
         types={str(column): str(_mapping(given).get("data_type") or "") for column, given in columns.items()},

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ddcli.spec.model import Otherwise
 
 LENGTHS = {
-    "s": 1, "second": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hour": 3600, "hours": 3600,
-    "d": 86_400, "day": 86_400, "days": 86_400, "week": 604_800, "weeks": 604_800,
+    "s": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hour": 3600, "hours": 3600,
+    "d": 86_400, "day": 86_400, "days": 86_400, "w": 604_800, "week": 604_800, "weeks": 604_800,
 }  # fmt: skip
 """The seconds of each unit of a length of time."""
 AGE = Words("a length of time", r"\d+ ?(" + "|".join(LENGTHS) + ")", "for example `2h`, `30min` or `7 days`")

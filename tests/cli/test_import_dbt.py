@@ -391,6 +391,19 @@ def test_a_test_that_is_wrong_leaves_its_model(project):
     assert project("check", "dbt/dd.yaml").code == 0
 
 
+def test_a_test_of_a_source_is_a_check_of_its_kind(project):
+    """Such a test is attached to no node in the manifest."""
+    path = project.folder / "dbt/target/manifest.json"
+    tree = json.loads(path.read_text())
+    (test,) = [node for node in tree["nodes"].values() if node["name"] == "not_null_stg_customers_id"]
+    (source,) = [each for each, node in tree["sources"].items() if node["name"] == "order_items"]
+    test |= {"attached_node": None, "column_name": "order_id", "depends_on": {**test["depends_on"], "nodes": [source]}}
+    path.write_text(json.dumps(tree))
+    assert project("import", "dbt", "dbt").code == 0
+    found = '{"not_null": ["order_id"], "of": "order_items", "name": "not_null_stg_customers_id"}'
+    assert found in (project.folder / "dbt/dd.yaml").read_text()
+
+
 def test_hostile_values_in_a_manifest_end_with_a_message(project):
     """Any value of a node may be of any kind: nothing is a bug of ours, and nothing is written outside."""
     path = project.folder / "dbt/target/manifest.json"

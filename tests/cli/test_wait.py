@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from ddcli.cli.arguments import Seconds
 from tests.harness import ORDER_COLUMNS
 
 PIPELINE = "inputs: {orders: {path: in/, columns: {region: string, amount: int64}}}\noutputs: {orders: out/}\n"
@@ -68,4 +69,12 @@ def test_wrong_use(log):
     assert "'soon' is no age" in log("wait", "out", "--newer-than", "soon").err
     assert "has no age" in log("wait", "out", "--newer-than", "2h").err
     assert "'soon' is not a time" in log("wait", "out", "--complete", "soon").err
-    assert "'1s' is not a valid number of seconds" in log("wait", "out", "--complete", "3", "--timeout", "1s").err
+    for wrong in ("soon", "1 fortnight", "m", "-1s", ""):
+        assert log("wait", "out", "--complete", "3", "--timeout", wrong).code == 2, wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0), ("1.5", 1.5), ("90s", 90), ("10m", 600), ("2 h", 7200), ("1d", 86400)]
+)
+def test_a_length_of_time(text, seconds):
+    assert Seconds().convert(text, None, None) == seconds
