@@ -231,7 +231,7 @@ def check_unit(text, name, folder):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         assert str(unit) not in done.stderr, done.stderr
 

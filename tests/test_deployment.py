@@ -18,7 +18,7 @@ STEPS = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
 
 
 def called(*words, **options):
-    return subprocess.run([*map(str, words)], capture_output=True, text=True, check=False, timeout=120, **options)
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, check=False, timeout=300, **options)
 
 
 @pytest.mark.skipif(not (BIN / "hadolint").exists(), reason="there is no hadolint for this machine")

@@ -20,7 +20,7 @@ from tests.harness import ROOT, copy_root
 def test_the_notebook_runs_and_its_results_show_themselves(tmp_path):
     root = copy_root(tmp_path / "root")
     found = nbformat.read(ROOT / "docs/notebook.ipynb", as_version=4)
-    NotebookClient(found, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(root)}}).execute()
+    NotebookClient(found, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(root)}}).execute()
     cells = [cell for cell in found.cells if cell.cell_type == "code"]
     shown = [cell.outputs[-1].data.get("text/html", "") for cell in cells]
     run, drawing, log, difference, trees = shown
@@ -34,7 +34,7 @@ def test_the_notebook_runs_and_its_results_show_themselves(tmp_path):
 
 def test_outside_of_a_notebook_nothing_of_ipython_is_imported(tmp_path):
     text = "import sys, ddcli; assert not [name for name in sys.modules if name.startswith(('IPython', 'ddcli.'))]"
-    subprocess.run([sys.executable, "-c", text], check=True, timeout=60, cwd=tmp_path)
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=300, cwd=tmp_path)
 
 
 MODULES = [module.name for module in pkgutil.iter_modules(api.__path__)]

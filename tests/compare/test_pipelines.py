@@ -113,7 +113,7 @@ def git(folder, *words):
     subprocess.run(
         ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.com", *words],
         check=True,
-        timeout=60,
+        timeout=300,
     )
 
 

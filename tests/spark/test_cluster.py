@@ -168,7 +168,7 @@ def end(process):
     """Kill a Python process of an executor, if there still is one, and wait until it's gone: then it writes no more."""
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
-    until = monotonic() + 60
+    until = monotonic() + 300
     with suppress(FileNotFoundError, ProcessLookupError):
         while Path(f"/proc/{process}/cmdline").read_bytes():
             assert monotonic() < until, "a killed process still runs"
@@ -179,7 +179,7 @@ def check(place, times=4):
     """Compare the output with what it must be; there must be no file that nobody knows."""
     log = pl.read_parquet(place / "out/b/*.parquet").filter(pl.col("time") == times - 1, pl.col("diff") > 0)
     assert log.select("k", "n").sort("k").rows() == [(key, 10 * times) for key in range(100)]
-    state, until = place / ".dd/doomed", monotonic() + 60
+    state, until = place / ".dd/doomed", monotonic() + 300
     while collect_garbage(state) or unnamed(
         state
     ):  # of attempts that have outlived the run, as Spark does some tasks twice

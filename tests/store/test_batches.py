@@ -324,7 +324,7 @@ def test_threads_look_into_many_pages(place, monkeypatch):
     matrix = np.ones((3000, layout.width), np.int64)
     matrix[:, 0], matrix[:, 1] = np.arange(3000), np.arange(3000) ** 2 % 1000
     path, entry = store(place, matrix, layout, Pool(SECRET), 512, 8)
-    both, waiting, find_rows = threading.Barrier(2, timeout=60), [True, True], paged_rows.find_rows
+    both, waiting, find_rows = threading.Barrier(2, timeout=300), [True, True], paged_rows.find_rows
 
     def find_together(*given):
         if waiting and waiting.pop():
