@@ -128,6 +128,8 @@ def merge(name: str, pipeline: Path, state: str | None, dry_run: bool, if_locked
             for line in (f"conflict: {each.what}", f"  main:   {each.main}", f"  branch: {each.branch}"):
                 say(line)
         if summary is not None:
+            if changes.edited:
+                say(f"{near(str(pipeline))} has the edit of the branch", err=True)
             MessagePrinter("text", False, partial(say, err=True)).summary(summary, verbose=False)
         elif not conflicts:
             _show(changes)

@@ -21,7 +21,7 @@ from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT
 from ddcli.engine.lanes import Layout
-from ddcli.errors import UsageError
+from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.tree import quoted
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
@@ -119,6 +119,10 @@ def bisect(
             )
         query, bad = f"select * from {quoted(check)}", "count(*) > 0"  # noqa: S608 - a name of the file, quoted
     if (good is None) == (bad is None):
+        if good is None and len(query.split()) == 1:  # no query, but a name
+            titles = [check.title for check in request.spec.checks.values()]
+            hint = suggestion(query, titles, f"checks: {', '.join(titles) or 'none'}")
+            raise UsageError(f"no check is named '{query}'", place=str(path), hint=hint)
         problem = "a condition is needed" if good is None else "there are two conditions"
         raise UsageError(problem, hint="state one condition, `--good` or `--bad`")
     refuse_code(request.spec, no_code=no_code)
@@ -189,9 +193,15 @@ def _run_of(runs: Sequence[RunRecord], at: int, inputs: Inputs, culprits: Sequen
     by_rows = any(each.time == at and not each.went for each in culprits)
     correcting = []
     for run in () if by_rows else runs:
-        upper = run.summary.get("upper")
+        lower, upper = run.summary.get("lower"), run.summary.get("upper")
         corrected = any(run.summary.get(part) for part in ("rebuilt", "replaced", "withdrawn"))
-        if corrected and upper is not None and parse_time(str(upper), inputs.time, "upper", "log's")[0] == at:
+        # One that closed times has its corrections at these.
+        if (
+            corrected
+            and upper is not None
+            and lower == upper
+            and parse_time(str(upper), inputs.time, "upper", "log's")[0] == at
+        ):
             correcting.append(run)
     if correcting:
         named = {part for each in culprits for place in each.at for part in (place.file, place.file.rpartition(":")[0])}

@@ -492,6 +492,7 @@ def test_a_merge_is_judged_once(checked):
         before = files(checked.folder / "out/orders", checked.folder / ".dd/p")
         done = checked("branch", "merge", name, "p.yaml")
         assert done.code == code, done.err
+        assert ("p.yaml has the edit of the branch\n" in done.err) == (code == 0)
         assert code == 0 or files(checked.folder / "out/orders", checked.folder / ".dd/p") == before
     assert sorted(row[0] for row in contents(checked.folder / "out/orders")) == [1, 2]
     assert checked("checks", "p.yaml").out.split() == ["ok", "once", "ok", "small"]

@@ -207,3 +207,57 @@ def test_questions_about_a_state_in_a_bucket_and_functions_that_remember(tmp_pat
     known = {k: call for k, call, _ in before}
     assert after == [(1, known[1], 1), (2, known[2], 2), (3, known[3], 1), (4, known[4], 1), (5, 100, 1)]
     assert verify(path, None).same
+
+
+JOINED = """\
+name: p
+state: {bucket}/state/
+clock: arrival
+inputs:
+  sales: {{path: {bucket}/sales/, columns: {{item: int64, n: int64}}}}
+  prices: {{path: {bucket}/prices/, format: upsert, key: [item], changed: replace, columns: {{item: int64, price: int64}}}}
+collections:
+  totals: {{sql: "select item, sum(n * price) as total from sales join prices using (item) group by item"}}
+outputs: {{totals: {bucket}/out/totals/}}
+"""
+
+
+def test_wrong_rows_of_several_inputs_in_a_bucket_are_found_and_an_edit(tmp_path, bucket):
+    """A row of one input that suffices; rows of both, each of which suffices; a file that was replaced; a run after an edit."""
+    path = tmp_path / "p.yaml"
+    path.write_text(JOINED.format(bucket=bucket))
+    days = (
+        ("1,2\n2,1", "1,10\n2,5"),
+        ("1,1\n3,1", "1,-10\n3,4"),  # 1: 3 * -10
+        ("2,50", "1,10\n2,60"),  # 2: 51 * 60; of 1 * 60 and 51 * 5 each is above 50, too
+    )
+
+    def commit(day, **options):
+        run(path, now=f"2020-01-0{day}", **options)
+
+    def found(query, **condition):
+        wrong = bisect(path, query, **condition)
+        places = {(each.input, *each.record.values(), each.at[0].file) for each in wrong.culprits}
+        return wrong.at[:10], places, wrong
+
+    for day, (sales, prices) in enumerate(days, 1):
+        (bucket / f"sales/{day}.csv").put(f"item,n\n{sales}\n".encode())
+        (bucket / f"prices/{day}.csv").put(f"item,price\n{prices}\n".encode())
+        commit(day)
+    query = "select total from totals where item = {}"
+    at, places, wrong = found(query.format(1), good="> 0")
+    assert (at, places) == ("2020-01-02", {("prices", 1, -10, f"{bucket}/prices/2.csv:2")})
+    assert wrong.without is not None
+    assert wrong.without.rows() == [(30,)]
+    at, places, _ = found(query.format(2), bad="> 50")
+    assert at == "2020-01-03"
+    assert places == {("sales", 2, 50, f"{bucket}/sales/3.csv:2"), ("prices", 2, 60, f"{bucket}/prices/3.csv:3")}
+    (bucket / "prices/2.csv").put(b"item,price\n1,-10\n3,400\n")
+    commit(4)
+    at, places, wrong = found(query.format(3), bad="> 50")
+    assert (at, places) == ("2020-01-04", {("prices", 3, 400, f"{bucket}/prices/2.csv:3")})
+    assert wrong.corrected == ["2.csv"]
+    path.write_text(path.read_text().replace("sum(n * price)", "sum(n * price) + 5000"))
+    commit(5, apply=True)
+    _, places, wrong = found(query.format(3), bad="> 5000")
+    assert (places, [*wrong.rebuilt]) == (set(), ["totals"])

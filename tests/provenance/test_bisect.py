@@ -296,6 +296,7 @@ def test_one_bad_row_is_named_where_files_are_replaced_or_withdrawn_too(shop, cl
     [
         (("select 1 from c", "--good", "> 1", "--bad", "> 1"), "state one condition, `--good` or `--bad`"),
         (("select amount from c",), "a condition is needed"),
+        (("amounts",), "no check is named 'amounts'"),
         (("select amount from o", "--good", "> 1"), "no collection is named `o`"),
         (("select amount from c", "--good", "amount"), "is int64, not true or false"),
         (("select amount from c", "--good", "> 0"), "does not fail"),

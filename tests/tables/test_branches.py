@@ -1,4 +1,4 @@
-"""Branches over tables: main and a branch each hold the table as their last run found it, whatever the other does and wherever one dies."""
+"""Branches and scenarios over tables: main and a branch each hold the table as their last run found it, whatever the other does and wherever one dies."""
 
 from collections import Counter
 from contextlib import suppress
@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from ddcli.commands.branch import begin, branches, drop, merge
+from ddcli.compare.scenarios import scenarios
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
 from ddcli.spec.file import branch_file
@@ -103,3 +104,33 @@ def test_a_random_history(tmp_path, kind, time, seed):
     history.table.change()
     history.runs("")
     history.check()
+
+
+def moved(rows):
+    """Return the rows in which `v` is not null and below `c`, with a greater `k`."""
+    found = Counter()
+    for (k, v), count in rows.items():
+        found[k if k is None or v is None or v >= "c" else k + 10, v] += count
+    return found
+
+
+@pytest.mark.in_turn
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
+@pytest.mark.parametrize(("kind", "time"), [*product(["delta", "iceberg", "sqlite"], [False, True])])
+def test_new_values_of_a_table_s_rows(tmp_path, kind, time):
+    """The effect on outputs of a scenario is the difference of two tables; a version that no run has read yet makes none."""
+    history = History(tmp_path, kind, time, chance("scenarios of tables", kind, time))
+    (tmp_path / "s.yaml").write_text("s: {set: {orders: {k: k + 10, where: v < 'c'}}}\n")
+    for _ in range(many(3)):
+        history.table.change()
+        if not history.now():
+            continue
+        history.runs("")
+        before, after = history.held[""], moved(history.held[""])
+        history.table.change()
+        found = scenarios(history.file, tmp_path / "s.yaml")
+        for name, old, new in (("orders", before, after), ("n", counted(before, None), counted(after, None))):
+            effect = Counter(new)
+            effect.subtract(old)
+            rows = {tuple(row[1:-1]): row[-1] for row in found[name].rows()} if name in found else {}
+            assert rows == {row: diff for row, diff in effect.items() if diff}, name

@@ -16,6 +16,7 @@ import duckdb as native
 import polars as pl
 import pytest
 
+from ddcli.compare.scenarios import scenarios
 from ddcli.sources.change_log import read_log
 from ddcli.store.mirrors.ducklake_columns import LakeColumn
 from tests.draws import chance
@@ -76,6 +77,26 @@ def test_each_snapshot_is_a_change(lake, kind):
         columns, rows = wanted(lake, kind, version)
         assert held(lake, columns, version) == rows, version
     assert "nothing new" in brought(lake, kind, 3).err
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_scenarios_give_rows_new_values(lake, kind):
+    """In the rows that the last version has, with all types of values; at each stage these are rows of earlier snapshots, too."""
+    pipeline(lake, kind, arrival=kind == "sqlite")
+    lake.write("s.yaml", "s: {set: {t: {s: \"'new'\", d: d + 1, where: i < 103}}}\n")
+    for stage, version in enumerate(lake.stages[kind][:3], 1):
+        brought(lake, kind, stage)
+        columns, rows = wanted(lake, kind, version)
+        effect = Counter()
+        for row, count in rows.items():
+            record = dict(zip(columns, row, strict=True))
+            if record["i"] is not None and record["i"] < 103:
+                new = record | {"s": "new", "d": None if record["d"] is None else record["d"] + 1}
+                effect[row] -= count
+                effect[tuple(new.values())] += count
+        found = scenarios(lake.folder / "p.yaml", lake.folder / "s.yaml")["t"].select(*columns, "diff")
+        assert effect
+        assert {row[:-1]: row[-1] for row in found.rows()} == {row: diff for row, diff in effect.items() if diff}
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
