@@ -166,17 +166,18 @@ class ChainedStage:
             result = failure(error)
             if begun.doing is not None and begun.doing.attempt is not None:
                 result.state = begun.doing.attempt.abandon()
-            yield self._result(begun.shard, result)
+            yield self._result(begun, result)
             yield from (Row(shard, FAILED, 0, self.end, b"") for shard in range(self.partitions))
         else:
             if finished is not None:
-                yield self._result(begun.shard, finished)
+                yield self._result(begun, finished)
         for _ in others:  # after a failure there are some
             pass
         yield from results
 
-    def _result(self, shard: int, result: Result) -> Row:
-        return Row(shard, RESULT, 0, self.end + 1, pickle.dumps((self.number, shard, packed_result(result))))
+    def _result(self, begun: _Partition, result: Result) -> Row:
+        data = pickle.dumps((self.number, begun.shard, begun.stepped, packed_result(result)))
+        return Row(begun.shard, RESULT, 0, self.end + 1, data)
 
 
 class _Partition:
@@ -187,6 +188,8 @@ class _Partition:
         self.attempt = attempt
         self.shard = 0
         """The shard in work, in the end the last."""
+        self.stepped = 0
+        """The number of shards, or of slices, that have passed the stage."""
         self.doing: TaskAttempt | None = None
         self.exchange: ShuffleExchange
 
@@ -229,6 +232,7 @@ class _Partition:
             if stage.first:
                 for each in slices:
                     doing.step_slices(step, number, [each])
+                    self.stepped += 1
                     yield from exchange.sent()
                 continue
             if mark is None:  # a shard of a task that has failed
@@ -237,6 +241,7 @@ class _Partition:
             exchange.arrived = arrived
             exchange.files.incoming = pickle.loads(mark.chunk).get(number, {}) if mark.chunk else {}  # noqa: S301
             step.step_shard(stage, self.shard, {}, doing.job.interval)
+            self.stepped += 1
             yield from exchange.sent()
         assert not lost, "all rows of a shard are in one partition"
 

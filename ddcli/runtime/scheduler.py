@@ -18,6 +18,7 @@ from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
 from ddcli.plan.memo import remembered
 from ddcli.runtime.chain import RESULT, TASK, ChainedStage, Row, marks
+from ddcli.runtime.spark.session import AGAIN
 from ddcli.runtime.task import SHARED, Result, Task, packed, perform, result_of
 from ddcli.store.files.buckets import SCHEMES
 
@@ -145,11 +146,13 @@ class TaskScheduler:
             about = f"stages {first + 1} to {last + 1} of {len(stages)}: {names}"
         partitions = stage_tasks(self.job.cut.passes, slots, size)
         counts = [partitions] * len(waiting)
+        work = dict.fromkeys(range(first, last + 1), self.job.cut.passes)
         rows = list(marks(waiting, first, self.job.cut.passes))
         if stages[first].first:
             slices = [(name, at) for name in self.assembled.layouts for at in range(len(self.job.taken[name].slices))]
             rows += [Row(at, TASK, 0, first, pickle.dumps(each)) for at, each in enumerate(slices)]
             counts[0] = max(min(len(slices), TURNS * slots), 1)
+            work[first] = len(slices)
         steps = [ChainedStage(common, number, last, partitions, title) for number, title in enumerate(titles, first)]
         self.progress.begin(about, sum(counts))
         try:
@@ -158,7 +161,11 @@ class TaskScheduler:
             error.place = error.place or about
             raise
         found = sorted((pickle.loads(row.chunk) for row in done if row.edge == RESULT), key=itemgetter(0, 1))  # noqa: S301
-        self._take_in_all([result_of(data) for _, _, data in found], len(waiting), spark=True)
+        self._take_in_all([result_of(data) for _, _, _, data in found], len(waiting), spark=True)
+        for number, _, stepped, _ in found:
+            work[number] -= stepped
+        if any(work.values()):  # never seen, but lost rows would be wrong results that nobody notices
+            raise EngineError("Spark has lost rows of its shuffle, or has some twice", place=about, hint=AGAIN)
 
     # --- where ----------------------------------------------------------------------------------------------------
 

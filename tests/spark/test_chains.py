@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.errors import InputError
+from ddcli.errors import EngineError, InputError
 from ddcli.runtime import chain
 from ddcli.runtime.chain import FAILED, MARK, RESULT
 from ddcli.runtime.scheduler import TaskScheduler
@@ -20,8 +20,9 @@ from ddcli.runtime.spark import classic
 from ddcli.runtime.spark.session import share
 from ddcli.runtime.task import TaskAttempt
 from ddcli.store.scratch import spill
+from ddcli.store.state.manifest import read_newest
 from tests.judge.sizes import cut
-from tests.spark.support import Seen, started
+from tests.spark.support import Calm, Seen, started
 
 PIPELINE = """
 dd: 1
@@ -113,6 +114,20 @@ def test_each_shard_goes_through_each_stage_once(path, monkeypatch):
         if hasattr(step, "number"):
             by_stage.setdefault(step.number, set()).update(row.shard for row in part if row.edge == MARK)
     assert set(map(len, by_stage.values())) == {6}
+
+
+class Losing(Calm):
+    """Loses the rows of a shard."""
+
+    def stepped(self, step, part):
+        return [row for row in super().stepped(step, part) if row.shard != 2 or row.edge == RESULT]
+
+
+def test_rows_that_spark_loses_are_missed(path):
+    with started(Losing()), pytest.raises(EngineError, match="Spark has lost rows"):
+        run(path, engine="spark")
+    assert read_newest(path.parent / ".dd/chain") is None
+    assert not (path.parent / "out").exists()
 
 
 def test_what_enters_a_loop_or_leaves_one_goes_through_files(path):
