@@ -6,6 +6,8 @@
 * loop: ten rounds of label propagation over a million edges, with ten to a node and followed one way, or two and both ways.
 * skew: a load where all rows have one key, or each key has ten, on four executors that do a task each: the tasks run here one after the
   other, and their processor time counts. Spark's own work is not in it.
+* store: TPC-H's 22 queries in one pipeline, a load and a batch, on a cluster of two workers: with state and outputs on the disk that they share, and in a
+  server of the S3 protocol that answers each request 20 ms late. The results are compared with DuckDB's.
 * small: a change of a thousand rows to a state that Spark loaded, in a process of its own: `--engine auto` starts no JVM.
 
 One session, warm: each way once before it is measured.
@@ -14,11 +16,13 @@ One session, warm: each way once before it is measured.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +34,12 @@ from ddcli.driver.run import run
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.job.options import SparkOptions
 from ddcli.runtime.spark.start import start
-from tests.bench import data
+from ddcli.sources.change_log import read_log
+from tests.bench import data, tpch
 from tests.bench.processes import ROOT, dd, measure
 from tests.bench.workspace import BOTH_WAYS, LABELS, SKIP_LEVEL, Workspace
-from tests.spark.servers import children, standalone
+from tests.objects.conftest import s3_server
+from tests.spark.servers import await_idle, children, standalone
 from tests.spark.support import Calm, started
 
 if TYPE_CHECKING:
@@ -53,6 +59,10 @@ CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 PATH = "pipeline.yaml"
+CLUSTER = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+"""Settings of a run on a cluster of this machine."""
+REQUEST = 0.02
+"""Seconds by which the store answers a request late."""
 
 
 def measured(do: Callable[[], object], clear: Callable[[], object], runs: int) -> float:
@@ -129,7 +139,7 @@ def small(_: Classic, folder: Path, given: argparse.Namespace) -> None:
 def cluster(folder: Path, given: argparse.Namespace) -> None:
     """Measure the load on a cluster, in a process of its own: the first run of a session, and what memory its processes had."""
     place = moves(folder, given.people)
-    settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": given.executor}
+    settings = CLUSTER | {"spark.executor.memory": given.executor}
     conf = [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
     with tempfile.TemporaryDirectory() as logs, standalone(Path(logs), memory=given.executor) as (master, workers, _):
         command = dd("run", place.folder / PATH, "--engine", "spark", "--master", master, *conf)
@@ -163,6 +173,39 @@ def watched(driver: subprocess.Popen, workers: list[int]) -> dict[str, int]:
     over.set()
     watch.join()
     return peaks
+
+
+def store(folder: Path, given: argparse.Namespace) -> None:
+    """Measure TPC-H's queries with their state on a disk, and in an object store: by the clock, and the processor time of driver and executors."""
+    made, (orders, *_) = tpch.tables(folder, given.scale), tpch.changed(given.scale)
+    found: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as logs, s3_server(Path(logs) / "s3", delay=REQUEST) as url:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/lake", method="PUT")).close()  # noqa: S310 - our own server
+        for where, root in (("disk", ""), ("store", "s3://lake/")):
+            text = tpch.pipeline(list(tpch.QUERIES), given.scale).replace(": out/", f": {root}out/")
+            place = tpch.Warehouse(folder / "work" / "store", f"dd: 1\nname: tpch\nstate: {root}state\n{text}")
+            for what in ("load", f"batch-{orders}"):
+                place.arrive(made / what)
+                with standalone(Path(logs), memory=given.executor) as (master, workers, _):
+                    conf = [word for pair in CLUSTER.items() for word in ("--conf", "=".join(pair))]
+                    conf += ["--conf", f"spark.executor.memory={given.executor}"]
+                    run_ = measure([*place.command, "--engine", "spark", "--master", master, *conf])
+                    await_idle(Path(logs) / "work")
+                    spent = run_.cpu + sum(map(processor_time, workers))
+                found[what].append(run_.wall)
+                print(f"store: {what}, {where}: {run_.wall:.1f} s, {spent:.1f} s of processors", flush=True)
+            for name in tpch.QUERIES:
+                output = f"{root}out/{name}/" if root else f"{place.folder}/out/{name}/"
+                records = [row[:-1] for row in read_log(output, as_of="latest").rows() for _ in range(row[-1])]
+                tpch.compare("dd", name, records, tpch.query(name, given.scale), made / f"now-{orders}")
+    for what, (disk, far) in found.items():
+        print(f"store: {what}: the store takes {far / disk:.2f} times as long", flush=True)
+
+
+def processor_time(process: int) -> float:
+    """Return the seconds of processors that a process has taken, with those that it has started and that have ended."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 SKEWED = {
@@ -248,10 +291,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--executor", default="4g", help="memory of an executor of the cluster")
-    parser.add_argument("cases", nargs="*", help="changes, loop, small, cluster, skew; all without any")
+    parser.add_argument("--scale", type=float, default=1.0, help="scale factor of TPC-H")
+    parser.add_argument("cases", nargs="*", help="changes, loop, small, cluster, skew, store; all without any")
     given = parser.parse_args()
     folder = ROOT / ".bench"
-    wanted = given.cases or ["changes", "loop", "small", "cluster", "skew"]
+    wanted = given.cases or ["changes", "loop", "small", "cluster", "skew", "store"]
     if set(wanted) & {"changes", "loop", "small"}:
         started = time.perf_counter()
         spark: Classic = start(SparkOptions(given.master, CONF), "bench", cache_dir())  # type: ignore[assignment] # no remote
@@ -260,7 +304,7 @@ def main() -> None:
             if case.__name__ in wanted:
                 case(spark, folder, given)
         spark.close()
-    for case in (cluster, skew):
+    for case in (cluster, skew, store):
         if case.__name__ in wanted:
             case(folder, given)
 

@@ -22,7 +22,7 @@ NUMBERS = count()
 STORE = os.environ.get("DD_STORE", "s3")
 """The store of the tests that are of no certain one: s3, gs or az."""
 SERVER = """
-import io, sys
+import io, sys, time
 from functools import lru_cache
 from moto.core import errors, serialize
 from moto.s3.models import FakeKey
@@ -40,6 +40,7 @@ class Handler(WSGIRequestHandler):
             body = b"<Error><Code>AccessDenied</Code><Message>reader may only read</Message></Error>"
             self.wfile.write(b"HTTP/1.1 403 Forbidden" + bytes([13, 10]) + b"Content-Length: %d" % len(body) + bytes([13, 10]) * 2 + body)
             return
+        time.sleep(float(sys.argv[2]))
         environ = self.make_environ()
         environ["wsgi.input"] = io.BytesIO(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
         body = b"".join(self.server.app(environ, lambda *given: began.extend(given)))
@@ -65,12 +66,12 @@ make_server("127.0.0.1", int(sys.argv[1]), create_backend_app("s3"), threaded=Tr
 
 
 @contextmanager
-def s3_server(log):
-    """Start a server in a process of its own, which writes to `log`, and put it and its credentials into the environment; yield its address."""
+def s3_server(log, delay=0.0):
+    """Start a server in a process of its own, which writes to `log`, and put it and its credentials into the environment; yield its address. It waits for `delay` seconds before each answer."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", SERVER, str(port)]
+    command = [sys.executable, "-c", SERVER, str(port), str(delay)]
     with log.open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as server:
         found = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
