@@ -182,7 +182,7 @@ def accepting(spec: Spec, names: Sequence[str], reason: str | None) -> Mapping[s
     """Return the acceptance of each of some checks: the user and the reason. Raises UsageError for an unknown check, or without a reason."""
     if not names:
         if reason is not None:
-            raise UsageError("`--reason` is that of `--accept`", hint="name the check: `--accept NAME`")
+            raise UsageError("`--reason` needs `--accept`", hint="name the check: `--accept NAME`")
         return {}
     if not (reason or "").strip():
         raise UsageError(

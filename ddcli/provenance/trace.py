@@ -319,7 +319,7 @@ class Tracer:
         (child,) = node.inputs
         text = f"{says}: {len(group):,} {plural(len(group), 'record')}"
         if witness is not None:
-            enough = f", of which {len(witness)} {'is' if len(witness) == 1 else 'are'} enough"
+            enough = f", {len(witness)} {'is' if len(witness) == 1 else 'are'} enough"
             reason = self._new(node, place, record, text + enough * (len(witness) < len(group)))
             # The least value doesn't depend on its multiplicity.
             least = (self._traced(place, child, each, exact=False) for each in witness.records())

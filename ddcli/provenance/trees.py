@@ -310,7 +310,7 @@ def bisection_lines(found: Bisection) -> Iterator[str]:
     """Yield a bisection as lines for a person."""
     yield f"fails at {found.at}: {_rows_text(found.now)}; before: {_rows_text(found.before)}  ({found.condition})"
     if found.run is None:
-        yield "run: its record is gone; a state keeps those of the last runs"
+        yield "run: its record is gone; a state keeps the records of the last runs"
     else:
         edited = "the pipeline file was as before"
         if found.corrected:

@@ -235,7 +235,7 @@ def _verified(
     """Verify the outputs of one commit."""
     if manifest.pipeline != request.digest:
         raise StateError(
-            "the pipeline has changed since its state was made, so its outputs are those of another file",
+            "the pipeline file has changed since its outputs were made",
             place=str(request.spec.path),
             hint=f"run it first; `{shell('dd', 'diff', '--against', request.state, request.spec.path)}` shows what the change would do",
         )

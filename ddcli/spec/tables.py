@@ -344,10 +344,10 @@ def output_mapping(node: Node, place: NodePlace, notes: Notes) -> model.OutputSp
         raise notes.refuse(place.path, problem, place.word.span, "write another output `from` the same collection")
     form = arguments.get("form", "log")
     if form == "history" and "key" not in arguments:
-        problem = "a history is one of records, and nothing identifies them: the key 'key' is missing"
+        problem = "a history needs the columns that identify a record: the key 'key' is missing"
         raise notes.refuse(place.path, problem, place.word.span, "for example `key: [id]`")
     if form == "history" and "keep" in arguments:
-        problem = "a history is made of all updates, and `keep` sums them up"
+        problem = "a history needs all updates, and `keep` sums up old ones"
         raise notes.refuse(place.path, problem, place.word.span, "leave one of the two out")
     for name in ("track", "begin") if form != "history" else ():
         if name in arguments:

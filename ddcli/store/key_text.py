@@ -89,7 +89,7 @@ def _value(name: str, text: str, kind: Type) -> Any:
     if kind.kind == "string":
         return text
     if kind.kind in UNWRITTEN:
-        raise UsageError(f"column '{name}' is {kind.required()}, of which no value can be written here")
+        raise UsageError(f"column '{name}' is {kind.required()}, whose values can't be written here")
     value = pl.select(Lowering().value(Cast(Literal(text, Type("string", nullable=True)), kind.or_null(), try_=True)))
     found = value.item()
     if found is None:

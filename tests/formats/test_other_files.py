@@ -237,7 +237,7 @@ def test_what_is_passed_over_is_named_with_its_reason(tmp_path, monkeypatch, cap
     found = {path.split("/in/")[1]: why for path, why in summary.inputs["a"].passed.items()}
     assert found == {
         "_c.csv": "a name that begins with '_' is its writer's own",
-        "b.csv.tmp": "its name is that of a file that isn't finished",
+        "b.csv.tmp": "its name marks a file that isn't finished",
         "below/again": "a link to a directory above it",
         "notes.txt": "no kind of file that is read ends in '.txt'",
         "plain": "its name has no ending of a kind that is read",

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.driver.run import run
-from ddcli.errors import EngineError, InputError
+from ddcli.errors import CheckError, EngineError, InputError
 from ddcli.provenance.verification import verify
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark.session import shortened
@@ -96,6 +96,30 @@ def files(path):
         for found in path.parent.rglob("*")
         if found.is_file() and found.name not in LOCKS and found.suffix != ".pyc"
     }
+
+
+def test_a_run_that_a_check_stops_leaves_every_byte(spark, shop):
+    """So does an edit, or a refresh, whose new files violate the check."""
+    shop.write_text(PIPELINE + "checks: [{row: amount < 1000000, of: sums}]\n")
+    run(shop, **SPARK)
+    first = wanted(shop)
+    assert log(shop).equals(first)
+    wrong = [("s1", 2_000_000, 1, 1), *[(f"s{at}", 1, 1, 1) for at in range(50)]]
+    place = shop.parent / "in/sales/1.parquet"
+    pl.DataFrame(
+        wrong, {"shop": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}, orient="row"
+    ).write_parquet(place)
+    for text, decided in ((None, {}), (None, {"refresh": frozenset()}), ("sum(amount + 1)", {"apply": True})):
+        if text is not None:
+            shop.write_text(shop.read_text().replace("sum(amount)", text))
+        before = files(shop)
+        with pytest.raises(CheckError, match="nothing is committed"):
+            run(shop, **decided, **SPARK)
+        assert files(shop) == before
+    shop.write_text(shop.read_text().replace("sum(amount + 1)", "sum(amount)"))
+    pl.read_parquet(place).filter(pl.col("amount") == 1).write_parquet(place)
+    run(shop, **SPARK)
+    assert log(shop).equals(wanted(shop))
 
 
 @pytest.mark.in_turn

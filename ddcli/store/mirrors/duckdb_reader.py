@@ -58,7 +58,7 @@ def reading(query: Any, place: str, named: set[str] | None) -> Iterator[tuple[st
         elif name in named if named is not None else not LEFT_OUT & {*_inside(kind)}:
             wanted = "`, or name the others under `columns`" if named is None else "`"
             hint = f"cast it in a `query`, such as `cast({column} as {_castable(kind)}){wanted}"
-            problem = f"the column '{name}' is {kind}, a type of which not all values can be read"
+            problem = f"the column '{name}' is {kind}, and not all values of this type can be read"
             raise InputError(problem, place=place, hint=hint)
 
 

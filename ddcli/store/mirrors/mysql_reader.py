@@ -231,7 +231,7 @@ def _strange_answer(error: Exception) -> tuple[str, str]:
 def _hint(error: Exception) -> str | None:
     code = error.args[0] if error.args else None
     return {
-        1045: "the password is that of the variable MYSQL_PWD, or of [client] in ~/.my.cnf",
+        1045: "the password comes from the variable MYSQL_PWD, or from [client] in ~/.my.cnf",
         1049: "check the name of the database in `database`",
         1142: "the user needs the right to read it: `grant select on ... to ...`",
         1146: "check the table's name; of one in another database write `table: database.name`",

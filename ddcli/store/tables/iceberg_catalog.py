@@ -274,9 +274,7 @@ def _rest(name: str, properties: dict[str, Any]) -> Catalog:
     from pyiceberg.catalog.rest import RestCatalog
 
     if "_load_file_io" not in vars(RestCatalog):
-        raise InputError(
-            "this version of pyiceberg opens the tables of servers in another way; `dd` knows that of 0.12"
-        )
+        raise InputError("this version of pyiceberg opens the tables of servers in another way; `dd` needs 0.12")
 
     class OwnFiles(RestCatalog):
         @property

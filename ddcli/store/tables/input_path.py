@@ -305,7 +305,7 @@ def _note(path: str, passed: list[PassedOver]) -> None:
     if hidden or name.startswith(OUR_OWN) or name.endswith(TEMPORARY):
         return
     if name.endswith(UNFINISHED):
-        why = "its name is that of a file that isn't finished"
+        why = "its name marks a file that isn't finished"
     elif any(part.startswith("_") for part in path.split("/")):
         why = "a name that begins with '_' is its writer's own"
     elif name.lower().endswith(ONLY_NAMED):

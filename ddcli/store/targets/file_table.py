@@ -216,7 +216,7 @@ class FileTable(Target):
             if others:
                 raise strange(self.place, f"the table has rows that this pipeline has not written, in '{others[0]}'")
         elif self.contents and (changed := found ^ {piece.name for piece in known.pieces}):
-            what = "lacks" if min(changed) not in found else "has, beside the output's rows, those of"
+            what = "lacks" if min(changed) not in found else "has, beside the output's rows, the rows of"
             raise strange(self.place, f"another program has changed the table: it {what} the file '{min(changed)}'")
 
     def publish(
