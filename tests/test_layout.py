@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -58,14 +59,23 @@ def _modules() -> dict[str, list[tuple[ast.AST, bool]]]:
     found = {}
     for path in ROOT.rglob("*.py"):
         tree = ast.parse(path.read_text())
+        nodes = [*_statements(tree)]
         guarded = [
-            node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            node for node in nodes if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
         ]
-        for_types = {node for each in guarded for node in ast.walk(each)}
+        for_types = {node for each in guarded for node in _statements(each)}
         name = ".".join(["ddcli", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
-        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
         found[name] = [(node, node in for_types) for node in imports]
     return found
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a node, however deep: expressions, which are most of a tree, have none."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, part, ()):
+            yield each
+            yield from _statements(each)
 
 
 def _imports() -> dict[str, set[str]]:
