@@ -161,6 +161,18 @@ def test_a_name_in_the_catalogue_is_no_statement(lake):
     assert "no such table" in result.err, result.err
 
 
+def test_a_missing_catalogue_is_refused_with_the_statement_that_makes_one(shop):
+    shop.write("in.csv", "id\n1\n")
+    table = "{as: table, ducklake: {catalog: 'sqlite:///new.lake', table: main.t}}"
+    shop.write(
+        "w.yaml", f"inputs: {{t: {{path: in.csv, format: append, columns: {{id: int64}}}}}}\noutputs: {{t: {table}}}\n"
+    )
+    result = shop("run", "w.yaml")
+    assert result.code == 5
+    assert "there is no such database" in result.err
+    assert "DuckDB makes one: `attach 'ducklake:sqlite:new.lake' (data_path 'lake/')`" in result.err
+
+
 def test_a_table_that_was_rolled_back_is_refused_by_version(lake):
     pipeline(lake, "duckdb")
     brought(lake, "duckdb", 3)

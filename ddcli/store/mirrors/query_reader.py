@@ -198,7 +198,7 @@ class ServerReader(QueryReader):
 def errors_at_file(file: Path, *errors: type[Exception]) -> Iterator[None]:
     """Turn errors of a database in a file into errors of the input."""
     if not file.is_file():
-        raise InputError("there is no such database", place=str(file), hint="check the input's `database`")
+        raise InputError("there is no such database", place=str(file))
     try:
         yield
     except errors as error:
