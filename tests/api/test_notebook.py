@@ -20,7 +20,9 @@ from tests.harness import ROOT, copy_root
 def test_the_notebook_runs_and_its_results_show_themselves(tmp_path):
     root = copy_root(tmp_path / "root")
     found = nbformat.read(ROOT / "docs/notebook.ipynb", as_version=4)
-    NotebookClient(found, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(root)}}).execute()
+    # As Jupyter does, it runs in its own folder.
+    docs = {"metadata": {"path": str(root / "docs")}}
+    NotebookClient(found, timeout=300, kernel_name="python3", resources=docs).execute()
     cells = [cell for cell in found.cells if cell.cell_type == "code"]
     shown = [cell.outputs[-1].data.get("text/html", "") for cell in cells]
     run, drawing, log, difference, trees = shown
