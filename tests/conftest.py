@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -159,6 +160,9 @@ class Costs:
         """Begin to count."""
         self.spent = self.imports = 0.0
         self.files: Counter[str] = Counter()
+        self.begun = monotonic()
+        self.ends: dict[str, tuple[float, str]] = {}
+        """When each process ended its last test, in seconds from the start, and the test's file."""
 
     def lap(self) -> float:
         """Return the seconds since the last time: of this process, and of those that it started and waited for."""
@@ -181,7 +185,9 @@ class Costs:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a test's seconds to its file's."""
         if report.when == "teardown":
-            self.files[report.nodeid.partition("::")[0]] += dict(report.user_properties).get(COST, 0)
+            file = report.nodeid.partition("::")[0]
+            self.files[file] += dict(report.user_properties).get(COST, 0)
+            self.ends[getattr(report, "worker_id", "")] = monotonic() - self.begun, file
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
@@ -189,7 +195,7 @@ class Costs:
         self.imports += getattr(node, "workeroutput", {}).get(COST, 0)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """List the files that took most."""
+        """List the files that took most, and the files that others waited for in the end."""
         if len(self.files) < LISTED:
             return
         folders = Counter[str]()
@@ -199,6 +205,8 @@ class Costs:
         for counts in (folders, self.files):
             listed = [f"{seconds:.0f} {name}" for name, seconds in counts.most_common(LISTED)]
             terminalreporter.write_line(", ".join(listed))
+        ends = [f"{seconds:.0f} s {file}" for seconds, file in sorted(self.ends.values())]
+        terminalreporter.write_line(f"the last tests of the processes ended after {', '.join(ends)}")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -329,13 +329,6 @@ def answer(shop):
 TOTALS = {f"word {n}": sum(range(n, 20_000, 50)) for n in range(50)}
 
 
-def test_scratch_files_are_gone_after_a_run(deadly):
-    done = deadly.process(script=OUT_OF_CORE)
-    assert done.code == 0, done.err
-    assert not scratch(deadly).exists()
-    assert answer(deadly) == TOTALS
-
-
 def test_scratch_files_are_gone_after_a_run_that_failed(deadly):
     deadly.write("fail", "")
     done = deadly.process(script=OUT_OF_CORE)
