@@ -77,8 +77,6 @@ def numeric_arithmetic(name: str, operator: str, left: Expression, right: Expres
         hint = "of other numbers write `floor(a / b)` or `trunc(a / b)`"
         raise Mismatch(f"`//` takes integers, got {wrong.type.required()}", wrong, hint)
     if any(type_.is_float for type_ in types):
-        if operator == "%":
-            raise Mismatch("`%` expects integers or decimals, got a float", hint="cast to decimal(p, s)")
         common = FLOAT64 if "float64" in [type_.kind for type_ in types] else FLOAT32
         return [convert(arg, common) for arg in args], nullable_if_any(common, args)
     if any(type_.kind == "decimal" for type_ in types):

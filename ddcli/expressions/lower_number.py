@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import polars as pl
 
 from ddcli.expressions.coerce import integer_range
@@ -171,13 +172,25 @@ def trunc_remainder(a: pl.Expr, b: pl.Expr) -> pl.Expr:
 def arithmetic(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Lower a sum, difference, product, quotient or remainder of numbers."""
     if call.type.is_float:
-        if sign == "/":
+        if sign in "/%":
             check_zero(low, call, a, b)
-            return quotient(a, b, call.type.to_polars())
+            return (quotient if sign == "/" else _remainder)(a, b, call.type.to_polars())
         return {"+": a + b, "-": a - b, "*": a * b}[sign]
     if call.type.kind == "decimal":
         return _decimal(low, call, sign, a, b)
     return integer(low, call, sign, a, b)
+
+
+def _remainder(a: pl.Expr, b: pl.Expr, dtype: DataType | DataTypeClass) -> pl.Expr:
+    """Return the exact remainder of floats of a type, with the sign of `a`: that of polars is rounded, and has the sign of `b`."""
+
+    def of(pairs: pl.Series) -> pl.Series:
+        one, other = pairs.struct.field("a"), pairs.struct.field("b")
+        with np.errstate(invalid="ignore"):
+            found = pl.Series(np.fmod(one.fill_null(0).to_numpy(), other.fill_null(1).to_numpy()), dtype=dtype)
+        return found.zip_with(one.is_not_null() & other.is_not_null(), pl.Series([None], dtype=dtype))
+
+    return pl.struct(a.alias("a"), b.alias("b")).map_batches(of, return_dtype=dtype, is_elementwise=True)
 
 
 def check_zero(low: Checks, call: Call, a: pl.Expr, b: pl.Expr) -> None:

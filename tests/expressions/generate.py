@@ -241,6 +241,7 @@ FORMS = {
     "float": [
         *_forms("float", NUMERIC + ANY),
         "({float} / {float})",
+        "({float} % {float})",
         "({int} / {int})",
         "try_divide({int}, {int})",
         "({int} + {float})",

@@ -122,7 +122,6 @@ regexp_like(s, '(?=a)') → 20 → look-around
 regexp_like(s, '(?>a)') → 20 → the pattern is wrong
 regexp_like(s, '(a)\\1') → 20 → backreferences
 regexp_like(s, s) → 20 → `pattern` must be a constant
-f % 2 → 5 → integers or decimals → cast
 (select 1) → 13 → subqueries → join
 count(*) over () → 5 → window
 date_trunc('moth', t) → 16 → has no unit 'moth'

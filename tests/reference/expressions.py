@@ -254,6 +254,10 @@ def arithmetic(call: Call, args: list[Any]) -> Any:
     if call.type.is_float:
         if sign == "/" and b == 0:
             raise Fails
+        if sign == "%":
+            if b == 0:
+                raise Fails
+            return math.nan if math.isinf(a) or math.isnan(a) or math.isnan(b) else math.fmod(a, b)
         found = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b}[sign]()
         return nearest_single(found) if call.type.kind == "float32" else found
     if call.type.is_integer:
