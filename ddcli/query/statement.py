@@ -303,7 +303,8 @@ class _Statement:
             self.request, self.bound.time, self.inputs.ready.found, manifest, largest_seen(manifest, readers)
         )
         if upper is None:
-            at = tuple(0 for _ in self.kinds)  # no row anywhere: any time will do
+            # No row anywhere: it is now by the clock of arrivals, and by that of events any time.
+            at = (self.request.clock.now,) if self.request.clock.arrival else tuple(0 for _ in self.kinds)
             return at, at
         corners = upper.corners() if upper else ((BEYOND,) * len(self.kinds),)
         if len(corners) > 1:

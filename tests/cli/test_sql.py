@@ -118,6 +118,8 @@ def test_a_query_without_a_pipeline_names_files(shop):
     assert rows("select count(*) as n, sum(amount) as total from 'in/'") == ["3,9.75"]
     assert rows("select count(*) as n, min(id) as first from 'nothing/orders.csv'") == ["0,"]
     assert rows("select 1 + 1 as two") == ["2"]
+    past = "select year(d) as y from (values (date '1969-12-31'), (date '2024-01-31'), (date '9999-01-01')) t(d)"
+    assert rows(f"{past} where d <= current_date order by d") == ["1969", "2024"], "no row anywhere has a time"
     assert snapshot(shop.folder) == before
 
 
