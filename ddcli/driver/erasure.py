@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 MOST = 1 << 20
-"""Rows of the partitions, above which computing everything anew is no slower."""
+"""Rows of the partitions, or of the inputs of outputs that mix all rows, above which computing everything anew is no slower: it computes once, in several threads."""
 
 
 class Unproved(Exception):
@@ -78,10 +78,12 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
     names = frozenset(forgetting.conditions) & graph.scans().keys()
     graphs = _graphs(graph, names)
     readers, _ = readers_of(rebuild, graph)
+    own = in_files(readers)
+    if state is not None and any(_rows_read_whole(*each, own, rebuild.manifest.upper) > MOST for each in graphs):
+        return None
     find_forgotten(forgetting, rebuild.manifest, readers, rows_held(rebuild.request.resources.memory))
     if state is None:
         return rebuild.manifest
-    own = in_files(readers)
     if not all(_has_same_tables(own[name], forgetting.conditions[name], rebuild.manifest.upper) for name in names):
         return None
     erasure = _Erasure(rebuild, graph, graphs, own, state)
@@ -93,6 +95,14 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
         return erasure.commit(*computed)
     except (Unproved, Uncorrectable):
         return None
+
+
+def _rows_read_whole(
+    graph: PhysicalGraph, partitions: Partitions, readers: Mapping[str, LogReader], upper: Times
+) -> int:
+    """Return the number of rows, at most, of inputs that a graph reads as a whole, as they have no partitions."""
+    whole = [name for name, scan in graph.scans().items() if not partitions.has(scan)]
+    return sum(readers[name].take((), None, upper).rows for name in whole)
 
 
 def _graphs(graph: PhysicalGraph, names: frozenset[str]) -> list[tuple[PhysicalGraph, Partitions]]:
@@ -406,7 +416,7 @@ class _Part:
         """Return what the graph computes of the partitions with the rows, and without them, and the layouts of outputs."""
         fed: tuple[dict[str, Matrix], dict[str, Matrix]] = ({}, {})
         values = self._values()
-        total, most = 0, MOST if self.partitions.columns else rows_held(self.rebuild.request.resources.memory) // 4
+        total = 0
         for name, scan in self.graph.scans().items():
             parts: tuple[list[Matrix], list[Matrix]] = ([], [])
             layout = Layout(scan.schema)
@@ -414,7 +424,7 @@ class _Part:
                 rows = rows._replace(frame=rows.frame.select(list(scan.schema)))
                 matrix = rows.matrix(layout, self.pool)
                 total += len(matrix)
-                if total > most:
+                if total > MOST:
                     raise Unproved
                 parts[0].append(matrix)
                 parts[1].append(matrix[~gone] if gone is not None else matrix)
@@ -462,7 +472,7 @@ class _Part:
 
     def _is_parted(self, name: str) -> bool:
         """Return whether an input has the partitions."""
-        return bool(self.partitions.columns) and self.graph.scans()[name].fingerprint in self.partitions.places
+        return self.partitions.has(self.graph.scans()[name])
 
     def _rows(self, name: str, values: pl.DataFrame | None) -> Iterator[tuple[Rows, np.ndarray[Any, Any] | None]]:
         """Yield the rows of an input that matter, and which of them are forgotten, of an input that has such rows."""

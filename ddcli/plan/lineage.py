@@ -215,6 +215,10 @@ class Partitions:
                     self._lost.update(self._wanted)
         self.columns = tuple(name for name in self._wanted if name not in self._lost)
 
+    def has(self, scan: physical.Scan) -> bool:
+        """Return whether an input has the partitions."""
+        return bool(self.columns) and scan.fingerprint in self.places
+
     def _placed(self, node: Node) -> Places:
         """Return the places of the columns in a node's records; columns that do not partition it are lost."""
         inputs = [self.places.get(child.fingerprint) for child in node.inputs]
