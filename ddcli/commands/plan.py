@@ -192,7 +192,7 @@ def _with_counts(found: Preview, path: Path, state: Path | None, until: str | No
 def _preview_now(request: Request) -> Preview:
     manifest = newest_of(request)
     check_outputs(request.state, manifest, request.outputs)
-    checked = None if manifest is None else look_for_work(request, manifest, locks=False)
+    checked = None if manifest is None else look_for_work(request.deciding(apply=True), manifest, locks=False)
     if manifest is not None and checked is not None and checked.idle:
         from ddcli.engine.times import Frontier
         from ddcli.store.time_text import format_frontier

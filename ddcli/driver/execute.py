@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
-    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.store.state.directory import State
     from ddcli.store.state.manifest import Manifest
@@ -210,7 +209,7 @@ def _take_in(
         upper = late_upper(request, manifest, ready.found, readers)
         if upper is None:
             refuse_waiting(state)
-            return _with_tags(request, manifest, state, planning.graph)
+            return _with_file(request, manifest, state, planning)
     assert upper is not None, "a run without rows to read has ended"
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
     rows = readers, seen, upper, replacements
@@ -223,16 +222,17 @@ def _take_in(
     return replace(summary, withdrawn=withdrawn, replaced=replaced)
 
 
-def _with_tags(request: Request, manifest: Manifest, state: State | None, graph: PhysicalGraph) -> RunSummary:
-    """Return the summary of a run without new rows. It commits the tags of outputs' columns where their logs have others: after an edit of the
-    file that changes no row.
-    """
+def _with_file(request: Request, manifest: Manifest, state: State | None, planning: RunPlan) -> RunSummary:
+    """Return the summary of a run without new rows. After an edit of the file that changes no row it commits the file, and the tags of outputs' columns where their logs have others."""
+    graph = planning.graph
     found = {name: read_owned(path)[1] for name, path in request.outputs.items()} if state is not None else {}
     stale = {name: each for name, each in found.items() if each and each.tags != graph.tags.get(name, {})}
     exported = tags_of_exports(graph)
-    if state is not None and (stale or manifest.cache.get(TAGS, {}) != exported.get(TAGS, {})):
+    edited = manifest.pipeline != request.digest or manifest.cache.get(TAGS, {}) != exported.get(TAGS, {})
+    if state is not None and (stale or edited):
         cache = {name: each for name, each in manifest.cache.items() if name != TAGS}
-        noted = replace(manifest, cache=cache | exported)
+        cache |= {"plan": planning.outline_of(manifest)} | exported
+        noted = replace(manifest, pipeline=request.digest, cache=cache)
         with state.begin() as transaction:
             for name, owner in stale.items():
                 facts = reopenings(noted), owner.horizon, owner.order, owner.log, graph.tags.get(name)

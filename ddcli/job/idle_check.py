@@ -13,6 +13,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.job.clock import time_text
+from ddcli.job.functions import functions_of
 from ddcli.job.inputs import find_inputs, find_seen, find_time, find_upper
 from ddcli.job.summary import RunSummary
 from ddcli.store.state.contents import unpublished
@@ -83,6 +84,7 @@ def look_for_work(request: Request, manifest: Manifest, *, locks: bool) -> Input
         request.decided.refresh is not None
         or request.decided.rewrite
         or manifest.pipeline != request.digest
+        or (request.decided.apply and any(functions_of(request.spec)))  # their code may be another
         or manifest.engine != __version__
         or unpublished(request.state, manifest)
     ):

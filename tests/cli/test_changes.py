@@ -190,6 +190,25 @@ def test_a_run_keeps_the_present_text_of_a_collection(orders):
     ]
 
 
+def test_a_run_without_new_rows_commits_a_new_comment_of_the_file(orders):
+    """So commands that need the file that made the state work again, and later runs have nothing to do."""
+    assert orders("run", "orders.yaml").code == 0
+    edit(orders, ("dd: 1", "# a comment\ndd: 1"))
+    assert orders("verify", "orders.yaml", "--all").code == 4
+    outputs = files(orders.folder / "out")
+    for _ in range(2):
+        result = orders("run", "orders.yaml")
+        assert (result.code, "nothing new" in result.err) == (0, True)
+        kept = files(*orders.kept)
+    assert files(orders.folder / "out") == outputs
+    assert orders("run", "orders.yaml", "--dry-run").code == 0
+    assert files(*orders.kept) == kept
+    assert read_newest(orders.folder / ".dd/orders").number == 2
+    for command in (["verify", "--all"], ["branch", "new", "q4"]):
+        result = orders(*command, "orders.yaml")
+        assert result.code == 0, result
+
+
 def test_a_changed_output_is_given_the_difference_at_the_frontier(orders):
     ran(orders)
     old = files(orders.folder / "out")
@@ -418,6 +437,10 @@ def test_another_body_of_a_function_is_another_pipeline(orders):
         result = orders.process("run", "orders.yaml", script=script)
         assert result.code == 4
         assert "prices:price" in result.err
+    (orders.folder / "orders/3.parquet").unlink()
+    assert "  change  totals" in orders.process("plan", "orders.yaml", script=script).out
+    result = orders.process("run", "orders.yaml", "--apply", script=script)
+    assert (result.code, "outputs corrected" in result.err) == (0, True), result
 
 
 @pytest.mark.parametrize("told", ["format: upsert, key: [id]", "format: snapshots, key: [id]", "format: snapshots"])

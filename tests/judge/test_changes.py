@@ -106,7 +106,7 @@ def test_with_loops(found):
 @SEARCH
 @given(cases())
 def test_writing_the_file_otherwise_rebuilds_nothing(case):
-    """Nor does it change a file of the outputs."""
+    """Nor does it change a file of the outputs: the state notes the text alone, once."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         path = root / "p.yaml"
@@ -117,4 +117,13 @@ def test_writing_the_file_otherwise_rebuilds_nothing(case):
         before = read_newest(root / ".dd" / "judged")
         path.write_text(reformatted(case.text), encoding="utf-8")
         run(path)
-        assert read_newest(root / ".dd" / "judged") == before
+        after = read_newest(root / ".dd" / "judged")
+        assert (before is None) == (after is None)
+        if before is not None and after is not None:
+            for name in ("upper", "plan", "inputs", "outputs", "exports", "secret"):
+                assert getattr(after, name) == getattr(before, name), name
+            assert {name: each.files for name, each in after.arrangements.items()} == {
+                name: each.files for name, each in before.arrangements.items()
+            }
+            assert after.number <= 2
+            assert (run(path).changed, read_newest(root / ".dd" / "judged")) == (False, after)
