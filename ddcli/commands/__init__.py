@@ -1,5 +1,6 @@
 """The work of `check`, `convert`, `plan` and `explain`, without click. `dbt`, `sdp` and `projects` are that of `import`.
 
+* arrangements: the arrangements of a state, described
 * branch: branches begun, listed, merged and dropped; the changes of a branch that conflict with main's
 * check: the errors and warnings of a pipeline, without reading a row
 * checks: the verdicts of a pipeline's checks
