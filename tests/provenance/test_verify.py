@@ -149,7 +149,7 @@ def test_records_that_are_missing_too_many_and_others(ran):
 def test_a_file_that_has_changed_since(ran):
     ran.write("orders.yaml", TEXT.replace("sum(amount)", "max(amount)"))
     result = ran("verify", "orders.yaml")
-    assert (result.code, "the pipeline has changed since its state was made" in result.err) == (4, True)
+    assert (result.code, "the pipeline file has changed since its outputs were made" in result.err) == (4, True)
 
 
 def test_a_log_with_a_diff_that_is_null(ran):
