@@ -120,10 +120,10 @@ def _written(pipeline: Path, terminal: TextIO | None = None) -> list[str]:  # no
     """Return a pipeline file with operators in place of SQL, and print a note on each collection that stays SQL."""
     from ddcli.commands.explain import written_pipeline
 
-    found = written_pipeline(pipeline)
-    for name, reason in found.left.items():
+    text, left = written_pipeline(pipeline)
+    for name, reason in left.items():
         say(f"note: {name} stays SQL, as no operators are written for {reason}", err=True)
-    return found.text.rstrip("\n").split("\n")
+    return text.rstrip("\n").split("\n")
 
 
 def _lines(pipeline: Path, view: View, form: str, terminal: TextIO | None = None) -> list[str]:

@@ -74,16 +74,8 @@ ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """The characters that JSON's texts may have and YAML's may not, or that it would change."""
 
 
-@dataclass(frozen=True)
-class WrittenPipeline:
-    """The text of a pipeline file, and the collections that stay SQL, with the reason."""
-
-    text: str
-    left: dict[str, str]
-
-
-def written_pipeline(path: Path) -> WrittenPipeline:
-    """Return the pipeline file at `path` with operators in place of its queries, or raise its errors.
+def written_pipeline(path: Path) -> tuple[str, dict[str, str]]:
+    """Return the text of the pipeline file at `path` with operators in place of its queries, and the collections that stay SQL, with the reason; or raise its errors.
 
     All else in the file stays as it is written, and so do queries in included files and in the bodies of loops.
     """
@@ -117,7 +109,7 @@ def written_pipeline(path: Path) -> WrittenPipeline:
             edits += _edits(text, key, value, sql, made, collections)
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
-    return WrittenPipeline(text, left)
+    return text, left
 
 
 def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str]) -> dict[str, Any]:

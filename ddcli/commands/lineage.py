@@ -109,13 +109,13 @@ class _FollowedPipelines:
         """Return the lineage of a column, through all pipelines."""
         if name not in self._known:
             relation = self._relation(name.pipeline, name.of)
-            found = lineage(relation.node, name.column)
+            by_value, deciding = lineage(relation.node, name.column)
             sources, influences = set[ColumnName](), set[ColumnName]()
-            for given in found.sources:
+            for given in by_value:
                 through = self._through(name.pipeline, *given)
                 sources.update(through.sources)
                 influences.update(through.influences)
-            for given in found.influences:
+            for given in deciding:
                 through = self._through(name.pipeline, *given)
                 influences.update(through.sources, through.influences)
             kind = str(relation.schema[name.column])

@@ -98,18 +98,6 @@ class Module:
         return ".".join([*base, *filter(None, [name])]) if base or not level else ""
 
 
-@frozen
-class ReachedImports:
-    """The imports of a module and of all modules that it imports: the first names of those `mentioned`, and of those that functions import when called.
-
-    `places` are the directories of the modules beside the pipeline.
-    """
-
-    mentioned: set[str]
-    late: set[str]
-    places: set[str]
-
-
 def find(name: str, folder: str) -> Module:
     """Return the module of a name, in a pipeline's folder or in the environment; nothing is imported, not even packages.
 
@@ -135,8 +123,8 @@ def find(name: str, folder: str) -> Module:
     return Module(name, file, spec.submodule_search_locations is not None, here is not None)
 
 
-def reached(module: Module, folder: str) -> ReachedImports:
-    """Return the imports of a module beside the pipeline, and the imports of the modules beside it that it imports.
+def reached(module: Module, folder: str) -> tuple[set[str], set[str], set[str]]:
+    """Return the first names of the imports of a module beside the pipeline and of all modules beside it that it imports, of those that functions import when called, and the directories of these modules.
 
     Raises SpecError if a module beside it has the name of one of the environment.
     """
@@ -166,7 +154,7 @@ def reached(module: Module, folder: str) -> ReachedImports:
             if found.beside:
                 pending.append(found)
                 late |= {name} if called else set()
-    return ReachedImports(mentioned, late, places)
+    return mentioned, late, places
 
 
 def imported(name: str, folder: str, text: str) -> ModuleType:
@@ -214,11 +202,11 @@ class _Folder:
 
     def load(self, module: Module) -> ModuleType:
         """Import a module, and its imports; anew if it was imported before, as its text differs."""
-        found = reached(module, self.path)
+        mentioned, late, places = reached(module, self.path)
         own = set(map(_first, self.modules))
         others = [folder for folder in _folders.values() if folder is not self]
         for other in others:
-            if met := set(map(_first, other.late)) & (found.mentioned | own):
+            if met := set(map(_first, other.late)) & (mentioned | own):
                 name = min(met)
                 raise SpecError(
                     f"a function in {other.path} imports `{name}` when it is called, and {self.path} needs another module of that name",
@@ -230,15 +218,15 @@ class _Folder:
             other.hide()
         sys.modules.update(self.modules)
         before = set(sys.modules)
-        sys.path_importer_cache |= {place: _finder(place) for place in found.places}
+        sys.path_importer_cache |= {place: _finder(place) for place in places}
         sys.path.append(self.path)
         try:
             wanted = importlib.import_module(module.name)
-            for name in sorted(found.late):
+            for name in sorted(late):
                 _try(name)
         finally:
             del sys.path[len(sys.path) - 1 - sys.path[::-1].index(self.path)]
-            self.late |= found.late
+            self.late |= late
             self._note(before)
         return wanted
 

@@ -18,7 +18,7 @@ group alone, and each group lies in one partition.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli import privacy
 from ddcli.plan import groupings, logical, physical, physical_joins
@@ -41,21 +41,14 @@ SourceColumn = tuple[str, str]
 """An input's name, and one of its columns."""
 
 
-class Lineage(NamedTuple):
-    """The columns of inputs that a column comes from: by value, or because they decide about it. Each is in one of both, in order."""
-
-    sources: list[SourceColumn]
-    influences: list[SourceColumn]
-
-
 PRESENCE = None
 """The records that a node has, in place of a column's name."""
 Step = tuple["Node", str | None, bool]
 """A column of a node or its `PRESENCE`, and whether all on the way to it were sources."""
 
 
-def lineage(node: Node, name: str) -> Lineage:
-    """Return the lineage of a column of a logical node."""
+def lineage(node: Node, name: str) -> tuple[list[SourceColumn], list[SourceColumn]]:
+    """Return the columns of inputs that a column of a logical node comes from: by value, and because they decide about it. Each is in one of both, in order."""
     loops = _loops(node)
     sources, influences = set[SourceColumn](), set[SourceColumn]()
     met = set[tuple[str, str | None, bool]]()
@@ -71,7 +64,7 @@ def lineage(node: Node, name: str) -> Lineage:
                 (sources if by_value else influences).add((here.name, column))
         else:
             left += _steps(here, column, by_value, loops)
-    return Lineage(sorted(sources), sorted(influences - sources))
+    return sorted(sources), sorted(influences - sources)
 
 
 def _steps(node: Node, column: str | None, by_value: bool, loops: dict[str, Iterate]) -> Iterator[Step]:

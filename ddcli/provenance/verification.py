@@ -269,7 +269,10 @@ def _table_proof(request: Request, manifest: Manifest, name: str) -> TableProof 
         assert target is not None, "without a table there is none to compare"
         fault = error.problem if isinstance(error, DdError) else f"it can't be read: {first_line(error)}"
         return TableProof(target.place.value, pl.DataFrame(), 0, fault)
-    return None if table is None else TableProof(table.place, table.rows.rename({DIFF: COUNT}), table.others)
+    if table is None:
+        return None
+    place, rows, others = table
+    return TableProof(place, rows.rename({DIFF: COUNT}), others)
 
 
 def _chosen(request: Request, manifest: Manifest, select: Sequence[str]) -> dict[str, OutputEntry]:

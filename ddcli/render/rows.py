@@ -8,6 +8,7 @@ JSON and durations ISO 8601 (`PT1M30S`). JSON has no NaN and no infinities: ther
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import polars as pl
@@ -19,9 +20,8 @@ from ddcli.privacy import preview_frame
 from ddcli.screen import JSON_SUSPECT, SUSPECT, as_line, in_actions, json_value, json_visible, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import pyarrow as pa
     from polars._typing import PolarsDataType
 
 RowFormat = Literal["text", "json", "jsonl", "csv", "parquet", "arrow"]
@@ -115,40 +115,28 @@ class _Csv(_Writer):
 
 
 class _Tables(_Writer):
-    """The writer of a file of Arrow tables, by pyarrow."""
+    """The writer of a file of Arrow tables, by pyarrow: Parquet, or Arrow IPC."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: BinaryIO, form: RowFormat) -> None:
         super().__init__(out)
+        self._form = form
         self._file: Any = None
 
     def add(self, frame: pl.DataFrame) -> None:
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-        if self._file is None:
-            self._file = self._begin(table.schema)
-        self._file.write_table(table)
+        if self._file is None and self._form == "parquet":
+            import pyarrow.parquet as pq
 
-    def _begin(self, schema: pa.Schema) -> Any:
-        raise NotImplementedError
+            self._file = pq.ParquetWriter(self.out, table.schema, compression="zstd")
+        elif self._file is None:
+            import pyarrow as pa
+
+            self._file = pa.ipc.new_file(self.out, table.schema)
+        self._file.write_table(table)
 
     def end(self) -> None:
         if self._file is not None:
             self._file.close()
-
-
-class _Parquet(_Tables):
-    def _begin(self, schema: pa.Schema) -> Any:
-        import pyarrow.parquet as pq
-
-        return pq.ParquetWriter(self.out, schema, compression="zstd")
-
-
-class _Arrow(_Tables):
-    """The writer of an Arrow IPC file."""
-
-    def _begin(self, schema: pa.Schema) -> Any:
-        import pyarrow as pa
-
-        return pa.ipc.new_file(self.out, schema)
 
 
 class _TextTable(_Writer):
@@ -181,13 +169,13 @@ class _TextTable(_Writer):
         return (as_line(line) if self._guarded else line).encode() + b"\n"
 
 
-WRITERS: dict[RowFormat, type[_Writer]] = {
+WRITERS: dict[RowFormat, Callable[[BinaryIO], _Writer]] = {
     "text": _TextTable,
     "json": _Json,
     "jsonl": _JsonLines,
     "csv": _Csv,
-    "parquet": _Parquet,
-    "arrow": _Arrow,
+    "parquet": partial(_Tables, form="parquet"),
+    "arrow": partial(_Tables, form="arrow"),
 }
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.dataclass import frozen
 from ddcli.engine.lanes import decode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST
@@ -82,24 +81,14 @@ def follow(request: Request, state: State, loader: Loader | None = None) -> dict
     return done
 
 
-@frozen
-class TableDifference:
-    """The difference between a table and the output that it follows.
-
-    `rows` are the output's columns and DIFF: the multiplicity by the output less that in the table. `others` counts rows of the table that are like none of the output.
-    """
-
-    place: str
-    rows: pl.DataFrame
-    others: int
-
-
 class TableBehind(StateError):
     """A table without its output's last commit, which the next run completes."""
 
 
-def compare_table(request: Request, manifest: Manifest, name: str) -> TableDifference | None:
-    """Return the difference of an output's table with contents to its log; None where there is no such table. Changes nothing.
+def compare_table(request: Request, manifest: Manifest, name: str) -> tuple[str, pl.DataFrame, int] | None:
+    """Return the place of an output's table with contents, and its difference to the log; None where there is no such table. Changes nothing.
+
+    The difference has the output's columns and DIFF: the multiplicity by the log less that in the table; and the number of rows of the table that are like none of the output.
 
     Raises TableBehind for a table that is not up to its log, and errors of the table.
     """
@@ -115,7 +104,7 @@ def compare_table(request: Request, manifest: Manifest, name: str) -> TableDiffe
     with _opened(spec, request, CommitKey(manifest.identity, name), Files(), None) as target:
         rows, others = target.difference(change)
     frame = decode(rows, change.layout, change.pool).with_columns(pl.Series(DIFF, rows[:, -1]))
-    return TableDifference(spec.place.value, frame, others)
+    return spec.place.value, frame, others
 
 
 def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:

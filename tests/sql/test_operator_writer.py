@@ -129,7 +129,7 @@ collections: {c: {sql: 'select comment, "on" + show as "using" from a where "on"
 outputs: {c: out/}
 """
     )
-    (tmp_path / "q.yaml").write_text(written_pipeline(tmp_path / "p.yaml").text)
+    (tmp_path / "q.yaml").write_text(written_pipeline(tmp_path / "p.yaml")[0])
     (tmp_path / "in").mkdir()
     assert check_file(tmp_path / "q.yaml").errors == ()
 
@@ -165,7 +165,7 @@ def test_what_is_written_for_a_file_in_any_style_is_a_pipeline(tmp_path, monkeyp
                 continue
         except DdError:
             continue
-        (tmp_path / "q.yaml").write_text(written_pipeline(source).text)
+        (tmp_path / "q.yaml").write_text(written_pipeline(source)[0])
         assert check_file(tmp_path / "q.yaml").errors == (), source.read_text()
         tried += 1
     assert tried > many(150) // 20

@@ -158,14 +158,6 @@ class WalkedGroups(NamedTuple):
         return [self.updates]
 
 
-class Walked(NamedTuple):
-    """Groups of each trace as of the current round, whether each is to be evaluated, and the later rounds in which they change."""
-
-    held: list[WalkedGroups]
-    live: np.ndarray
-    later: list[tuple[Rounds, Lanes]]
-
-
 class Walk:
     """The remembered histories of touched groups in each of the `traces`, for an interval."""
 
@@ -179,8 +171,10 @@ class Walk:
         self._keys.clear()
         self._remembered = [[] for _ in self.traces]
 
-    def groups(self, keys: Lanes, delta: Lanes, interval: Interval, *, due: bool) -> Walked | None:
-        """Return the groups of sorted, distinct keys; None where their histories are too long.
+    def groups(
+        self, keys: Lanes, delta: Lanes, interval: Interval, *, due: bool
+    ) -> tuple[list[WalkedGroups], Lanes, list[tuple[Rounds, Lanes]]] | None:
+        """Return the groups of sorted, distinct keys of each trace as of the current round, whether each is to be evaluated, and the later rounds in which they change; None where their histories are too long.
 
         A group that was touched earlier is as before the interval where all its changes have cancelled since then,
         and `delta`, this round's input, has no row of it. It is not evaluated, now or later, unless it is touched again.
@@ -198,7 +192,7 @@ class Walk:
         rest = found[2]
         live = marks > 0
         split = split_rounds(rest[live[rest[:, -1]]], 0, len(rounds)) if len(rest) else ()
-        return Walked(held, live, [(later, keys[groups[:, -1]]) for later, groups in split])
+        return held, live, [(later, keys[groups[:, -1]]) for later, groups in split]
 
     def _histories(self, keys: int) -> tuple[kernels.Histories, kernels.Histories]:
         """Return the histories of input and output to read: for a few keys the whole traces, else the copies and the new updates."""
@@ -305,9 +299,10 @@ class IterativeReduce:
         output: Reader
         if walked:
             sweep = None
-            self._schedule(walked.later)
-            seeds = self._seeds(keys[walked.live], due) if called else due
-            inputs, output = walked.held[0], walked.held[-1]
+            held, live, later = walked
+            self._schedule(later)
+            seeds = self._seeds(keys[live], due) if called else due
+            inputs, output = held[0], held[-1]
         else:
             sweep = self._sweep = self._sweep or Sweep(self.traces, interval, with_rounds=self._of_first)
             old, scheduled = sweep.move(keys, rounds)

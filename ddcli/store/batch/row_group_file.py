@@ -12,7 +12,7 @@ import io
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -107,26 +107,18 @@ def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryvie
     assert 0 < rows <= file.GROUP, "as many rows as a row group has"
     chunks = [_chunk(name, layout, matrix, pool, page) for name in stored_order(layout)]
     body, at, described, count = [MAGIC], len(MAGIC), [], number_bytes(rows)
-    for chunk in chunks:
-        described.append(chunk_bytes(chunk.column, at, len(chunk.content), chunk.dictionary, count))
-        body.append(chunk.content)
-        at += len(chunk.content)
+    for column, content, dictionary in chunks:
+        described.append(chunk_bytes(column, at, len(content), dictionary, count))
+        body.append(content)
+        at += len(content)
     group = b"".join(body)
-    columns = tuple(chunk.column for chunk in chunks)
+    columns = tuple(column for column, _, _ in chunks)
     index, data = IndexWriter(layout.key.width), matrix[:, : layout.record.width]
     index.note_constants(layout.constants(matrix))
     index.add(np.frombuffer(group, np.uint8), 0, columns, data[::page], data[-1:], rows)
     indexed = index.finish(columns, len(group), pool.mark if layout.hashed else "")
     end = footer_bytes(layout, columns, [group_bytes(described, rows, at - len(MAGIC))], rows)
     return memoryview(b"".join([group, *indexed, end]))
-
-
-class _Chunk(NamedTuple):
-    """A column's pages, one after the other; the first may be a dictionary, whose size is known."""
-
-    column: PageColumn
-    content: bytes
-    dictionary: int
 
 
 def chunk_bytes(
@@ -179,8 +171,8 @@ def column_of(name: str, kind: Type) -> tuple[PageColumn, bool]:
     return PageColumn(name, str(kind), form_of(kind, numbered=numbered)), numbered
 
 
-def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int) -> _Chunk:
-    """Return a column's pages."""
+def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int) -> tuple[PageColumn, bytes, int]:
+    """Return a column, its pages, one after the other, and the size of the dictionary, if the first is one."""
     kind = layout.columns[name]
     there, lanes = _lanes(name, kind, layout, matrix)
     column, numbered = column_of(name, kind)
@@ -204,7 +196,7 @@ def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int
             values = values if here is None else values[here]
         body = levels + (_numbers(values, size) if numbered else _differences(values, narrow=bool(form & NARROW)))
         pages += [_data_header(count, NUMBERS if numbered else DELTAS, len(body)), body]
-    return _Chunk(column, b"".join(pages), dictionary)
+    return column, b"".join(pages), dictionary
 
 
 def _lanes(name: str, kind: Type, layout: BatchLayout, matrix: Matrix) -> tuple[Flags | None, Matrix]:

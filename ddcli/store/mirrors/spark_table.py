@@ -12,6 +12,7 @@ from __future__ import annotations
 import time as clock
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +220,7 @@ class SparkSource(TableSource):
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
         rows = self._signed_rows(1)
         if mirrored:
-            kept = _ReadMirror(self.columns, settings_in_use())
+            kept = partial(_subtracted, self.columns, settings_in_use())
             paths = self._session.createDataFrame([(str(path.resolve()),) for path in mirrored], "path string")
             schema = spark_schema({**self.columns, DIFF: Type("int64")})
             rows = rows.unionAll(paths.repartition(len(mirrored), "path").mapInArrow(kept, schema))
@@ -243,7 +244,7 @@ class SparkSource(TableSource):
         """Return a function that has tasks write these rows, as updates at a version, to files of a mirror."""
 
         def write(directory: Path, number: int) -> list[str]:
-            task = _WriteMirror(str(directory), number, self.columns, end, settings_in_use())
+            task = partial(_mirrored, str(directory), number, self.columns, end, settings_in_use())
             with _errors_of_spark(self.place):
                 names = sorted(row[0] for row in rows.mapInArrow(task, COLUMNS_OF_TASKS).collect())
             for name in names:
@@ -271,37 +272,32 @@ def _errors_of_spark(place: str) -> Iterator[None]:
         raise InputError(f"Spark can't read it: {first_line(error)}", place=place) from None
 
 
-class _ReadMirror:
-    """A task that reads files of a mirror, as rows to be subtracted."""
-
-    def __init__(self, columns: Schema, settings: dict[str, str]) -> None:
-        self._columns, self._settings = columns, settings
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        adopt_settings(self._settings)
-        kinds = {name: kind.to_polars() for name, kind in self._columns.items()}
-        for path in (path for batch in batches for path in batch.column(0).to_pylist()):
-            with reading(locate(Path("/"), path)) as file:
-                frame = pl.read_parquet(file)
-            missing = [pl.lit(None, kind).alias(name) for name, kind in kinds.items() if name not in frame.columns]
-            rows = frame.with_columns(*missing, -pl.col(DIFF))
-            yield from to_arrow(rows, {**self._columns, DIFF: Type("int64")}, path)
+def _subtracted(
+    columns: Schema, settings: dict[str, str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files of a mirror, whose paths a task is given, to be subtracted."""
+    adopt_settings(settings)
+    kinds = {name: kind.to_polars() for name, kind in columns.items()}
+    for path in (path for batch in batches for path in batch.column(0).to_pylist()):
+        with reading(locate(Path("/"), path)) as file:
+            frame = pl.read_parquet(file)
+        missing = [pl.lit(None, kind).alias(name) for name, kind in kinds.items() if name not in frame.columns]
+        rows = frame.with_columns(*missing, -pl.col(DIFF))
+        yield from to_arrow(rows, {**columns, DIFF: Type("int64")}, path)
 
 
-class _WriteMirror:
-    """A task that writes rows to files of a mirror, which no mark names yet, and returns their names."""
-
-    def __init__(
-        self, directory: str, number: int, columns: Schema, end: MirrorCursor, settings: dict[str, str]
-    ) -> None:
-        self._directory, self._number, self._columns, self._end = directory, number, columns, end
-        self._settings = settings
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        adopt_settings(self._settings)
-        kinds = pl.Schema({**{name: kind.to_polars() for name, kind in self._columns.items()}, DIFF: pl.Int64()})
-        frames = (pl.DataFrame(batch).cast(kinds) for batch in batches)
-        updates = labelled(frames, self._columns, self._end)
-        first = uuid.uuid4().int % 10**15  # another attempt at the task writes files of its own
-        names = write_frames(locate(Path("/"), self._directory), Files(), updates, self._number, first)
-        yield pa.RecordBatch.from_pydict({"name": names}, schema=pa.schema([("name", pa.string())]))
+def _mirrored(
+    directory: str,
+    number: int,
+    columns: Schema,
+    end: MirrorCursor,
+    settings: dict[str, str],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a task to files of a mirror, which no mark names yet, and yield their names."""
+    adopt_settings(settings)
+    kinds = pl.Schema({**{name: kind.to_polars() for name, kind in columns.items()}, DIFF: pl.Int64()})
+    frames = (pl.DataFrame(batch).cast(kinds) for batch in batches)
+    first = uuid.uuid4().int % 10**15  # another attempt at the task writes files of its own
+    names = write_frames(locate(Path("/"), directory), Files(), labelled(frames, columns, end), number, first)
+    yield pa.RecordBatch.from_pydict({"name": names}, schema=pa.schema([("name", pa.string())]))

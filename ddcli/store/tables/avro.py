@@ -62,11 +62,8 @@ class AvroColumn(NamedTuple):
     unfit: str = ""
 
 
-class AvroHeader(NamedTuple):
-    """The header with the other schema, and the columns that polars reads by it."""
-
-    data: bytes
-    columns: dict[str, AvroColumn]
+AvroHeader = tuple[bytes, dict[str, AvroColumn]]
+"""The header with the other schema, and the columns that polars reads by it."""
 
 
 def read_header(file: BinaryIO) -> AvroHeader:
@@ -90,7 +87,7 @@ def read_header(file: BinaryIO) -> AvroHeader:
     other_schema = {"type": "record", "name": "row", "fields": fields}
     parts = {**entries, SCHEMA: json.dumps(other_schema).encode()}
     written = b"".join(_sized(name.encode()) + _sized(value) for name, value in parts.items())
-    return AvroHeader(MAGIC + _long_bytes(len(parts)) + written + b"\0" + sync, columns)
+    return MAGIC + _long_bytes(len(parts)) + written + b"\0" + sync, columns
 
 
 def _column(name: str, kind: Any, known: dict[str, Any]) -> tuple[AvroColumn, Any]:
@@ -221,20 +218,20 @@ DAY = 86_400_000_000_000
 
 def columns_of_avro(path: Path) -> dict[str, pl.DataType | str]:
     """Return the columns of a file with their types; a text is the name of one that records can't have."""
-    header, frame = _read(path, 1)
-    return {name: column.unfit or _dtype(column) or frame[name].dtype for name, column in header.columns.items()}
+    columns, frame = _read(path, 1)
+    return {name: column.unfit or _dtype(column) or frame[name].dtype for name, column in columns.items()}
 
 
 def frame_of_avro(path: Path) -> pl.DataFrame:
     """Return the rows of a file, without columns that records can't have. A number that is no time becomes null: see `find_no_time`."""
-    header, frame = _read(path)
-    return pl.DataFrame([_typed(frame[name], column) for name, column in header.columns.items() if not column.unfit])
+    columns, frame = _read(path)
+    return pl.DataFrame([_typed(frame[name], column) for name, column in columns.items() if not column.unfit])
 
 
 def find_no_time(path: Path, names: Iterable[str]) -> Damage | None:
     """Return the first value of these columns that is a time by its type, and lies outside of a day."""
     with unpacked_file(path) as file:
-        limits = {name: limit for name, column in _header(path, file).columns.items() if (limit := column.limit)}
+        limits = {name: limit for name, column in _header(path, file)[1].items() if (limit := column.limit)}
     times = [name for name in names if name in limits]
     frame = _read(path)[1] if times else pl.DataFrame()
     for name in times:
@@ -261,11 +258,11 @@ def damaged_file(error: Exception) -> pl.exceptions.ComputeError:
     return pl.exceptions.ComputeError(first_line(error))
 
 
-def _read(path: Path, rows: int | None = None) -> tuple[AvroHeader, pl.DataFrame]:
+def _read(path: Path, rows: int | None = None) -> tuple[dict[str, AvroColumn], pl.DataFrame]:
     """Return the columns of a file as polars reads them by the other schema."""
     with unpacked_file(path) as file:
-        header = _header(path, file)
-        return header, pl.read_avro(io.BytesIO(header.data + file.read()), n_rows=rows)
+        header, columns = _header(path, file)
+        return columns, pl.read_avro(io.BytesIO(header + file.read()), n_rows=rows)
 
 
 def _header(path: Path, file: BinaryIO) -> AvroHeader:

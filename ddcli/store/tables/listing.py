@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
@@ -23,23 +23,16 @@ if TYPE_CHECKING:
     from ddcli.store.tables.input_path import PassedOver
 
 
-class SummedLog(NamedTuple):
-    """The files of an input without those that summed-up ones stand for, the summed-up files that are taken in already, the horizon, and, by path, the files that each stands for."""
-
-    files: Sequence[InputFile]
-    done: list[InputFile]
-    horizon: tuple[int, ...] | None
-    parts: dict[str, tuple[Part, ...]]
-
-
-def summed_up(root: Path, found: Sequence[InputFile], known: dict[str, InputFile]) -> SummedLog:
-    """Return the files of an input without those that summed-up ones stand for.
+def summed_up(
+    root: Path, found: Sequence[InputFile], known: dict[str, InputFile]
+) -> tuple[Sequence[InputFile], list[InputFile], tuple[int, ...] | None, dict[str, tuple[Part, ...]]]:
+    """Return the files of an input without those that summed-up ones stand for, the summed-up files that are taken in already, the horizon, and, by path, the files that each stands for.
 
     The older files are removed from `known`. Raises InputError if some of them have been taken in, and others have not.
     """
     names = [file for file in found if "-summed" in file.path and UPDATES in file.path]
     if not names:
-        return SummedLog(found, [], None, {})
+        return found, [], None, {}
     from ddcli.store.log.lineage import NAME, read_summary
 
     read = {file.path: read_summary(root / file.path) for file in names if NAME.fullmatch(_split(file.path)[1])}
@@ -67,7 +60,7 @@ def summed_up(root: Path, found: Sequence[InputFile], known: dict[str, InputFile
             known.pop(key, None)
     horizon = max((summary.horizon for summary in summaries.values()), default=None)
     parts = {path: summary.parts for path, summary in summaries.items()}
-    return SummedLog([file for file in found if file.path not in gone], done, horizon, parts)
+    return [file for file in found if file.path not in gone], done, horizon, parts
 
 
 def taken_as(file: InputFile, parts: Sequence[Part], before: Iterable[InputFile]) -> InputFile | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +184,7 @@ class SparkTable(Target):
         """Yield the rows of the whole log, and their number. Raises EngineError for contents that a table can't hold."""
         names, keys = ([*map(in_backticks, each)] for each in (change.columns, self._unique))
         files = {file.name: file for file in change.files}
-        task = _ReadLog(str(change.log), files, change.columns, settings_in_use())
+        task = partial(_updates, str(change.log), files, change.columns, settings_in_use())
         schema = spark_schema({**change.columns, DIFF: Type("int64")})
         listed = self._session.createDataFrame([(name,) for name in files], "name string")
         updates = listed.repartition(max(1, len(files)), "name").mapInArrow(task, schema)
@@ -293,17 +294,17 @@ def _shown(row: Any) -> str:
     return ", ".join(f"{name} = {value}" for name, value in previewed(row.asDict()).items())
 
 
-class _ReadLog:
-    """A task that reads files of a log: their updates, without times."""
-
-    def __init__(self, log: str, files: Mapping[str, FileEntry], columns: Schema, settings: dict[str, str]) -> None:
-        self._log, self._files, self._columns, self._settings = log, files, columns, settings
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        adopt_settings(self._settings)
-        kinds = {**self._columns, DIFF: Type("int64")}
-        for name in (name for batch in batches for name in batch.column(0).to_pylist()):
-            path = locate(Path("/"), self._log) / name
-            frame = in_columns(pl.read_parquet(io.BytesIO(read_checked(path, self._files[name]))), self._columns)
-            frame = frame.select(*kinds)
-            yield from to_arrow(frame, kinds, str(path))
+def _updates(
+    log: str,
+    files: Mapping[str, FileEntry],
+    columns: Schema,
+    settings: dict[str, str],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the updates, without times, of files of a log, whose names a task is given."""
+    adopt_settings(settings)
+    kinds = {**columns, DIFF: Type("int64")}
+    for name in (name for batch in batches for name in batch.column(0).to_pylist()):
+        path = locate(Path("/"), log) / name
+        frame = in_columns(pl.read_parquet(io.BytesIO(read_checked(path, files[name]))), columns)
+        yield from to_arrow(frame.select(*kinds), kinds, str(path))
