@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from glob import has_magic, iglob
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -25,17 +26,21 @@ from ddcli.expressions.types import parse_schema
 from ddcli.job.corrections import with_added_files, with_withdrawn_files
 from ddcli.job.functions import refuse_code
 from ddcli.job.inputs import find_inputs
+from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import read_request
 from ddcli.job.sizes import run_budget
 from ddcli.job.verdict import KEPT
 from ddcli.plan.changes import before_edits, only, reach_of_edits, reached_outputs
-from ddcli.screen import near
+from ddcli.screen import near, shell
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
+from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import is_there
+from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.log_files import scan_entries
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
 from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.input_path import pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,9 +50,12 @@ if TYPE_CHECKING:
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
+    from ddcli.spec.model import Spec
     from ddcli.store.state.manifest import Manifest
 
 LOG = "change log"
+MOST_STATES = 3
+"""The most states that a hint names."""
 ATTEMPTS = 2
 """Attempts at a state whose files a run may sweep meanwhile: the second is on the commit of that run."""
 
@@ -144,12 +152,20 @@ def newest_manifest(state: Path) -> Manifest:
     """Return the newest commit of a state to compare with. Raises StateError if there is none."""
     manifest = read_newest(state)
     if manifest is None:
-        raise StateError(
-            "there is no state to compare with",
-            place=str(state),
-            hint="name a state's directory, or s3://BUCKET/PREFIX: `dd state ls` shows where a pipeline keeps its state",
-        )
+        hint = "name a state's directory, or s3://BUCKET/PREFIX: `dd state ls` shows where a pipeline keeps its state"
+        if found := _states_near(state):
+            hint = f"name a state: {' or '.join(f'`--against {shell(near(str(each)))}`' for each in found)}"
+        raise StateError("there is no state to compare with", place=str(state), hint=hint)
     return manifest
+
+
+def _states_near(place: Path) -> list[Path]:
+    """Return the states in a directory or beside a pipeline file, which a person may have named in place of a state."""
+    if isinstance(place, ObjectPath):
+        return []
+    folder = place.parent if place.suffix in ENDINGS else place
+    found = {each.parent for below in ("*", f"{DEFAULT_STATE}/*") for each in folder.glob(f"{below}/manifest")}
+    return sorted(found)[:MOST_STATES]
 
 
 def _compare(
@@ -261,10 +277,25 @@ def base_request(
             place=str(state),
             hint="name the state of this pipeline",
         )
+    if base is not None:
+        request = replace(request, spec=_with_own_inputs(request.spec, manifest, path.absolute().parent))
     there = output_paths(state, manifest)
     outputs = {name: there.get(name, place) for name, place in request.outputs.items()}
     resources = request.resources.limited(memory, engine="local")
     return replace(request, outputs=outputs, claims=False, resources=resources)
+
+
+def _with_own_inputs(spec: Spec, manifest: Manifest, folder: Path) -> Spec:
+    """Return a file whose new inputs, which the state has not read, are read in its own folder, where that has them."""
+    inputs = {}
+    for name, given in spec.inputs.items():
+        if name in manifest.inputs or given.table or given.arrangement is not None:
+            continue
+        _, pattern = pattern_of(given.path.value, folder)
+        if any(iglob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
+            value = pattern if has_magic(given.path.value) else str(locate(folder, given.path.value))
+            inputs[name] = replace(given, path=replace(given.path, value=value))
+    return replace(spec, inputs=spec.inputs | inputs)
 
 
 def _with_files(request: Request, manifest: Manifest, added: Sequence[tuple[str, Path]]) -> dict[str, InputFiles]:

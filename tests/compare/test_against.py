@@ -214,6 +214,27 @@ def test_a_state_of_another_pipeline_and_none(shop):
     assert (other.code, "the state is of the pipeline 'orders', and the file is 'others'" in other.err) == (4, True)
     none = shop("diff", "--against", "prod/.dd/nothing", "co/orders.yaml")
     assert (none.code, "there is no state to compare with" in none.err) == (4, True)
+    for named in ("prod", "prod/.dd", "prod/orders.yaml"):
+        none = shop("diff", "--against", named, "co/orders.yaml")
+        assert (none.code, "hint: name a state: `--against prod/.dd/orders`" in none.err) == (4, True), none
+
+
+@pytest.mark.parametrize("path", ["more/", "more/*.csv"])
+def test_a_new_input_is_looked_for_beside_the_file_and_then_where_the_state_s_file_is(shop, path):
+    text = TEXT.replace(
+        "  orders: orders/", f"  orders: orders/\n  more: {{path: '{path}', clock: x, columns: {{a: int64}}}}"
+    )
+    text = text.replace("clock: x, ", "format: append, time: t, ").replace("{a: int64}", "{a: int64, t: int64}")
+    shop.write("co/orders.yaml", text.replace("outputs:", "outputs:\n  more: out/more/"))
+    missing = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml")
+    assert (missing.code, "more" in missing.err) == (3, True), missing
+    for folder in ("prod", "co"):
+        shop.write(f"{folder}/more/1.csv", f"a,t\n{len(folder)},0\n")
+        code, tree = against(shop)
+        assert (code, tree["only_b"], tree["outputs"]["totals"]["same"]) == (1, ["more"], True)
+    shop.write("co/more/2.csv", "a,t\nx,0\n")  # a file that is read is one that can be wrong
+    wrong = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml")
+    assert (wrong.code, "co/more/2.csv" in wrong.err) == (3, True), wrong
 
 
 def test_functions_are_those_beside_the_file(shop):
