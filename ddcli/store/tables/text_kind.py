@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -118,8 +118,12 @@ WRITTEN = "\0written "
 """The prefix of a column's name for its text as a cast reads it."""
 
 
+@lru_cache(maxsize=1 << 12)
 def exact_cast(text: str, kind: Type, *, rounds: bool) -> pl.Expr:
-    """Return a column of text as a cast of it; null where the text has digits that the cast would cut, or round unless that is asked for."""
+    """Return a column of text as a cast of it; null where the text has digits that the cast would cut, or round unless that is asked for.
+
+    It is kept, as a run asks for it several times, and for a list's or struct's values with each batch of rows.
+    """
     value = _plain_cast(text, kind)
     cut = more_digits(kind, rounds=rounds)
     return value if cut is None else pl.when(~pl.col(text).str.contains(cut)).then(value)
