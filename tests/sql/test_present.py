@@ -30,6 +30,8 @@ NOWS = [
     ),
     *("now() - interval '36' hour", "now() + interval '15' minute", "cast(now() - interval '12' hour as date)"),
     *("cast(now() as date) - interval '2' month", "cast(date_trunc('month', current_date) as date)"),
+    *("current_date - interval '1 month -1 day'", "date_trunc('month', current_date) + interval '1 month 2 days'"),
+    "current_date - interval '1 month 90 mins'",
 ]
 OF_UTC = ["now() - interval '7' day", "cast(now() as timestamp)", "interval '1' day + now()"]
 SIGNS = ["<", "<=", ">", ">=", "="]
@@ -128,6 +130,8 @@ def test_records_are_those_of_duckdb_at_each_time(zone):
         "now() < current_timestamp",
         "x > now() - interval '1' month",
         "x > now() - interval '1' day",
+        "x > now() - interval '1 day 2 hours'",
+        "d > current_date - interval (3) day",
     ],
 )
 def test_other_conditions_name_the_way(condition):
