@@ -408,6 +408,7 @@ def event_of(row, event):
     return {**sides, "op": "d" if row["v"] is None else "u", "o": row["o"], **({"time": row["time"]} if event else {})}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", NEWEST_FORMATS)
 def test_random_histories_of_the_newest_rows(shop, kind, monkeypatch):
     """Keys are set and deleted, and tables come, by several files of a run, which come again and are withdrawn, under either clock: the newest rows hold, of the files as they are, in the order in which they arrived first. Nothing is computed anew."""
