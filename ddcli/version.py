@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 NAME = "ddcli"
+INSTALLERS = {"pipx_metadata.json": "pipx install --force", "uv-receipt.toml": "uv tool install"}
+"""The commands that install a program into its own environment, and the file that each leaves there."""
 
 
 def origin() -> dict[str, Any] | None:
@@ -37,13 +40,14 @@ def install_command(extra: str = "") -> str:
     from shlex import quote
 
     source, wanted = origin(), f"[{extra}]" if extra else ""
+    command = next((each for file, each in INSTALLERS.items() if Path(sys.prefix, file).exists()), "pip install")
     if source is None:
-        return f"pip install {quote(NAME + wanted)}"
+        return f"{command} {quote(NAME + wanted)}"
     path = local_path(source)
     if path is not None:
         editable = "--editable " if source.get("dir_info", {}).get("editable") else ""
-        return f"pip install {editable}{quote(path + wanted)}"
-    return f"pip install {quote(f'{NAME}{wanted} @ {remote_url(source)}')}"
+        return f"{command} {editable}{quote(path + wanted)}"
+    return f"{command} {quote(f'{NAME}{wanted} @ {remote_url(source)}')}"
 
 
 def local_path(source: dict[str, Any]) -> str | None:

@@ -136,6 +136,17 @@ def test_extras_come_from_where_the_package_came_from(monkeypatch, recorded, wan
     assert version.install_command("s3") == wanted
 
 
+@pytest.mark.parametrize(
+    ("file", "command"), [("pipx_metadata.json", "pipx install --force"), ("uv-receipt.toml", "uv tool install")]
+)
+def test_extras_come_into_the_environment_of_the_command(monkeypatch, tmp_path, file, command):
+    """As the hint of pip would put them into another one."""
+    (tmp_path / file).touch()
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr(version, "origin", lambda: {"url": "file:///srv/dd", "dir_info": {}})
+    assert version.install_command("s3") == f"{command} '/srv/dd[s3]'"
+
+
 def test_a_checkout_that_is_not_installed_is_its_own_origin(monkeypatch):
     monkeypatch.setattr("importlib.metadata.distribution", missing_distribution)
     assert version.origin() == {"url": ROOT.as_uri(), "dir_info": {"editable": True}}
