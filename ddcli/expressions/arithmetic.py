@@ -313,6 +313,9 @@ def minus(value: Expression) -> Expression:
     if isinstance(value, Literal) and isinstance(value.value, int | dt.timedelta):
         return replace(value, value=-value.value, days=-value.days)
     if value.type.kind == "months":
+        parts = [each for each in _months_and_rest(value) if each is not None]
+        if isinstance(value, Call) and len(parts) > 1:
+            return replace(value, args=tuple(map(minus, parts)))
         return _called("*", Literal(-1, INT64), value)
     args, type_, name = negate("negate", [value])
     return Call(name, tuple(args), type_, span=value.span)

@@ -121,7 +121,7 @@ def interval_of(text: str, span: Span) -> Expression:
     while match := PART.match(body, at):
         sign, hours, minutes, seconds, number, named = match.groups()
         if hours:
-            if any(each.type != MONTHS and not each.in_days for each in parts):
+            if body != text or any(each.type != MONTHS and each.value and not each.in_days for each in parts):
                 break
             parts += [
                 interval(sign + size, unit, span)

@@ -98,6 +98,7 @@ NINES → 5 → has more than 38 digits
 interval '1 month 2 days' + interval '1' day → 14 → months and years differ in length → day + interval '1' month
 interval '1' month * 1.5 → 26 → not defined for months → multiplied by integers
 interval '1 hour 01:30' → 14 → is no interval
+interval '1 day 01:30 ago' → 14 → is no interval
 interval '1.5 months' → 14 → a constant whole number
 interval '2562047788 hours 2562047788 hours' → 14 → too long
 cast('soon' as interval) → 5 → is no interval

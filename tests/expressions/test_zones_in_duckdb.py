@@ -51,6 +51,8 @@ FORMS = [
         "x + (interval '1' day + interval '90' minute)",
         "x - (interval '1' day - interval '90' minute)",
         "x + interval '1 day 2 hours'",
+        "x - (-interval '0 days 01:30')",
+        "x + (-interval '1 month 1 day 2 hours')",
         "x - interval '1 month 1 day 02:30'",
         "x + interval '-1 months 1.5 days'",
         "x + (interval '90 mins' + interval '1 quarter') + interval '2 days ago'",
