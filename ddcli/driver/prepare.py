@@ -332,7 +332,8 @@ class RunPlan:
     def outline_of(self, manifest: Manifest) -> dict[str, Any]:
         """Return the JSON that a state keeps of its own plan, with the present texts of its collections."""
         kept: dict[str, Any] = manifest.cache["plan"]
-        if manifest.pipeline == self.request.digest and kept["outline"].keys() >= {"collections", "identities"}:
+        described = manifest.pipeline == self.request.digest and kept["outline"].keys() >= {"collections", "identities"}
+        if described and self.known is not None:  # a plan that was kept is by this very version of dd
             return kept
         return kept | {"outline": kept["outline"] | _outline_of_file(self.request.spec)}
 
