@@ -346,5 +346,7 @@ def _lines(found: Removal) -> list[str]:
             size = size_of(sum(size for _, size in files))
             lines.append(f"{what}{name}: {near(str(path))}: {len(files)} {plural(len(files), 'file')}, {size}")
     lines += [f"stays: {near(str(path))}: `dd` did not write it" for path in found.left]
-    lines += [f"note: {reader} reads from this state or its outputs, and has to begin anew" for reader in found.readers]
+    lines += [
+        f"note: {reader} reads from this state or its outputs, and has to start again" for reader in found.readers
+    ]
     return lines

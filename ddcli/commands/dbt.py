@@ -54,7 +54,7 @@ REFUSED = {
     ),
     **dict.fromkeys(
         ("array_to_string", "list_to_string"),
-        ("of a list of nulls alone it is an empty text here, and null in DuckDB", "filter the nulls before"),
+        ("of a list of only nulls it is an empty text here, and null in DuckDB", "filter the nulls before"),
     ),
 }
 """The functions whose values may be others here than in DuckDB, unless they are of floats."""

@@ -140,7 +140,7 @@ def _input(given: FoundInput) -> Iterator[str]:
         if key in given.given:
             yield _commented(f"    {key}: {_value(given.given[key])}", _doubt(given, key))
     if given.given["format"] != "debezium" and all(DATED.fullmatch(path.name) for path in given.files):
-        yield "    changed: replace  # ? a file of a day that comes again with other rows replaces those that it had"
+        yield "    changed: replace  # ? a file of a day that comes again with other rows replaces its old rows"
     if given.columns and _declares(given):
         yield "    columns:"
         for column, kind in given.columns.items():

@@ -102,7 +102,7 @@ def on_newest(state: Path, attempt: Callable[[Manifest], Found], say: Callable[[
             newest = read_newest(state)
             if newest is None or newest.cache.get("forgot") == manifest.cache.get("forgot"):
                 return found
-        say("the state was committed meanwhile: the comparison begins again on its newest commit")
+        say("the state was committed meanwhile: the comparison starts again on its newest commit")
     raise StateError(
         "rows were forgotten while the state was read, each time", place=str(state), hint="repeat it after `dd forget`"
     )

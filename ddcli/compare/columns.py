@@ -172,7 +172,7 @@ def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
     key = settings.key or ()
     for name in key:
         if name not in a or name not in b:
-            raise UsageError(f"the key's column '{name}' is on one side alone, {'A' if name in a else 'B'}")
+            raise UsageError(f"the key's column '{name}' is only on one side, {'A' if name in a else 'B'}")
     types: dict[str, pl.DataType] = {}
     differences = []
     for name in [*key, *(name for name in a if name not in key)]:

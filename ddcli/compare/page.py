@@ -100,7 +100,7 @@ def column_words(each: ColumnDifference) -> str:
 def verdict(found: Difference) -> str:
     """Return the result in one line."""
     if found.same and found.columns:
-        return "same, but for types, which are ignored"
+        return "same, except for ignored types"
     if found.same:
         return "same"
     what = [f"{found.counts[change]:,} {change}" for change in (REMOVED, CHANGED, ADDED) if found.counts[change]]

@@ -187,7 +187,7 @@ def _fixed(given: InputSpec, schema: LogSchema) -> dict[str, str]:
     found = {ARRIVAL: "it is the time at which the file arrived"} if given.arrives else {}
     if given.flattened:
         own = (name for name in schema.columns if name.startswith("__"))
-        found |= dict.fromkeys(own, "Debezium writes it beside the row's own columns")
+        found |= dict.fromkeys(own, "Debezium writes it next to the row's own columns")
     scope = ColumnScope(schema.columns | schema.time)
     for key, text in (("delete_when", given.delete_when), ("order_by", given.order_by)):
         if text is not None and not given.format.startswith("debezium"):

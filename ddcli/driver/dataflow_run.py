@@ -269,7 +269,7 @@ class DataflowRun(ABC):
         except ManyPairs as many:
             self.placement.joined = many.rows
         self.request.say(
-            f"a join has {self.placement.joined:,} rows, too many for the memory: the run begins again out of core"
+            f"a join has {self.placement.joined:,} rows, too many for the memory: the run starts again out of core"
         )
         return self._attempt(self.begin())
 

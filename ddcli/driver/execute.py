@@ -72,7 +72,7 @@ def execute(
             found = None
             if not left or (manifest is not None and state is None):
                 raise
-            request.say(f"{collision.problem}; the run begins again under another secret")
+            request.say(f"{collision.problem}; the run starts again with another secret")
             secret = new_secret()
             if state is not None and state.manifest is not None:
                 from ddcli.store.state.upkeep import rekey
@@ -115,7 +115,7 @@ def _attempt(
             rebuilt = _joined(rebuilt, done) if rebuilt else done
             if state is None and found is not None:
                 raise UsageError(
-                    "files can't be added and left out in one comparison: what is left out has a part of the state built anew",
+                    "files can't be added and left out in one comparison: leaving one out rebuilds a part of the state",
                     place=str(request.spec.path),
                     hint="compare them one after the other, or in a branch: `dd branch new`",
                 )

@@ -146,7 +146,7 @@ def with_forgotten_rows(request: Request, manifest: Manifest | None, where: str,
     where several inputs may be meant, StateError without a state.
     """
     if manifest is None:
-        hint = "the first `dd run` makes a state; there is nothing to be forgotten"
+        hint = "the first `dd run` makes a state; there is nothing to forget"
         raise StateError("there is no state here", place=str(request.state), hint=hint)
     conditions = _conditions(request, manifest, where, inputs)
     return request.deciding(
@@ -183,7 +183,7 @@ def _conditions(request: Request, manifest: Manifest, where: str, inputs: Sequen
         raise UsageError(
             f"{len(found)} inputs have the columns of the condition: {', '.join(found)}",
             place=str(request.spec.path),
-            hint=f"name those whose rows are to be forgotten: {names}",
+            hint=f"name the inputs whose rows to forget: {names}",
         )
     return found
 

@@ -230,8 +230,8 @@ def _logged_columns(rebuild: Rebuild, name: str, schema: Schema) -> Schema:
         raise StateError(
             f"output '{name}' would have other columns ({columns[1]}) than its log has ({columns[0]})",
             place=str(rebuild.request.spec.path),
-            hint="a log may get new columns and wider types, but keeps all that it has: give the output another `path`, where it begins anew, "
-            f"or write its log anew with `--rewrite {name}`",
+            hint="a log may get new columns and wider types, but keeps its columns: give the output another `path`, where it starts again, "
+            f"or rewrite its log with `--rewrite {name}`",
         )
     return logged
 

@@ -164,7 +164,7 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
             raise StateError(
                 "the pipeline and a file that was already read have both changed since the last run",
                 place=str(request.spec.path),
-                hint=f"put the pipeline back as it was and run it once, which replaces the file's rows; or compute everything anew: `{anew}`",
+                hint=f"restore the pipeline file and run it once, which replaces the file's rows; or recompute everything: `{anew}`",
             )
         raise StateError(
             f"the pipeline has changed since its state was made: {what}",
@@ -179,13 +179,13 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
     for hold in read_holds(request.state) if held else ():
         if held & set(hold.arrangements):
             raise StateError(
-                f"another pipeline, '{hold.reader}', reads what would be taken back: the exported {present(sorted(exported))}",
+                f"another pipeline, '{hold.reader}', reads rows that would be withdrawn: the exported {present(sorted(exported))}",
                 place=str(request.state),
                 hint=f"drop its hold, `dd state release PIPELINE --reader {shlex.quote(hold.reader)}`, "
                 + (
                     "reopen this state, and then its own from the same time"
                     if reopens
-                    else "retract, and have it begin anew with `dd run --full-refresh all`"
+                    else "retract, and have it start again with `dd run --full-refresh all`"
                 ),
             )
 
@@ -198,7 +198,7 @@ def refuse_other_frontiers(reopened: Frontier, found: dict[str, InputFiles], tim
             theirs = Frontier(given.shared.manifest.upper)
             raise StateError(
                 f"the input '{name}' is an arrangement of the pipeline '{given.shared.manifest.name}', which has closed the times before "
-                f"{format_frontier(theirs, kinds) if theirs else 'the end'}, and keeps those no more apart",
+                f"{format_frontier(theirs, kinds) if theirs else 'the end'}, and no longer keeps those apart",
                 place=str(given.shared.state),
                 hint="reopen that pipeline from this time first, or this one from where that one is",
             )

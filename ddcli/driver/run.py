@@ -381,7 +381,9 @@ def _with_refresh(request: Request, manifest: Manifest | None) -> Request:
             and entry.built != shared.built == shared.forgot
         ):
             find_inputs(request, manifest)
-            request.say(f"inputs.{name}: rows of it were forgotten: all is computed anew; outputs get the difference")
+            request.say(
+                f"inputs.{name}: some of its rows were forgotten: everything is recomputed; outputs get the difference"
+            )
             return request.deciding(refresh=frozenset(), apply=True)
     return request
 

@@ -205,7 +205,7 @@ def _loader(request: Request) -> Loader | None:
     return TableLoader(request)
 
 
-FORGOTTEN = "if `dd forget` was interrupted, repeat it; else restore the state from a backup, or begin anew: `dd reset PIPELINE --outputs`"
+FORGOTTEN = "if `dd forget` was interrupted, repeat it; otherwise restore the state from a backup, or start again: `dd reset PIPELINE --outputs`"
 """The hint for a mirror's file that differs from the one that a run has taken in."""
 ROW = re.compile(r"(,?) (?:first )?in row ([0-9]+)(?: \(counted from 0\))?")
 """The form in which a message names a row of a file."""

@@ -364,7 +364,9 @@ def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Poo
     count = len(layout.names)
     for record in records:
         if not isinstance(record, tuple | list):
-            raise InputError(f"the record {record!r} is no tuple of values, one for each of: {', '.join(layout.names)}")
+            raise InputError(
+                f"the record {record!r} is not a tuple of values, one for each of: {', '.join(layout.names)}"
+            )
         if len(record) != count:
             wanted = ", ".join(layout.names)
             raise InputError(f"the record {record!r} has {len(record)} values, not one for each of: {wanted}")

@@ -246,7 +246,7 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
         raise Mismatch(f"'{text}' is outside of the years 1 to 9999 in UTC", literal) from None
     if type_.unit == "ns" and not within(moment, type_):
         raise Mismatch(
-            f"'{text}' is out of range for {type_}", literal, f"cast the value beside it to {replace(type_, unit='us')}"
+            f"'{text}' is out of range for {type_}", literal, f"cast the other value to {replace(type_, unit='us')}"
         )
     return moment
 

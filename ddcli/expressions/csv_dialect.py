@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
 
 WRITTEN = {
-    "date": "a date is written 2013-01-31, in CSV else as `csv: {date_format: '%d.%m.%Y'}` states; ",
-    "datetime": "a timestamp is written 2013-01-31 06:30:00, in CSV else as `csv: {timestamp_format: ...}` states; ",
+    "date": "a date is written 2013-01-31, or in CSV as `csv: {date_format: '%d.%m.%Y'}` states; ",
+    "datetime": "a timestamp is written 2013-01-31 06:30:00, or in CSV as `csv: {timestamp_format: ...}` states; ",
     "time": "a time is written 06:30:00; ",
     "bool": "it is written true or false; ",
 }

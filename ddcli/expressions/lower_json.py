@@ -76,7 +76,7 @@ def _json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
     if call.function != "get_json_object":
         hint = "use get_json_object for null, or `case when json_valid(x) then ...`"
-        low.fail_given(call, args, ~each(args[0], is_json, pl.Boolean), "a text is no JSON", hint)
+        low.fail_given(call, args, ~each(args[0], is_json, pl.Boolean), "a text is not JSON", hint)
     return each(args[0], found, call.type.to_polars())
 
 
@@ -90,7 +90,7 @@ def _from_json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
             return None
 
     hint = "use `case when json_valid(x) then ...`"
-    low.fail_given(call, args, ~each(args[0], is_json, pl.Boolean), "a text is no JSON", hint)
+    low.fail_given(call, args, ~each(args[0], is_json, pl.Boolean), "a text is not JSON", hint)
     return _values(low, each(args[0], texts, _as_texts(call.type).to_polars()), call.type)
 
 
@@ -109,7 +109,7 @@ def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
         low.fail(
             cast,
             unread.fill_null(value=False),
-            f"JSON that is no {cast.type.required()}",
+            f"JSON that is not {cast.type.required()}",
             "use try_cast, which has null for what does not fit",
         )
     return found
@@ -127,7 +127,7 @@ def _present(value: pl.Expr, kind: Type) -> pl.Expr:
 def _of_texts(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower a function of one or two JSON texts."""
     invalid = balanced(or_, [~each(arg, is_json, pl.Boolean) for arg in args])
-    low.fail_given(call, args, invalid, "a text is no JSON", "use `case when json_valid(x) then ...`")
+    low.fail_given(call, args, invalid, "a text is not JSON", "use `case when json_valid(x) then ...`")
     if call.function.endswith("parse_json"):
         return args[0]
     if call.function == "json_structure":

@@ -408,7 +408,9 @@ def _log(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 def _power(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     x, y = args
     low.fail(call, (x == 0) & (y < 0), "zero to a negative power")
-    low.fail(call, (x < 0) & x.is_finite() & y.is_finite() & (y != y.floor()), "a negative number to a broken power")
+    low.fail(
+        call, (x < 0) & x.is_finite() & y.is_finite() & (y != y.floor()), "a negative number to a fractional power"
+    )
     # polars takes the root, which -infinity has none of.
     return pl.when((y == 0.5) & (x == -math.inf)).then(math.inf).otherwise(x.pow(y))
 

@@ -257,7 +257,7 @@ def _decode(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
             return None
 
     found = each(args[0], text)
-    low.fail_given(call, args, args[0].is_not_null() & found.is_null(), "the bytes are no text in UTF-8")
+    low.fail_given(call, args, args[0].is_not_null() & found.is_null(), "the bytes are not text in UTF-8")
     return found
 
 
@@ -269,7 +269,7 @@ def _from_base64(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def _unhex(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     whole = args[0].str.contains(r"\A[0-9A-Fa-f]*\z")
-    low.fail_given(call, args, ~whole, "the text has no hexadecimal digits alone")
+    low.fail_given(call, args, ~whole, "the text has characters that are not hexadecimal digits")
     return each(pl.when(whole).then(args[0]), lambda text: bytes.fromhex("0" * (len(text) % 2) + text), pl.Binary)
 
 

@@ -75,7 +75,7 @@ def digest(data: bytes) -> str:
 
 ALL = 8 * LARGEST
 """The most bytes in the texts of a module beside a pipeline and of those that it imports."""
-WHERE = "it is looked for beside the pipeline file and in the environment"
+WHERE = "it is searched next to the pipeline file and in the environment"
 
 
 @frozen
@@ -113,7 +113,7 @@ def find(name: str, folder: str) -> Module:
             problem = (
                 f"there are two modules `{top}`: {here.origin}, and {there.origin or 'one that is imported already'}"
             )
-            raise SpecError(problem, hint="rename the one beside the pipeline file")
+            raise SpecError(problem, hint="rename the one next to the pipeline file")
     spec = here or there or _loaded(top)
     for at in range(len(rest)):
         spec = spec and _below(spec, ".".join([top, *rest[: at + 1]]), beside=here is not None)
@@ -139,7 +139,7 @@ def reached(module: Module, folder: str) -> tuple[set[str], set[str], set[str]]:
         data = read(each.file)
         size += len(data)
         if size > ALL:
-            problem = f"`{module.name}` imports more than {ALL >> 20} MiB of modules beside the pipeline"
+            problem = f"`{module.name}` imports more than {ALL >> 20} MiB of modules next to the pipeline"
             raise SpecError(problem, hint="install them as a package of the environment")
         for name, called in _imports(each, parse(data, each.file)):
             mentioned.add(_first(name))

@@ -63,7 +63,7 @@ INSTEAD: dict[str, str] = {
     "collect_set": "write array_agg(distinct x order by x)",
     **dict.fromkeys(["dateadd", "timestampadd"], "write day + interval '1' month"),
     **dict.fromkeys(["timestampdiff", "days_between", "months_between"], "write date_diff('day', a, b)"),
-    "age": "no type holds months beside days; for age(a, b) write a - b for the time, date_sub('year', b, a) or date_sub('month', b, a) for whole years or months",
+    "age": "no type holds months and days together; for age(a, b) write a - b for the time, date_sub('year', b, a) or date_sub('month', b, a) for whole years or months",
     **dict.fromkeys(["logical_and", "logical_or"], "write bool_and(x) or bool_or(x)"),
     **dict.fromkeys(["explode", "posexplode"], "write `from t, unnest(t.list) as e(x)`, a row for each element"),
     "decode": "write case x when 1 then 'a' else 'b' end",

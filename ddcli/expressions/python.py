@@ -117,7 +117,7 @@ def load_function(name: str) -> Callable[..., Any]:
         raise SpecError(error.problem, span=span, hint=error.hint) from error
     except RAISED as error:  # a user's module may raise anything while it is imported
         problem = f"module `{module_name}` can't be imported: {message_of(error)}"
-        where = "it is looked for beside the pipeline file and in the environment"
+        where = "it is searched next to the pipeline file and in the environment"
         raise SpecError(problem, span=span, hint=where if isinstance(error, ImportError) else None) from error
     found = getattr(module, function_name, None)
     if not callable(found):

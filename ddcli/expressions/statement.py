@@ -152,7 +152,7 @@ def _misspelt(query: str, stop: int) -> str | None:
     """Return the hint for a keyword that is misspelt just before the place at which the parser stopped, or as the first word.
 
     >>> _misspelt("selct a from t", 8), _misspelt("select a form t", 14)
-    ('did you mean `select` in place of `selct`?', 'did you mean `from` in place of `form`?')
+    ('did you mean `select` instead of `selct`?', 'did you mean `from` instead of `form`?')
     """
     before, first = re.search(r"(\w+)\s*$", query[:stop]), re.match(r"\W*(\w+)", query)
     if before and (word := before[1].lower()) in ("group", "order"):
@@ -161,7 +161,7 @@ def _misspelt(query: str, stop: int) -> str | None:
         word = found[1].lower() if found else ""
         near = did_you_mean(word, known) if word not in known else None
         if near is not None:
-            return f"did you mean `{near}` in place of `{word}`?"
+            return f"did you mean `{near}` instead of `{word}`?"
     return None
 
 

@@ -257,7 +257,7 @@ def check_comparisons(tree: Tree) -> None:
             continue
         if not apart:
             hint = "put one of them in parentheses, or join them by `and`"
-            raise SpecError("comparisons in a row can be read in two ways", span=tree.place(node), hint=hint)
+            raise SpecError("chained comparisons can be read in two ways", span=tree.place(node), hint=hint)
 
 
 ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod)

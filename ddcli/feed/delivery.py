@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 ATTEMPTS, PATIENCE = 100, 0.05
 """The number of attempts to read the newest commit, and the seconds between them."""
-BEGIN = "have it begin anew, with the whole contents: `dd feed OUTPUT --consumer NAME --drop`, then ask again"
-ANEW = "deliver to a new place, or remove this target; `dd feed OUTPUT --consumer NAME --drop`: both begin anew, with the whole contents"
+BEGIN = "have it start again, with the whole contents: `dd feed OUTPUT --consumer NAME --drop`, then ask again"
+ANEW = "deliver to a new place, or remove this target; `dd feed OUTPUT --consumer NAME --drop`: both start again, with the whole contents"
 
 
 @frozen
@@ -190,7 +190,7 @@ class OutputFeed:
                 f"the target is at {at}, and consumer '{consumer}' at {known.acknowledged}: it was fed elsewhere, or the target "
                 "was put back",
                 place=place.place,
-                hint="use another consumer; or drop this one, and begin anew with an empty target",
+                hint="use another consumer; or drop this one, and start again with an empty target",
             )
         try:
             found = self.changes(at, output.log)
@@ -260,7 +260,7 @@ class OutputFeed:
         return Consumer(consumer, output.log, name)
 
     def _written_anew(self, since: str) -> StateError:
-        problem = f"the output was written anew since {since}: its changes are no longer known"
+        problem = f"the output was rewritten since {since}: its changes are no longer known"
         return StateError(problem, place=str(self.path), hint=BEGIN)
 
     def _concerns(self, consumer: Consumer, output: OutputEntry) -> bool:

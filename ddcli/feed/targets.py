@@ -252,12 +252,12 @@ def check_subscription(found: tuple[str, ...], subscription: Subscription, place
         return
     same = found[:1] == subscription[:1]
     raise StateError(
-        "the output was written anew since this was delivered, or is another one"
+        "the output was rewritten since this was delivered, or is another one"
         if same
         else f"it is of consumer '{found[0]}'",
         place=place,
         hint="deliver to another place"
-        + (", or remove this one and `--drop` the consumer: both begin anew" if same else ""),
+        + (", or remove this one and `--drop` the consumer: both start again" if same else ""),
     )
 
 

@@ -321,7 +321,7 @@ def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool
         raise InputError(
             f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",
             place=str(listing.root),
-            hint="reopen from a later time, or begin anew: `dd run --full-refresh all`",
+            hint="reopen from a later time, or start again: `dd run --full-refresh all`",
         )
 
 

@@ -231,7 +231,7 @@ class RunSummary:
             return f"{self.name}: nothing new{f' since {self.time}' if self.time else at}{hint}"
         since = f" from {self.lower}" if self.lower else ""
         if self.reopened is not None:
-            what = f"times before {self.reopened} are closed, no more those before {self.lower}"
+            what = f"times from {self.reopened} until {self.lower} are open again"
             return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
         # If the pipeline changed, and nothing is new, no time is closed.
         closed = f"at {self.time}" if self.time else f"times{since} until {self.upper}"

@@ -262,7 +262,7 @@ def refuse_rows_there(spec: Spec, base: Path, manifest: Manifest, conditions: Ma
             raise StateError(
                 f"the table of the input '{name}' {problem or f'still has such rows ({count:,} different ones)'}",
                 span=(given.origin or given.path).span,
-                hint="delete them there, have `dd run` take that in, and repeat this command: else they would come back",
+                hint="delete them there, have `dd run` take that in, and repeat this command: otherwise they would come back",
             )
 
 

@@ -78,8 +78,8 @@ def _kept_once(generation: Generation, part: Graph, expected: Mapping[str, float
         filters = {side.identity for side in sides if side.conditions}
         whole, key = sides[0].whole, sides[0].key
         words = (
-            f"keeps {_listed(inputs_of(whole))} by {', '.join(key)} once in the place of what {len(filters)} filters leave of it, "
-            "which are applied to the joins' results"
+            f"keeps {_listed(inputs_of(whole))} by {', '.join(key)} once instead of its {len(filters)} filtered parts; "
+            "the filters apply to the joins' results"
         )
         times = kept_rows(sides, by_conditions)
         rows = expected.get(generation.lowered_whole(part, whole).fingerprint)

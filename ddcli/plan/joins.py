@@ -314,7 +314,7 @@ def _qualified_name(left: Relation, name: str | None, column: str, span: Span) -
         raise SpecError(
             f"the left side has columns '{column}' and '{given}' already",
             span=span,
-            hint=f"name the right side otherwise than '{name}' (`as: other`)",
+            hint=f"give the right side another name than '{name}' (`as: other`)",
         )
     return given
 

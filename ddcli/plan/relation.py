@@ -212,7 +212,7 @@ def once(nodes: Sequence[Node]) -> Node:
     }
     if not sources:
         hint = "such rows are there from the first row of an input on: add an input"
-        raise UsageError("a query that reads no table needs an input beside it", hint=hint)
+        raise UsageError("a query that reads no table also needs an input", hint=hint)
     parts: list[Node] = []
     for each in sources.values():
         rows: Node = each

@@ -316,7 +316,7 @@ def bisection_lines(found: Bisection) -> Iterator[str]:
         if found.corrected:
             edited = f"it replaced or withdrew files: {', '.join(found.corrected)}"
         elif found.rebuilt:
-            edited = f"the pipeline file had been edited, so it computed anew: {', '.join(found.rebuilt)}"
+            edited = f"the pipeline file had been edited, so it recomputed: {', '.join(found.rebuilt)}"
         yield f"run: commit {found.run.number}, begun {found.run.began}; {edited}"
     for name, lines in _spans(found.culprits):
         yield f"{name}: {lines}"
@@ -412,7 +412,7 @@ def verification_lines(found: Verification, limit: int) -> Iterator[str]:
             yield f"  {name}: its log is damaged: {log.fault}"
     for title, same in found.arrangements.items():
         if not same:
-            yield f"  the state's rows of `{title}` are not what the inputs say: `dd run --full-refresh all` builds them anew"
+            yield f"  the state's rows of `{title}` are not what the inputs say: `dd run --full-refresh all` rebuilds them"
     if found.arrangements and all(found.arrangements.values()):
         kept = len(found.arrangements)
         yield f"  {kept:,} {plural(kept, 'arrangement')} of the state: right"

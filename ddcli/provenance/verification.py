@@ -197,7 +197,7 @@ def verify(
         else:
             if found.same or not left or newest_of(request) == manifest:
                 break
-        say("the state was committed meanwhile: the verification begins again on its newest commit")
+        say("the state was committed meanwhile: the verification starts again on its newest commit")
     if remembered is not None and not select and found.slice is not None:
         found.slice = _remember(request, remembered, found.slice, say) if found.same else found.slice
     found.seconds = clock.perf_counter() - began

@@ -136,7 +136,7 @@ def named_files(text: Text, dialect: Dialect | None = None) -> NamedFiles:
         csv, look = _dialect(paths, dialect)
         if look:
             notes.append(
-                (each.span, f"'{each.value}' is read as {_shown(look)}, by its look; `--csv` states it otherwise")
+                (each.span, f"'{each.value}' is read as {_shown(look)}, by its appearance; `--csv` overrides this")
             )
         left = left_out[each.value] = _unfit(paths)
         if left and all_columns:

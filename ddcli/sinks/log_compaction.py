@@ -111,7 +111,7 @@ def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
     _, owner = read_owned(path)
     hint = "name the directory of an output, as `dd state ls` lists them, or a pipeline file"
     if owner is None:
-        raise InputError("this is no output of a pipeline", place=str(path), hint=hint)
+        raise InputError("this is not an output of a pipeline", place=str(path), hint=hint)
     directory = real(locate(path, owner.path))
     manifest = manifest_of(directory)
     names = [name for name, each in output_paths(directory, manifest).items() if real(each) == path]

@@ -133,7 +133,7 @@ class SharedReader:
             raise StateError(
                 problem,
                 place=str(shared.state),
-                hint="run with `--full-refresh all`: it reads the arrangement anew, and writes the difference to the outputs",
+                hint="run with `--full-refresh all`: it reads the arrangement again, and writes the difference to the outputs",
             )
 
     @cached_property
@@ -267,7 +267,7 @@ def _break_in(shared: Shared, known: InputEntry) -> str | None:
     if not Frontier(known.upper).dominates(Frontier(shared.manifest.upper)):
         return None  # that pipeline was reopened: see `refuse_beyond_imports`
     if known.built != shared.built:
-        return f"the imported arrangement '{name}' was built anew since: something in it was taken back, or its times are no longer kept apart"
+        return f"the imported arrangement '{name}' was rebuilt since: something in it was taken back, or its times are no longer kept apart"
     # A hold may be younger than the last run: a run that wrote it, after the one before was dropped, has failed or died.
     if not shared.since.dominates(taken_up_to(known)):
         return f"the hold on the imported arrangement '{name}' is gone: the updates that were not read yet are no longer known"

@@ -139,7 +139,7 @@ def _text(value: object) -> str | None:
 
 
 T = TypeVar("T")
-ROWLESS = "a row is needed; else declare the columns, in a pipeline file under the input's `columns`"
+ROWLESS = "a row is needed; otherwise declare the columns, in a pipeline file under the input's `columns`"
 UNNAMED = "a column without a name is left out"
 FILES = 30
 """Files that are looked at."""
@@ -295,7 +295,7 @@ def _refuse_other_look(path: Path, dialect: Dialect) -> None:
     if "skip" in look:
         delimiter = json.dumps(look["delimiter"])
         raise InputError(
-            "the first line is no header: it states the delimiter for Excel",
+            "the first line is not a header: it states the delimiter for Excel",
             place=f"{path}:1",
             hint=f"set `csv: {{delimiter: {delimiter}, skip: 1}}` under the input",
         )

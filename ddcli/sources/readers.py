@@ -233,14 +233,14 @@ def _refuse_gone(name: str, listing: Listing) -> None:
         raise InputError(
             f"the input '{name}' can't be read again: {count} (`consumed: forget`), '{gone[0]}'",
             place=str(listing.root / gone[0]),
-            hint="put it back, or undo the change that needs it; `dd reset PIPELINE --outputs` begins anew with the files that are there",
+            hint="put it back, or undo the change that needs it; `dd reset PIPELINE --outputs` starts again with the files that are there",
         )
     for file in listing.waiting if listing.growing else ():
         if file.at is not None and file.path not in listing.grown and read_versions(listing.path(file)):
             raise InputError(
                 f"the input '{name}' can't be read again: rows of a file may have come with several runs, which gave them their times",
                 place=str(listing.path(file)),
-                hint="compute all anew, all rows arriving now: `dd run --full-refresh all`",
+                hint="recompute everything, all rows arriving now: `dd run --full-refresh all`",
             )
     for file in listing.to_read:
         if file.archived and not listing.path(file).exists():
@@ -267,7 +267,7 @@ def _refuse_other_names(given: InputSpec, listing: Listing, entry: InputEntry) -
                 raise InputError(
                     f"files of the input '{given.name.value}' were read with other names of its column '{name}', which may be null where they have one",
                     place=str(listing.path(file)),
-                    hint="compute all anew: `dd run --full-refresh all`",
+                    hint="recompute everything: `dd run --full-refresh all`",
                 )
 
 
@@ -308,7 +308,7 @@ def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[s
         raise StateError(
             f"the times of the inputs are {times[0]}, the times of the state and the outputs are {times[1]}",
             place=str(request.spec.path),
-            hint="write the inputs as they were, or begin anew: `dd reset PIPELINE --outputs`",
+            hint="write the inputs as they were, or start again: `dd reset PIPELINE --outputs`",
         )
     return time
 

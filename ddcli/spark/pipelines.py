@@ -80,7 +80,7 @@ def _log_of(spec: Spec, name: str, path: Path) -> Path:
         raise UsageError(f"the pipeline has no input '{name}'", place=str(path), hint=hint)
     if given.table or given.arrangement is not None or given.format != "updates":
         raise UsageError(
-            f"the input '{name}' is no log of changes, so no frame can be written to it",
+            f"the input '{name}' is not a log of changes, so no frame can be written to it",
             span=given.name.span,
             hint=f"write it as `{name}: {{path: in/{name}/}}`, a directory that only this call writes",
         )

@@ -59,7 +59,7 @@ except ImportError:  # before Spark 4.2, where such a stream is one batch
     SupportsTriggerAvailableNow = object
 START = "start"
 """The offset before all times."""
-ANEW = "begin anew with another checkpoint; without `startingTime` its first batch has the contents so far"
+ANEW = "start again with another checkpoint; without `startingTime` its first batch has the contents so far"
 
 
 class LogBatchReader(datasource.DataSourceReader):
@@ -131,7 +131,7 @@ class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[LogPart]:
         place = str(self.options.path)
         if {start["log"], end["log"]} != {self._progress()[1]}:
-            problem = "the log was begun anew, or opened at earlier times, since the stream has read it"
+            problem = "the log was started again, or opened at earlier times, since the stream has read it"
             raise StateError(problem, place=place, hint=ANEW)
         log = self.options.open()
         lower = None if start["time"] == START else self._physical(start["time"])
@@ -496,7 +496,7 @@ def _query(part: LogPart, log: ChangeLog, names: Sequence[str], condition: pl.Ex
 
 def _replaced(part: LogPart) -> DdError:
     return RewrittenError(
-        "files of the log were summed up or written anew while they were read",
+        "files of the log were summed up or rewritten while they were read",
         place=part.path,
         hint="run the query again",
     )

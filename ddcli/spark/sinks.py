@@ -78,7 +78,9 @@ class LogTarget(NamedTuple):
         timed = time in schema.fieldNames()
         if diff in given and not given.pop(diff).is_integer:
             raise UsageError(
-                f"the column '{diff}' is no integer", place=str(path), hint="a diff is how often the record is added"
+                f"the column '{diff}' is not an integer",
+                place=str(path),
+                hint="a diff is how often the record is added",
             )
         columns = given if known is None else _agreed(given, known, path)
         at = None if timed else next_time(read_state(path, {time: kind}, diff), kind)

@@ -44,7 +44,7 @@ REMOVED = "removed"
 def literal(node: Node, place: NodePlace, notes: Notes) -> str:
     """Return a value of a list, as the text of an SQL literal."""
     if not isinstance(node, Scalar) or node.kind == "null":
-        raise notes.mismatch(node, place, "a value", "a null is no violation: `not_null` refuses it")
+        raise notes.mismatch(node, place, "a value", "a null is not a violation: `not_null` refuses it")
     if node.plain and node.kind in ("int", "float", "bool"):
         return _number(node.text.value)
     return "'" + node.text.value.replace("'", "''") + "'"
@@ -129,7 +129,7 @@ KINDS: dict[str, tuple[Shape[Any], str]] = {
             Many(literal, "a list of values"),
             "a mapping of columns to lists of values, such as {status: [open, paid]}",
         ),
-        "the values that a column may have, beside null",
+        "the values that a column may have, in addition to null",
     ),
     "refers": (
         Pairs(
@@ -178,7 +178,7 @@ def one_check(node: Node, place: NodePlace, notes: Notes) -> _Check:
         raise notes.refuse(place.path, problem, (words[1] if words else place.word).span, hint)
     (word,) = words
     if word.value == "sql" and "of" in arguments:
-        raise notes.refuse(place.path, "a query names what it is about itself", word.span, "leave `of` out")
+        raise notes.refuse(place.path, "a query names its inputs itself", word.span, "leave `of` out")
     if word.value != "sql" and "of" not in arguments:
         raise notes.refuse(place.path, "the key 'of' is missing", word.span, "for example `of: orders`")
     if word.value == "refers" and (others := _others(arguments["refers"])):
@@ -311,7 +311,7 @@ def _default_name(check: _Check) -> str:
 def _refuse_quarantine(check: _Check, inputs: set[str], notes: Notes) -> None:
     """Refuse to put rows aside where that has no meaning."""
     if check.kind not in ("not_null", "row", "in", "refers"):
-        problem = f"`{check.kind}` is no property of a single row, so no row can be put aside for it"
+        problem = f"`{check.kind}` is not a property of a single row, so no row can be put aside for it"
         raise notes.refuse(check.place, problem, check.span, "use `otherwise: fail` or `otherwise: warn`")
     if check.of is not None and check.of.value not in inputs:
         problem = f"rows of inputs can be put aside, and '{check.of.value}' is computed"

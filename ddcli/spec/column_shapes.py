@@ -55,7 +55,7 @@ _TAGGED = {
     ),
 }
 _IN_FILES = _TAGGED | {
-    "from": Key(COLUMNS, about="the names that files have for the column, beside its own", argument="former"),
+    "from": Key(COLUMNS, about="other names that files have for the column", argument="former"),
     "optional": Key(flag, about="files may lack the column: it is null in their rows"),
 }
 

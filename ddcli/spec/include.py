@@ -94,7 +94,7 @@ class Includes:
     def _file(self, node: Scalar, folder: Path) -> None:
         name = node.text.value
         if "://" in name:
-            self.notes.refuse(KEY, f"'{name}' is not a file of this machine", node.span, "copy it beside this file")
+            self.notes.refuse(KEY, f"'{name}' is not a file of this machine", node.span, "copy it next to this file")
             return
         path = Path(os.path.normpath(folder / name))
         self.fragments.append((str(path), ""))

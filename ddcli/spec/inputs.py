@@ -75,7 +75,7 @@ COMMON = {
         ByKind(
             "a mapping of columns to types, infer or grow", scalar=Choice("word", (INFER, GROW)), mapping=InputColumns()
         ),
-        about="checked if declared, else read from the files; text needs them, or infer: what the first run finds counts; "
+        about="checked if declared, otherwise read from the files; text needs them, or infer: what the first run finds counts; "
         "grow: also what later files add",
     ),
     "file_name": Key(FILE_NAME, about="columns in the names of files: people-{day}.csv"),
@@ -85,7 +85,9 @@ COMMON = {
         about="round decimals of text with more digits than their column has; default: refuse them",
     ),
     "late": Key(Choice("policy", LATE), about="rows at closed times; default: error"),
-    "max_ahead": Key(AHEAD, about="refuse rows further ahead of the clock; default: 1 day, of dates and timestamps"),
+    "max_ahead": Key(
+        AHEAD, about="refuse rows that are ahead of the clock by more; default: 1 day, of dates and timestamps"
+    ),
     "quarantine": Key(PATH, about="directory for late rows put aside; default: in the state"),
     "consumed": Key(CONSUMED, about="files that were read whole: keep (default), forget, or an archive"),
 }
@@ -229,7 +231,7 @@ def _check(node: Mapping, place: NodePlace, notes: Notes, given: model.InputSpec
         notes.refuse(f"{place.path}.{policy}", f"files that are `consumed` have no place to {what}", span, hint)
         raise Refused
     if given.quarantine is not None and given.late != "quarantine":
-        hint = "set `late: quarantine` beside it, or leave it out"
+        hint = "set `late: quarantine`, too, or leave it out"
         notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
         raise Refused
     for key in given.key:

@@ -282,7 +282,7 @@ KEYS = {
     "keep": Key(KEEP, about="how far behind the frontier its log keeps times apart; older updates are summed up"),
     "claims": Key(
         KEEP,
-        about="with `keep`: how far behind the frontier consumers and readers of its log may be; who is further behind must begin anew",
+        about="with `keep`: how far behind the frontier consumers and readers of its log may be; who is further behind must start again",
     ),
     "as": Key(
         Choice("form", ("log", "table", "history")),

@@ -46,13 +46,13 @@ def test_a_value_in_the_place_of_a_record_is_refused(kinds, record):
     rows.output()
     rows.insert(record)
     rows.close()
-    with pytest.raises(InputError, match=f"the record {record!r} is no tuple of values, one for each of: a"):
+    with pytest.raises(InputError, match=f"the record {record!r} is not a tuple of values, one for each of: a"):
         dataflow.step()
 
 
 @pytest.mark.parametrize("text", ["select 1 as a", "values (1), (2)", "select x from generate_series(1, 3) t(x)"])
 def test_a_query_of_no_table_needs_an_input(text):
-    with pytest.raises(UsageError, match="a query that reads no table needs an input beside it"):
+    with pytest.raises(UsageError, match="a query that reads no table also needs an input"):
         Dataflow().sql(text)
     dataflow = Dataflow()
     rows = dataflow.input("rows", {"a": "int64"})

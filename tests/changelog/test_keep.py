@@ -165,7 +165,7 @@ class Kept:
             deliver()
         except StateError as error:
             assert sorted(place.glob("*.parquet")) == before
-            self.may_be_passed(output, place, error, "both begin anew")
+            self.may_be_passed(output, place, error, "both start again")
             shutil.rmtree(place)
             found.drop("target")
             deliver()

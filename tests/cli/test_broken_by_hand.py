@@ -152,7 +152,7 @@ def test_a_file_that_is_no_pipeline(mine):
 
 @pytest.mark.parametrize("change", ["appended", "gone"])
 def test_a_file_that_was_taken_in_and_changed(mine, change):
-    """The hint's second way works: compute all anew."""
+    """The hint's second way works: recompute everything."""
     assert mine("run", "expenses.yaml").code == 0
     file = mine.folder / "in/1.csv"
     if change == "appended":

@@ -742,14 +742,14 @@ def test_a_watch_goes_on(checked):
 
 @cases("""
 check → message
-{unique: [id], of: orders, otherwise: quarantine}                           → 8:6: checks[0]: `unique` is no property of a single row, so no row can be put aside for it
+{unique: [id], of: orders, otherwise: quarantine}                           → 8:6: checks[0]: `unique` is not a property of a single row, so no row can be put aside for it
 {row: total > 1, of: sums, otherwise: quarantine}                           → 8:26: checks[0]: rows of inputs can be put aside, and 'sums' is computed
 {refers: {person: sums.person}, of: orders, otherwise: quarantine}          → 8:6: checks[0]: rows of 'orders' would be put aside for a collection that is computed from them: sums
 {unique: [id], row: id > 1, of: orders}                                     → 8:20: checks[0]: a check is of one kind, and this is unique and row
 {of: orders}                                                                → 8:5: checks[0]: a check is of one kind, and this is of none
 {unique: [id]}                                                              → 8:6: checks[0]: the key 'of' is missing
 {unique: [id], of: others}                                                  → 8:24: checks[0]: no input or collection is named 'others'
-{sql: select 1 from orders, of: orders}                                     → 8:6: checks[0]: a query names what it is about itself
+{sql: select 1 from orders, of: orders}                                     → 8:6: checks[0]: a query names its inputs itself
 {change: {removed: 5%}, of: people}                                         → 8:15: checks[0]: removed rows are counted in the log of an output, and 'people' is none
 {change: {rows: [5%, 6]}, of: orders}                                       → 8:21: checks[0].change.rows: one end is a percentage, the other is not
 {change: {rows: [6, 5]}, of: orders}                                        → 8:21: checks[0].change.rows: the least change is greater than the greatest

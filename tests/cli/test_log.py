@@ -320,7 +320,7 @@ def test_what_a_consumer_has_not_got_stays(logs):
 def test_what_is_no_output_is_refused(logs):
     refused = logs("log", "compact", "in")
     assert refused.code == 3
-    assert "no output of a pipeline" in refused.err
+    assert "not an output of a pipeline" in refused.err
 
 
 @pytest.mark.parametrize(("forgotten", "left"), [("'y'", [("x", 2, 1)]), ("'x', 'y'", [])])

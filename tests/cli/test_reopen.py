@@ -82,7 +82,7 @@ def days(shop):
 def test_a_row_of_a_far_day_closes_the_times_before_no_more(days):
     ran(days, "retract", "p.yaml", "in/2.csv")
     err = reopen(days, "2024-06-02").err
-    assert "p: times before 2024-06-02 are closed, no more those before 2204-06-03" in err
+    assert "p: times from 2024-06-02 until 2204-06-03 are open again" in err
     days.write("in/2.csv", "day,k\n2024-06-02,y\n2024-06-04,z\n")
     assert "times from 2024-06-02 until 2024-06-05" in ran(days, "run", "p.yaml").err
     assert contents(days.folder / "out") == {("x",): 3, ("y",): 1, ("z",): 1}
@@ -251,7 +251,9 @@ def release(shop):
 
 def test_an_importer_is_reopened_after_what_it_imports(both):
     assert "reopen this state, and then its own from the same time" in reopen(both, 2, code=4).err
-    assert "which has closed the times before 8, and keeps those no more apart" in reopen(both, 2, name="q", code=4).err
+    assert (
+        "which has closed the times before 8, and no longer keeps those apart" in reopen(both, 2, name="q", code=4).err
+    )
     release(both)
     reopen(both, 2)
     for options in ([], ["--full-refresh", "all"]):
@@ -274,7 +276,7 @@ def test_an_importer_learns_that_something_was_taken_back_though_its_frontier_is
         ran(both, "run", "p.yaml")
     else:
         ran(both, "retract", "p.yaml", "in/1.parquet")
-    assert "was built anew since: something in it was taken back" in ran(both, "run", "q.yaml", code=4).err
+    assert "was rebuilt since: something in it was taken back" in ran(both, "run", "q.yaml", code=4).err
     ran(both, "run", "q.yaml", "--full-refresh", "all")
     assert contents(both.folder / "theirs") == contents(both.folder / "out")
 
@@ -282,7 +284,7 @@ def test_an_importer_learns_that_something_was_taken_back_though_its_frontier_is
 def test_an_importer_learns_that_files_were_others_as_all_was_computed_anew(both):
     both.log("in/1.parquet", [("x", 0, 1), ("new", 1, 1)], **LOG)
     ran(both, "run", "p.yaml", "--full-refresh", "all")
-    assert "was built anew since" in ran(both, "run", "q.yaml", code=4).err
+    assert "was rebuilt since" in ran(both, "run", "q.yaml", code=4).err
     ran(both, "run", "q.yaml", "--full-refresh", "all")
     assert contents(both.folder / "theirs") == contents(both.folder / "out")
     ran(both, "run", "p.yaml", "--full-refresh", "all")  # of the same files: what was read of it is right

@@ -99,7 +99,7 @@ def test_a_mended_file_is_taken_in_by_the_same_run(upsert):
         "  - put the file back as it was, and new rows into a file of their own",
         "  - withdraw it, and read the file that is there now: `dd retract p.yaml in/2.csv`",
         "  - replace the rows of files that have changed, from now on: `changed: replace` under the input",
-        "  - compute everything anew from the present files: `dd run p.yaml --full-refresh all`",
+        "  - recompute everything from the present files: `dd run p.yaml --full-refresh all`",
     ]
     summary = json.loads(ran(upsert, "retract", "in/2.csv", "-o", "json", "--now", "2021-01-01").out)
     assert (summary["withdrawn"], summary["replaced"]) == ({}, {"a": ["2.csv"]})
@@ -143,7 +143,7 @@ def test_a_file_that_is_gone_can_be_withdrawn_and_put_back(upsert):
         "  - withdraw its rows: `dd retract p.yaml in/2.csv`, or `dd retract p.yaml --missing` for all files that are gone",
         "  - keep the rows of files that are gone: `consumed: forget` under the input",
         "  - take out the rows of files that are gone, from now on: `missing: retract` under the input",
-        "  - compute everything anew from the present files: `dd run p.yaml --full-refresh all`",
+        "  - recompute everything from the present files: `dd run p.yaml --full-refresh all`",
     ]
     ran(upsert, "retract", "in/2.csv")
     assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
@@ -398,7 +398,7 @@ def test_what_another_pipeline_reads_is_not_taken_back_behind_its_back(shop):
     ran(shop, "run")
     assert shop("run", "q.yaml").code == 0
     err = ran(shop, "retract", "in/2.parquet", code=4).err
-    assert "reads what would be taken back: the exported 'by_k'" in err
+    assert "reads rows that would be withdrawn: the exported 'by_k'" in err
     reader = err.partition("--reader ")[2].partition("`")[0]
     assert shop("state", "release", "p.yaml", "--reader", reader).code == 0
     ran(shop, "retract", "in/2.parquet")

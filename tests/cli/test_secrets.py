@@ -171,7 +171,7 @@ def test_texts_with_one_public_hash_stop_no_pipeline_that_has_none_but_that(shop
     sell(shop, 2, (other, 2), (one, 4))
     result = shop("run", "sales.yaml")
     assert result.code == 0, result.err
-    assert "the run begins again under another secret" in result.err
+    assert "the run starts again with another secret" in result.err
     assert contents(shop.folder / "out/totals") == {(one, 5): 1, (other, 2): 1, ("x", 10): 1}
     assert read_newest(shop.folder / "state/sales").secret_bytes == SECRET
     sell(shop, 3, (other, 2), (one, 4))
@@ -220,7 +220,7 @@ def test_hashes_that_meet_under_every_secret_end_the_run(shop, monkeypatch):
     sell(shop, 1, ("one", 1), ("two", 10))
     result = shop("run", "sales.yaml")
     assert result.code == 5
-    assert result.err.count("begins again") == execute.ATTEMPTS - 1
+    assert result.err.count("starts again") == execute.ATTEMPTS - 1
     assert not list(shop.folder.glob("out/totals/*.parquet"))
 
 

@@ -328,7 +328,7 @@ def test_an_arrangement_that_is_built_anew_is_refused_by_an_importer_that_lags(l
     ran(lagging, "orders.yaml", "--full-refresh", "all")
     result = lagging("run", "counted.yaml")
     assert result.code == 4
-    assert "was built anew" in result.err
+    assert "was rebuilt" in result.err
     ran(lagging, "counted.yaml", "--full-refresh", "all")
     assert contents(lagging.folder / "out/counted")["south", 3, 14] == 1
 

@@ -274,7 +274,7 @@ def test_a_run_that_commits_meanwhile(shop, monkeypatch):
         "diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--key", "totals=region", "--select", "totals"
     )
     assert result.code == 1, result.err
-    assert "the comparison begins again on its newest commit" in result.err
+    assert "the comparison starts again on its newest commit" in result.err
     assert "3 rows" in result.out
 
 

@@ -251,7 +251,7 @@ def test_ignored_types_and_tolerances(shop):
     assert (result.code, result.out.splitlines()[-1]) == (1, "different: 1 column")
     assert "  id: int16 in A, int64 in B, compared as int64\n" in result.out
     result = shop("diff", "a.parquet", "b.parquet", "--key", "id", "--tolerance", "amount=0.1", "--ignore-types")
-    assert (result.code, result.out.splitlines()[-1]) == (0, "same, but for types, which are ignored")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "same, except for ignored types")
 
 
 def test_keys_that_repeat_are_said(shop):

@@ -114,7 +114,7 @@ def test_who_follows_gets_each_commit_and_acknowledges_all_of_them(fed):
     last = next(found)
     assert last.changes.rows() == [("south", 2, 8, -1), ("south", 3, 9, 1), ("west", 1, 2, 1)]
     assert fed(*FEED, "--ack", last.token).err == "consumer 'mail' is at 4\n"
-    with pytest.raises(StateError, match="written anew"):
+    with pytest.raises(StateError, match="was rewritten"):
         next(found)
 
 
@@ -221,7 +221,7 @@ def test_an_output_that_was_written_anew_asks_its_consumers_to_begin_anew(fed):
     for arguments in ([], ["--ack"]):
         refused = fed(*FEED, *arguments)
         assert refused.code == 4
-        assert "written anew since consumer 'mail' got it" in refused.err
+        assert "rewritten since consumer 'mail' got it" in refused.err
     fed("feed", "out/totals", "--consumer", "late")
     assert fed("feed", "out/totals", "--list").out.splitlines()[1:] == [
         "late                 0                        1",

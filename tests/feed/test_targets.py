@@ -148,7 +148,7 @@ def test_of_many_who_race_one_delivers(tmp_path, kind, text):
 def test_a_target_of_somebody_else_is_refused(tmp_path, kind, text, other):
     open_target(text, "t", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
     theirs = open_target(text, "t", Subscription(*other), tmp_path)
-    with pytest.raises(StateError, match=r"consumer 'index'|written anew"):
+    with pytest.raises(StateError, match=r"consumer 'index'|was rewritten"):
         theirs.position()
     with pytest.raises(StateError):
         theirs.add(Delivery(3, 4, FRAME, 1))

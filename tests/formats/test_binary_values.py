@@ -229,7 +229,7 @@ def test_times_of_avro_are_those_that_were_written(tmp_path, name, optional):
     assert read(path)["v"].to_physical().to_list() == [0, (day - 1) * UNIT[name], *nothing]
     for wrong in (day, -1, 2**31 - 1 if name == "time-millis" else 2**62):
         avro(tmp_path / "a.avro", kind, [0, wrong])
-        with pytest.raises(InputError, match=r"column 'v' has a value that is no time of a day.* in row 1 "):
+        with pytest.raises(InputError, match=r"column 'v' has a value that is not a time of day.* in row 1 "):
             read(path)
 
 

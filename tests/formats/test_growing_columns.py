@@ -394,7 +394,7 @@ def test_an_output_gets_a_computed_column(shop, kind):
     assert counted(read_log(shop.folder / "out", as_of="latest")) == wanted
     shop.write("p.yaml", text)
     err = shop("run", "p.yaml", "--apply").err
-    assert "a log may get new columns and wider types, but keeps all that it has: give the output another `path`" in err
+    assert "a log may get new columns and wider types, but keeps its columns: give the output another `path`" in err
 
 
 def test_a_comparison_of_an_output_before_and_after_it_grew(shop):

@@ -145,7 +145,7 @@ outputs: {c: out/}
         asked.clear()
         done = shop("run", "p.yaml", *options)
         assert done.code == 0, done.err
-        assert "a join has 1,200 rows, too many for the memory: the run begins again out of core" in done.err
+        assert "a join has 1,200 rows, too many for the memory: the run starts again out of core" in done.err
         assert asked == [0, 1200]
     assert pl.read_parquet(shop.folder / "out/*.parquet").select("k", "n", "v", "diff").rows() == [
         (1, 1200, sum(range(30)) * sum(range(40)), 1)

@@ -56,7 +56,7 @@ def filtered(*conditions):
 def test_what_is_kept_once():
     """With the rows that are expected, and, where none are, with how many times as many they would be."""
     text, outputs = filtered("v <> 1", "v <> 2", "v <> 3")
-    words = "keeps t by k once in the place of what 3 filters leave of it, which are applied to the joins' results"
+    words = "keeps t by k once instead of its 3 filtered parts; the filters apply to the joins' results"
     found, plan = choices(text, outputs=outputs, rows=1000)
     why = "1,000 rows are expected instead of 2,700, 2.7 times as many; 2 times is worth it"
     assert of("kept once", found) == [("collections", words, why)]

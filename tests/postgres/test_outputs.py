@@ -76,7 +76,7 @@ def test_a_column_that_becomes_another_type(make, execute):
     each.supply(chance("of identities"), rows=30)
     with pytest.raises(EngineError) as refused:
         each.run()
-    assert "the table's columns or rules are others than the output's" in refused.value.hint
+    assert "the table's columns or rules differ from the output's" in refused.value.hint
 
 
 def test_a_change_is_found_by_an_index(make, execute):

@@ -199,7 +199,7 @@ def test_a_stream_of_a_log_that_was_opened_again_is_refused(growing):
     ddcli.run(log.folder / "a.yaml", reopen="2")
     for _ in range(2):
         log.run()
-    with pytest.raises(StateError, match="begun anew, or opened at earlier times"):
+    with pytest.raises(StateError, match="started again, or opened at earlier times"):
         stream(log.log, offset)
 
 
@@ -213,7 +213,7 @@ def test_a_stream_of_a_log_that_was_written_anew_is_refused(growing, later):
     run(log.folder / "a.yaml", rewrite=frozenset({"sums"}))
     if later:
         log.run()
-    with pytest.raises(StateError, match="begun anew"):
+    with pytest.raises(StateError, match="started again"):
         stream(log.log, offset)
     log.run()
     assert added(stream(log.log)[0]) == log.meant[log.time - 1]
@@ -230,7 +230,7 @@ def test_files_that_are_summed_up_while_a_query_reads_them(growing):
     parts, others = reader.partitions(), other.partitions()
     compact("a.yaml", log.folder, None)
     assert added(collected(reader, parts, source.schema())[0]) == log.meant[log.time - 1]
-    with pytest.raises(RewrittenError, match="summed up or written anew"):
+    with pytest.raises(RewrittenError, match="summed up or rewritten"):
         collected(other, others, changes.schema())
 
 

@@ -109,7 +109,7 @@ select a + any([1]) as x from t → → `any` is allowed only behind a compariso
 select a + all(select 1) as x from t → → `all` is allowed only behind a comparison
 select 7.5 // 2 as x from t → 1:8 → `//` takes integers, got decimal(2, 1)
 select unnest([a]) as x, unnest([b]) as y from t → 1:26 → `unnest` is allowed once in a list
-select sum(a) as x, unnest([1]) as y from t → 1:21 → `unnest` is allowed once in a list, and not beside groups
+select sum(a) as x, unnest([1]) as y from t → 1:21 → `unnest` is allowed once in a list, and not together with groups
 select (a, b) = (1, 2, 3) as x from t → 1:18 → a row of 3 values is compared with one of 2
 select (with m(x, y) as (select u.c from u where u.a = t.a) select max(x) from m) as n from t → → `m` has 1 columns, and 2 names
 select s::varchar[1] as x from t → 1:11 → no type is named `varchar[1]`
@@ -217,15 +217,15 @@ def test_a_hint_says_what_to_write():
         "select list_reduce(l, 1) from t": "list_reduce(x, lambda a, e: a + e)",
         "select aggregate(l, 1) from t": "write list_reduce(x, lambda a, e: a + e, first)",
         "select `a` from t": 'names go in double quotes: "name"',
-        "select row_number() over (order by a) as r from t where r = 1": "write `qualify` in place of `where`",
-        "select count(*) as n from t where n > 1": "write `having` in place of `where`",
+        "select row_number() over (order by a) as r from t where r = 1": "write `qualify` instead of `where`",
+        "select count(*) as n from t where n > 1": "write `having` instead of `where`",
         "select x from t, unnest(s) u(x)": "split(text, ',') makes a list; of a list in a JSON text write",
         "select x from t, json_each(s) u(x)": "write unnest(x -> '$[*]')",
         "select explode([a]) from t": "write `from t, unnest(t.list) as e(x)`",
         "select c from t positional join u": "`cross join` pairs each row with each; the table before it is named `positional`",
-        "selct a from t": "did you mean `select` in place of `selct`?",
-        "select a form t": "did you mean `from` in place of `form`?",
-        "select a from t wher a = 1": "did you mean `where` in place of `wher`?",
+        "selct a from t": "did you mean `select` instead of `selct`?",
+        "select a form t": "did you mean `from` instead of `form`?",
+        "select a from t wher a = 1": "did you mean `where` instead of `wher`?",
         "select a from t group a": "write `group by`",
         "select a + from t": None,
         "select a from t join using on a = b": 'a name that is a keyword goes in double quotes: "using"',

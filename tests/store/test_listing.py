@@ -113,7 +113,7 @@ def test_a_changed_consumed_file_is_refused(tmp_path, data, change):
         list_input(".", tmp_path, consumed)
     assert caught.value.exit_code == 3
     assert caught.value.place == str(file)
-    assert "compute everything anew" in caught.value.hint
+    assert "recompute everything" in caught.value.hint
 
 
 def test_a_file_that_was_rewritten_within_its_time_is_refused_when_it_is_read_again(tmp_path):

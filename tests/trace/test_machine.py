@@ -382,7 +382,7 @@ class Machine(RuleBasedStateMachine):
         reads=st.sampled_from([0, 1, 1, 3]),
     )
     def spill(self, seals, wanted, factor, action, mine, reads):
-        """Take in some more, commit, and begin anew with nothing in memory; readers may read what is new, each as one of so many."""
+        """Take in some more, commit, and start again with nothing in memory; readers may read what is new, each as one of so many."""
         self.insert_and_seal(seals, wanted)
         for who in (*self.holders, *self.imports):
             who.release()

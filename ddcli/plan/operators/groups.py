@@ -131,7 +131,7 @@ def applied_function(operands: Operands, function: PythonFunction) -> Relation:
     if function.memo is not None:
         return Relation(_memoized(operands, function, name, schema))
     if function.calls is not None:
-        hint = "set `memo: true` beside it, or leave it out"
+        hint = "set `memo: true`, too, or leave it out"
         raise SpecError("`calls` is the budget of a function that remembers", span=function.name.span, hint=hint)
     step = PythonStep(name, function.batch, tuple(schema.items()))
     return Relation(logical.Apply((operands.relation.node,), schema, step))

@@ -223,11 +223,11 @@ class RowExpressions(ExpressionReader):
             self.fail(
                 node,
                 f"`{name}` has a window function, which is not allowed here",
-                "write `qualify` in place of `where`; a window over windows takes a subquery in the `from`",
+                "write `qualify` instead of `where`; a window over windows takes a subquery in the `from`",
             )
         if self.block.groups is None and find_aggregates([alias]):
             self.fail(
-                node, f"`{name}` has an aggregate, which is not allowed here", "write `having` in place of `where`"
+                node, f"`{name}` has an aggregate, which is not allowed here", "write `having` instead of `where`"
             )
         del self.block.aliases[name.lower()]
         try:
@@ -238,13 +238,15 @@ class RowExpressions(ExpressionReader):
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         if is_aggregate(node):
-            hint = "groups have aggregates: in the list, in `having` and in `order by`; else aggregate in a subquery"
+            hint = (
+                "groups have aggregates: in the list, in `having` and in `order by`; otherwise aggregate in a subquery"
+            )
             self.fail(node, f"{name} is not allowed here, nor inside another aggregate", hint)
         super().unknown_function(node, name)
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, exp.Window):
-            hint = "they are allowed in the list, in `order by` and in `qualify`; else compute it in a subquery of the `from`"
+            hint = "they are allowed in the list, in `order by` and in `qualify`; otherwise compute it in a subquery of the `from`"
             self.fail(node, "a window function is not allowed here", hint)
         if isinstance(node, exp.Filter):
             self.fail(node, "`filter (where ...)` is allowed only behind an aggregate")

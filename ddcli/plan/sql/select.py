@@ -234,7 +234,7 @@ def select(statement: Statement, node: exp.Select, environment: Environment, *, 
             )
     for at, call in enumerate(find_unnested(listed)):
         if at or block.groups is not None or is_windowed:
-            problem = "`unnest` is allowed once in a list, and not beside groups or windows"
+            problem = "`unnest` is allowed once in a list, and not together with groups or windows"
             hint = "put it into the `from`: `from t, unnest(tags) as u(tag)`"
             raise SpecError(problem, span=statement.tree.place(call), hint=hint)
         spread_list(block, call)

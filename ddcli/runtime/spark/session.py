@@ -222,7 +222,7 @@ def _waited(text: str) -> EngineError:
     for cause in reversed(causes):
         if found := UNREACHED.search(cause):
             problem = f"a process of Spark can't reach another one at {found['at']}"
-            hint = f"{AGAIN}, if an executor there was lost; else its port must be open for the other machines (--conf spark.blockManager.port=..., spark.driver.port=...)"
+            hint = f"{AGAIN}, if an executor there was lost; otherwise its port must be open for the other machines (--conf spark.blockManager.port=..., spark.driver.port=...)"
             return LostError(problem + (on and f", from a task{on}"), hint=hint)
         if found := UNANSWERED.search(cause):
             setting = found["setting"] or "spark.network.timeout"

@@ -324,7 +324,7 @@ class LogFiles:
                 continue
             read = self._surveyed[at].rows if self._surveyed is not None and at in self._growing else None
             if read is None or rows_of(path, file.fingerprint) != read:
-                raise RewrittenError("a log was written anew while it was read", place=str(path), hint="run again")
+                raise RewrittenError("a log was rewritten while it was read", place=str(path), hint="run again")
 
     @property
     def _kinds(self) -> list[Type]:

@@ -72,7 +72,7 @@ def held_to(values: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
         failed = found.is_null() & values.is_not_null()
     if failed.any():
         what = (
-            "24:00:00, which is no time"
+            "24:00:00, which is not a time"
             if dtype == pl.Time()
             else f"{values.filter(failed)[0]}, of more than 38 digits"
         )

@@ -240,7 +240,7 @@ class IcebergSource(TableSource):
         known = {number: name for name, number in self.numbers.items() if name in self.columns}
         numbers = file.equality_ids or ()
         if not numbers or any(number not in known for number in numbers):
-            problem = "the table deletes rows by a column that it has no more, or that the input leaves out"
+            problem = "the table deletes rows by a column that it no longer has, or that the input leaves out"
             raise InputError(
                 problem, place=self.place, hint="compact the table, so that its files have no such deletes"
             )

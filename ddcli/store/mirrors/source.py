@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 VERSION, COMMITTED = "_commit_version", "_commit_timestamp"
 OWN = {VERSION: pl.Int64(), COMMITTED: pl.Datetime("us", "UTC"), DIFF: pl.Int64()}
 """The columns of a mirror beside the table's."""
-BEGIN = "`dd reset PIPELINE --outputs` begins anew with the table as it is"
+BEGIN = "`dd reset PIPELINE --outputs` starts again with the table as it is"
 MICRO = 1_000_000
 
 

@@ -185,7 +185,7 @@ class SparkSource(TableSource):
             fields = self._frame.schema.fields
         names = [field.name for field in fields]
         if twice := [each for each in names if names.count(each) > 1]:
-            raise InputError(f"two columns are named '{twice[0]}'", place=place, hint="name one of them anew: `as`")
+            raise InputError(f"two columns are named '{twice[0]}'", place=place, hint="rename one of them: `as`")
         known = {field.name: our_type(field.dataType) for field in fields}
         kinds = {each: kind.to_polars() for each, kind in known.items() if kind is not None}
         super().__init__(place, kinds, {field.name: field.nullable for field in fields})

@@ -95,7 +95,7 @@ def _check(found: Consumer, path: Path) -> None:
 DOCUMENT = Document(
     Consumer,
     "how far a consumer is can't be read",
-    "remove the file if the consumer is gone; it begins anew if it comes back",
+    "remove the file if the consumer is gone; it starts again if it comes back",
     _check,
 )
 

@@ -65,7 +65,7 @@ SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
 LAST = 999_999_999
-RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
+RESTORE = "restore the state directory from a backup, or start again: `dd reset PIPELINE --outputs`"
 
 _LATELY: dict[Path, tuple[bytes, Manifest]] = {}
 """The manifest that was read or written last, and its bytes: a run looks several times which is the newest, and a round of a watch reads the one of the last round."""
@@ -349,7 +349,7 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
         raise StateError(
             f"the state was written by an older version: its format is {version}, this version reads {FORMAT}",
             place=str(path),
-            hint="run that version, or begin anew: `dd reset PIPELINE --outputs`",
+            hint="run that version, or start again: `dd reset PIPELINE --outputs`",
         )
     state = path.parent.parent
     fetched: dict[str, bytes] = {}

@@ -239,7 +239,7 @@ def find_no_time(path: Path, names: Iterable[str]) -> Damage | None:
         if outside.any():
             row = outside.arg_max() or 0
             value = f"{frame[name][row]}, first in row {row} (counted from 0)"
-            return Damage(f"column '{name}' has a value that is no time of a day: {value}", str(path), TIME_HINT)
+            return Damage(f"column '{name}' has a value that is not a time of day: {value}", str(path), TIME_HINT)
     return None
 
 

@@ -32,7 +32,7 @@ PUT_BACK = (
     "put the file back as it was, and new rows into a file of their own",
     "withdraw it, and read the file that is there now: `dd retract PIPELINE FILE`",
     "replace the rows of files that have changed, from now on: `changed: replace` under the input",
-    "compute everything anew from the present files: `dd run PIPELINE --full-refresh all`",
+    "recompute everything from the present files: `dd run PIPELINE --full-refresh all`",
 )
 """The ways on for a person whose input file has changed."""
 RESTORE = (
@@ -40,7 +40,7 @@ RESTORE = (
     "withdraw its rows: `dd retract PIPELINE FILE`, or `dd retract PIPELINE --missing` for all files that are gone",
     "keep the rows of files that are gone: `consumed: forget` under the input",
     "take out the rows of files that are gone, from now on: `missing: retract` under the input",
-    "compute everything anew from the present files: `dd run PIPELINE --full-refresh all`",
+    "recompute everything from the present files: `dd run PIPELINE --full-refresh all`",
 )
 """The ways on for a person whose input file is gone."""
 

@@ -124,7 +124,7 @@ class _Metadata(InputFile):
         with self._file.open() as file:
             tree = json.loads(_unpacked(self.location, file.read()))
         if not isinstance(tree, dict):
-            raise InputError("the metadata of the table is no JSON object", place=self.location)
+            raise InputError("the metadata of the table is not a JSON object", place=self.location)
         return tree
 
     def _data(self) -> bytes:
@@ -141,7 +141,7 @@ def passed(properties: object) -> dict[str, Any]:
     {'write.parquet.compression-codec': 'zstd'}
     """
     if properties is not None and not isinstance(properties, dict):
-        raise InputError("the properties in the table's metadata are no mapping")
+        raise InputError("the properties in the table's metadata are not a mapping")
     return {name: value for name, value in (properties or {}).items() if name.startswith(PASSED)}
 
 

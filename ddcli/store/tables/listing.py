@@ -52,7 +52,7 @@ def summed_up(
                 raise InputError(
                     "the log's older updates were summed up before this pipeline had taken all of them",
                     place=str(root / file.path),
-                    hint="begin anew with its contents: `dd run --full-refresh all`",
+                    hint="start again with its contents: `dd run --full-refresh all`",
                 )
             done.append(replace(taken, fingerprint=mark_in(root, file)))
             gone.add(file.path)
@@ -190,7 +190,7 @@ class Listing:
                 raise InputError(
                     "the file was read at that time or later, and is no longer in its place",
                     place=str(self.path(file)),
-                    hint="choose a later time; or put such files back, and begin anew: `dd reset PIPELINE --outputs`",
+                    hint="choose a later time; or put such files back, and start again: `dd reset PIPELINE --outputs`",
                 )
         return replace(self, waiting=before(self.waiting), done=before(self.done), grown={})
 

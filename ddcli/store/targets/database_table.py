@@ -36,7 +36,7 @@ OURS = (
     "the run is committed, and the table stays as it was; it has other types, a collation, a trigger or a rule: "
     "drop it, and the next run makes it, or give it columns that hold each value as it is"
 )
-AGAIN = "drop the table: the next run writes it anew, with the columns of the output"
+AGAIN = "drop the table: the next run rewrites it, with the columns of the output"
 
 
 class Claim(NamedTuple):
@@ -364,7 +364,7 @@ class DatabaseTable(Target):
             raise EngineError(
                 f"output '{change.output}' retracts a row that the table doesn't have: {shown}",
                 place=self._place,
-                hint="the run is committed, and the table stays as it was; if others have changed it, drop it: the next run writes it anew; "
+                hint="the run is committed, and the table stays as it was; if others have changed it, drop it: the next run rewrites it; "
                 "else retract no more than there is, then run again",
             )
 

@@ -99,7 +99,7 @@ class DeltaTarget(FileTable):
                 raise StateError(
                     "the table has other columns than the output",
                     place=self.place,
-                    hint="remove the table: the next run writes it anew, with the columns of the output",
+                    hint="remove the table: the next run rewrites it, with the columns of the output",
                 )
 
     def read(self, name: str) -> pl.DataFrame:
@@ -148,7 +148,7 @@ class DeltaTarget(FileTable):
             raise StateError(
                 f"the table asks of its writers what `dd` doesn't do: {', '.join(sorted(features)) or 'partitions'}",
                 place=self.place,
-                hint="remove the table: the next run writes it anew",
+                hint="remove the table: the next run rewrites it",
             )
 
     def _table(self) -> DeltaTable | None:

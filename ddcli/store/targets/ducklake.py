@@ -170,7 +170,7 @@ class DuckLakeTarget(FileTable):
             raise StateError(
                 "the table has other columns than the output",
                 place=self.place,
-                hint="drop the table: the next run writes it anew, with the columns of the output",
+                hint="drop the table: the next run rewrites it, with the columns of the output",
             )
         self._numbers = dict(self._found.numbers)
         for path in wanted:

@@ -388,5 +388,5 @@ class ParquetTarget(Target):
                 return pl.read_parquet_metadata(file).get(COMMIT, "")
         except (pl.exceptions.PolarsError, OSError) as error:
             problem = f"the file can't be read: {first_line(error)}"
-            hint = "remove it: the next run writes it anew"
+            hint = "remove it: the next run rewrites it"
             raise StateError(problem, place=str(self._path), hint=hint) from None

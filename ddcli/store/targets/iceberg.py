@@ -97,13 +97,13 @@ class IcebergTarget(FileTable):
             raise StateError(
                 "the table has other columns than the output",
                 place=self.place,
-                hint="remove the table: the next run writes it anew, with the columns of the output",
+                hint="remove the table: the next run rewrites it, with the columns of the output",
             )
         if table.spec().fields:
             raise StateError(
                 "the table has partitions, and no rows are dealt to them",
                 place=self.place,
-                hint="remove the table: the next run writes it anew, without partitions",
+                hint="remove the table: the next run rewrites it, without partitions",
             )
 
     def read(self, name: str) -> pl.DataFrame:

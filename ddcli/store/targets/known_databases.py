@@ -228,7 +228,7 @@ WHOLE_NAME = "select n.nspname, c.relname from pg_class c join pg_namespace n on
 COLUMNS = "select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum"
 BUSY = {"40001", "40P01", "55P03"}
 """The SQLSTATEs of transactions that were in each other's way."""
-ALTERED = "the table's columns or rules are others than the output's: put them back, or drop the table, and the next run writes it anew"
+ALTERED = "the table's columns or rules differ from the output's: restore them, or drop the table, and the next run rewrites it"
 HINTS = {
     **dict.fromkeys(("22", "23", "42703", "42804", "42846", "42883"), ALTERED),
     "42501": "the user needs the right to write it: `grant select, insert, update, delete on ... to ...`",

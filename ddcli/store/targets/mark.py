@@ -80,7 +80,7 @@ _commit = optional(partial(record_of, CommitRecord, pieces=tuple_of(TableFile.fr
 MARKS = Document(
     FollowerCommits,
     "the mark of an output's table is damaged",
-    "remove the file and the table: the next run writes the table anew",
+    "remove the file and the table: the next run rewrites the table",
     done=_commit,
     next=_commit,
 )
@@ -157,5 +157,5 @@ class Target(ABC):
 
 def strange(place: str, problem: str) -> StateError:
     """Return the error for a table that others have written to."""
-    hint = "remove the table: the next run writes it anew; or name another one"
+    hint = "remove the table: the next run rewrites it; or name another one"
     return StateError(f"{problem}, and a table is written by its output alone", place=place, hint=hint)

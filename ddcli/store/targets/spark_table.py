@@ -52,7 +52,7 @@ MODE = "spark.sql.sources.partitionOverwriteMode"
 UNPLANNED = "Error occurred during query planning"
 """The beginning of the plan of a statement that Spark can't do."""
 STAYS = "the run is committed, and the table stays as it was"
-AGAIN = "drop the table: the next run writes it anew, with the columns of the output"
+AGAIN = "drop the table: the next run rewrites it, with the columns of the output"
 
 
 class SparkTable(Target):
