@@ -58,7 +58,7 @@ def why_command(
     """Show why records with these values are in a COLLECTION of PIPELINE: an input, a collection or an output. 'COLUMN is null' asks for records without a value.
 
     A tree leads from the record through the operators to the input updates that it comes from, each with its file and
-    row (counted from 0). If a few updates suffice (a minimum, a distinct record), the tree shows only these; it derives a record of a loop
+    the line (of text) or the row (counted from 0) in it. If a few updates suffice (a minimum, a distinct record), the tree shows only these; it derives a record of a loop
     in as few rounds as possible. The explanation is checked: the pipeline, run over these updates alone, must produce the record with
     the same multiplicity. If it does not, a wider explanation is tried and reported.
 

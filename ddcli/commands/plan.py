@@ -111,7 +111,7 @@ class Preview:
             return [f"{self.name}: nothing to do{at}"]
         since = f" from {self.lower}" if self.lower else ""
         closes = self.upper is not None and self.lower != self.upper
-        lines = [f"{self.name}: times{since} until {self.upper}" if closes else f"{self.name}: no times to close"]
+        lines = [f"{self.name}: times{since} until {self.upper}" if closes else f"{self.name}: no new times"]
         for name, given in self.inputs.items():
             if given.new_files or given.waiting_files:
                 waiting = f", {given.waiting_files} with rows at later times" if given.waiting_files else ""

@@ -23,7 +23,7 @@ from ddcli.provenance.absence import Absence, Missing, hindrances
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.file_history import FileHistory, ReplacedBy, Replacements
 from ddcli.provenance.inputs import Inputs
-from ddcli.provenance.question import Explained, Question
+from ddcli.provenance.question import Explained, Question, shown_leaves
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.spec.tree import Scalar, scalar_kind
 from ddcli.store.key_text import null_hint, parse_condition
@@ -180,7 +180,7 @@ def _explain(
     places: dict[Leaf, list[Where]] = {}
     question, records, explained, missing = answer
     for each in (*(each.reason for each in explained), *hindrances(missing)):
-        places |= question.places(each)
+        places |= question.places(shown_leaves(each))
     return Answer(
         inputs=inputs,
         collection=collection,
@@ -370,7 +370,7 @@ def _places_of(inputs: Inputs, check: str, record: Mapping[str, Any], at: Time, 
         return []
     chosen = found.rows(np.arange(1))
     ((traced, count),) = zip(chosen.records(), chosen.counts(), strict=True)
-    places = question.places(question.explained(traced, count).reason)
+    places = question.places(shown_leaves(question.explained(traced, count).reason))
     named = [
         _text(place)
         for (name, _), several in places.items()

@@ -260,5 +260,5 @@ def _places(question: Question, found: Contents) -> Iterator[Where]:
     """Yield the places of the updates that explain the first of some records."""
     first = found.rows(np.arange(min(len(found), question.limit)))
     for record, count in zip(first.records(), first.counts(), strict=True):
-        for places in question.places(question.explained(record, count).reason).values():
+        for places in question.places(question.explained(record, count).reason.leaves).values():
             yield from places

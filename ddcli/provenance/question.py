@@ -23,7 +23,7 @@ from ddcli.provenance.worlds import ROUND, Contents, EvaluatedPlan, Opaque, Valu
 from ddcli.sources.input_format import InputFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
@@ -209,25 +209,32 @@ class Question:
             answers=self.inputs.answers,
         )
 
-    def places(self, reason: Reason) -> dict[Leaf, list[Where]]:
-        """Return the places of the updates that a tree of reasons shows."""
-        shown: dict[str, set[int]] = {}
-        pending, seen = [reason], set()
-        while pending:
-            each = pending.pop()
-            if id(each) not in seen:
-                seen.add(id(each))
-                pending += each.because
-                if each.source is not None and each.updates is not None:
-                    shown.setdefault(each.source.name, set()).update(each.updates.tolist())
+    def places(self, leaves: Iterable[Leaf]) -> dict[Leaf, list[Where]]:
+        """Return the places of some updates."""
+        numbers: dict[str, list[int]] = {}
+        for name, number in sorted(leaves):
+            numbers.setdefault(name, []).append(number)
         found: dict[Leaf, list[Where]] = {}
-        for name, numbers in shown.items():
-            ordered = sorted(numbers)
+        for name, ordered in numbers.items():
             rows = np.ascontiguousarray(self.fed[name][np.array(ordered, np.int64)])
             places = self.inputs.places(name, self.sources[name], rows)
             for number, row in zip(ordered, rows, strict=True):
                 found[name, number] = places[row.tobytes()]
         return found
+
+
+def shown_leaves(reason: Reason) -> set[Leaf]:
+    """Return the updates that a tree of reasons shows: of many that make a record, the first."""
+    shown: set[Leaf] = set()
+    pending, seen = [reason], set()
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            pending += each.because
+            if each.source is not None and each.updates is not None:
+                shown.update((each.source.name, number) for number in each.updates.tolist())
+    return shown
 
 
 def leaves_of(fed: Mapping[str, Matrix], reason: Reason) -> dict[str, Matrix]:

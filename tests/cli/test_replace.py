@@ -878,6 +878,20 @@ def test_a_record_that_went_with_a_file_names_the_run(days):
     assert "no such record has existed" not in days("why", "p.yaml", "a", "k=21").out
 
 
+def test_a_total_of_many_rows_names_the_rows_that_a_file_changed(shop):
+    """Also where the tree would show only the first few rows of the group."""
+    pipeline = (
+        "name: p\ninputs: {a: {path: in/, format: append, changed: replace, columns: {k: int64, v: int64}}}\n"
+        "collections: {t: {sql: 'select k, sum(v) as v from a group by k'}}\noutputs: {t: out/}\n"
+    )
+    shop.write("p.yaml", pipeline)
+    shop.write("in/1.csv", csv([(1, n) for n in range(100)], "k,v"))
+    ran(shop, "run", "--now", "2020-01-01")
+    shop.write("in/1.csv", csv([(1, 777 if n == 50 else n) for n in range(100)], "k,v"))
+    ran(shop, "run", "--now", "2020-01-02")
+    assert "in/1.csv:52 went and in/1.csv:52 came" in shop("why", "p.yaml", "t", "k=1", "--change").err
+
+
 @pytest.mark.parametrize("kind", [SNAPSHOTS, "upsert, key: [k], order_by: o"])
 def test_a_replacement_that_reads_the_whole_input_is_one_commit_with_new_files(shop, kind):
     """And if a new file can't be read, nothing has happened."""

@@ -104,6 +104,16 @@ def test_a_later_file_without_a_column_is_asked_for_its_new_name(shop):
     assert held(shop) == Counter({("x", 1): 1, ("y", 2): 1})
 
 
+@pytest.mark.parametrize(("delimiter", "name"), [(";", "semicolon"), ("\t", "tab"), ("|", "bar")])
+def test_a_later_file_with_another_delimiter_is_asked_for_that(shop, delimiter, name):
+    pipeline(shop, "{day: date, area: string, n: int64}")
+    write(shop, "1.csv", ("area", "n"), [("x", 1)])
+    assert shop("run", "p.yaml").code == 0
+    shop.write("in/2.csv", "other,day,area,n\n7,2024-03-01,y,2\n".replace(",", delimiter))
+    err = shop("run", "p.yaml").err
+    assert f"its columns seem to be separated by a {name}: save it with the delimiter of the other files" in err
+
+
 def test_a_row_of_json_without_a_column_is_asked_for_its_new_name(shop):
     """A value that is not there is null in JSON. One that is null is no other column's, and columns of JSON that mean nothing are passed over."""
     pipeline(shop)

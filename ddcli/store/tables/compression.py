@@ -176,6 +176,11 @@ HEAD = 4096
 SAVED = "save the file as UTF-8"
 
 
+def all_utf_8(declared: str) -> str:
+    """Return the hint for a file of UTF-8 whose input declares another encoding, which is that of all its files."""
+    return f"if all files are UTF-8, leave out `encoding`; else save this one in {declared}"
+
+
 def wrong_encoding(path: Path, encoding: str) -> tuple[str, str] | None:
     """Return a file's encoding by its first bytes, if that is not the declared one, and a hint. Raises OSError.
 
@@ -189,7 +194,7 @@ def wrong_encoding(path: Path, encoding: str) -> tuple[str, str] | None:
     marked = next((name for name, mark in WIDE.items() if name != "utf-16" and head.startswith(mark)), None)
     if encoding in WIDE:
         if head.startswith(codecs.BOM_UTF8):
-            return f"the file is UTF-8, not {declared}", "leave out `encoding`"
+            return f"the file is UTF-8, not {declared}", all_utf_8(declared)
         like = marked or _looks_wide(head)
         if head and not like and b"\0" not in head:
             return f"the file is not {declared}: no byte of it is zero", "leave out `encoding`, or name another one"
@@ -207,7 +212,7 @@ def wrong_encoding(path: Path, encoding: str) -> tuple[str, str] | None:
             f"{SAVED}, or of CSV name its encoding: `csv: {{encoding: {like}}}`",
         )
     if encoding != UTF_8 and head.startswith(codecs.BOM_UTF8):
-        return f"the file is UTF-8, not {declared}", "leave out `encoding`"
+        return f"the file is UTF-8, not {declared}", all_utf_8(declared)
     return None
 
 

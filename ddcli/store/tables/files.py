@@ -59,7 +59,9 @@ DOT, IS_NULL = ".", " is null"
 
 
 def renamed_hint(missing: str, kind: Type, others: Sequence[str], former: FormerNames) -> str:
-    """Return the hint for a file that lacks a column of this type and has `others`: one may be the column under a new name."""
+    """Return the hint for a file that lacks a column of this type and has `others`: one may be the column under a new name, or a line with another delimiter."""
+    if len(others) == 1 and (delimiter := _delimiter_around(missing, others[0])):
+        return f"its columns seem to be separated by a {delimiter}: save it with the delimiter of the other files"
     new = did_you_mean(missing, others) or (others[0] if len(others) == 1 else None)
     given = ", ".join(map(_in_yaml, [*former.get(missing, ()), new or "NAME"]))
     where = f"'{new}'" if new else "another name (it has " + ", ".join(others) + ")"
@@ -67,6 +69,14 @@ def renamed_hint(missing: str, kind: Type, others: Sequence[str], former: Former
         f"if it has it as {where} now, state both names under the input's `columns`: "
         f"`{_in_yaml(missing)}: {{type: {_in_yaml(str(kind))}, from: [{given}]}}`"
     )
+
+
+def _delimiter_around(name: str, header: str) -> str | None:
+    """Return the delimiter, in words, of a header that was read as the name of one column and has this name in it."""
+    from ddcli.store.tables.csv_records import DELIMITERS
+
+    found = (words for mark, words in DELIMITERS.items() if name in (each.strip('" ') for each in header.split(mark)))
+    return next(found, None) if name != header else None
 
 
 def _in_yaml(word: str) -> str:

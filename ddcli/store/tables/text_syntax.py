@@ -27,7 +27,7 @@ from ddcli.engine.kernels.text_syntax import (
     doubtful_lines,
 )
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
-from ddcli.store.tables.compression import LATIN, NotWholeError, is_utf_8, packing_of, unpacked
+from ddcli.store.tables.compression import LATIN, NotWholeError, all_utf_8, is_utf_8, packing_of, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, records
 from ddcli.store.tables.json_values import ExactColumns, has_mark, is_values, numbered_lines
 
@@ -78,7 +78,7 @@ def judge_csv(
                     else f"the line was cut, or a {delimiter} is missing: write the file again",
                 )
         if dialect.encoding in LATIN and is_utf_8(path):
-            return Damage(f"the file is UTF-8, not {dialect.encoding}", str(path), "leave out `encoding`")
+            return Damage(f"the file is UTF-8, not {dialect.encoding}", str(path), all_utf_8(dialect.encoding))
     except DamagedError as error:
         return error.damage
     if rows is not None:
