@@ -174,7 +174,7 @@ def array_contains(name: str, args: Sequence[Expression]) -> Resolved:
     if inner.kind in ("list", "struct", "null"):
         raise Mismatch(f"{name} can't search a list of {inner.required()}", args[0])
     value = convert(args[1], inner)
-    if isinstance(value, Cast) and inner.kind != args[1].type.kind:
+    if isinstance(value, Cast) and args[1].type.kind not in (inner.kind, "null"):
         raise Mismatch(f"{name} expects {inner.required()}, got {args[1].type.required()}", args[1], "cast it")
     given = [args[0], value]
     return given, INT64.or_null() if name == "list_position" else nullable_if_any(BOOL, given), name

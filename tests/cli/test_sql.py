@@ -228,7 +228,7 @@ def test_no_delimiter_makes_a_file_silently_one_column(shop):
         shop.write("a.csv", f"a{delimiter}b\n1,5{delimiter}2\n")
         found = shop("sql", "select * from 'a.csv'", "-o", "json")
         assert json.loads(found.out) == [{"a": "1,5", "b": 2}]
-        assert f"note: 'a.csv' is read as `csv: {{delimiter: {json.dumps(delimiter)}}}`, by its look" in found.err
+        assert f"note: 'a.csv' is read as `csv: {{delimiter: {json.dumps(delimiter)}}}`, by its appearance" in found.err
         given = 'inputs: {a: {path: a.csv, format: append, columns: infer, csv: {decimal: "."}}}\noutputs: {a: out/}\n'
         shop.write("p.yaml", "clock: arrival\n" + given)
         refused = shop("run", "p.yaml")
@@ -245,7 +245,7 @@ def test_csv_is_read_as_it_looks_with_a_note_or_as_it_is_stated(shop):
     shop.write("routes.dat", '2B,410,"Kazan, International"\n2B,411,\\N\n')
     found = shop("sql", "select * from 'routes.dat'", "-o", "csv")
     assert found.out == 'column0,column1,column2\n2B,410,"Kazan, International"\n2B,411,\\N\n'
-    assert "note: 'routes.dat' is read as `csv: {header: false}`, by its look" in found.err
+    assert "note: 'routes.dat' is read as `csv: {header: false}`, by its appearance" in found.err
     found = shop(
         "sql", "select column1 as n from 'routes.dat' where column2 is null", "--csv", r"{header: false, null: '\N'}"
     )

@@ -335,7 +335,7 @@ def test_a_pipeline_between_frames(session, tmp_path):
         ddcli.spark.run(tmp_path / "p.yaml", session, {"row": frame})
     keyed = PIPELINE.replace("{rows: in/}", "{rows: {path: in/, format: upsert, key: [k], columns: {k: int64}}}")
     (tmp_path / "p.yaml").write_text(keyed)
-    with pytest.raises(UsageError, match="the input 'rows' is no log of changes"):
+    with pytest.raises(UsageError, match="the input 'rows' is not a log of changes"):
         ddcli.spark.run(tmp_path / "p.yaml", session, {"rows": frame})
 
 

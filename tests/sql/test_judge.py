@@ -73,6 +73,7 @@ STATEMENTS = [
     "select chr(cast(a + 65 as integer)) x, ascii(s) y, hex(s) z, a & 1 = 0 as w from t",
     "select isoyear(d) x, yearweek(d) y, extract(decade from d) z, century(d) p, millennium(d) q, date_part('millisecond', d + interval '1' second) r from u",
     "select list_position([a, b, 2], 2) x, list_position(['x', s], coalesce(s, 'q')) y from t",
+    "select list_position([s], struct_pack(n := a, t := null).t) x, list_contains([s], struct_pack(n := a, t := null).t) y from t",
     "select ('{\"k\": [' || a || ', \"x\"], \"n\": null}') ->> '$.k[0]' as x, ('{\"k\": [1, {\"y\": 2}]}' -> 'k') as y, json_array_length('[1, ' || b || ']') z from t",
     "select a, [a, b]::bigint[] as x, []::varchar[] as y, (array_agg(b order by b)::bigint[])[1] as z from t group by a, b",
     "select s ->> 'x' as x from (select '{\"x\": ' || coalesce('\"' || s || '\"', 'null') || '}' as s from t) j where json_valid(s)",

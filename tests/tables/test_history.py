@@ -304,7 +304,7 @@ WRONG = {
     "{from: a, as: history, parquet: h.parquet}": "the key 'key' is missing",
     "{from: a, as: history, key: [id]}": "the table has no place",
     "{from: a, as: table, path: out/}": "the table has no place",
-    "{from: a, as: history, key: [id], keep: 3, parquet: h.parquet}": "and `keep` sums them up",
+    "{from: a, as: history, key: [id], keep: 3, parquet: h.parquet}": "and `keep` sums up old ones",
     "{from: a, as: table, track: [id], parquet: h.parquet}": "`track` is for histories",
     "{from: a, as: table, begin: b.parquet, parquet: h.parquet}": "`begin` is for histories",
     "{from: a, as: table, key: [id], parquet: h.parquet}": "`key` is for tables in databases",

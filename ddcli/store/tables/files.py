@@ -75,8 +75,8 @@ def _delimiter_around(name: str, header: str) -> str | None:
     """Return the delimiter, in words, of a header that was read as the name of one column and has this name in it."""
     from ddcli.store.tables.csv_records import DELIMITERS
 
-    found = (words for mark, words in DELIMITERS.items() if name in (each.strip('" ') for each in header.split(mark)))
-    return next(found, None) if name != header else None
+    found = (mark for mark in ",;\t|" if mark in header and name in (each.strip('" ') for each in header.split(mark)))
+    return next((DELIMITERS[mark] for mark in found), None)
 
 
 def _in_yaml(word: str) -> str:
