@@ -209,7 +209,7 @@ class _Section:
     _owners: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._owners = {name: key for key, collection in self.collections.items() for name in collection.names}
+        self._owners = model.owners(self.collections)
 
     def named(self, name: str) -> Relation | None:
         """Return the relation of a name; None if it could not be built."""

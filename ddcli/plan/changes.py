@@ -32,6 +32,7 @@ from ddcli.plan.physical import WAITING
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
 from ddcli.spec.identity import identities
+from ddcli.spec.model import owners
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -471,11 +472,11 @@ def reached_outputs(spec: Spec, outline: Mapping[str, Any]) -> frozenset[str]:
     known, now = outline.get("identities"), identities(spec)
     if known is None or known["rest"] != now["rest"] or spec.quarantines:
         return frozenset(spec.outputs)
-    owners = {name: key for key, each in spec.collections.items() for name in each.names}
+    owner = owners(spec.collections)
     readers: dict[str, list[str]] = {}
     for key, each in spec.collections.items():
         for name in references(each):
-            readers.setdefault(owners.get(name, name), []).append(key)
+            readers.setdefault(owner.get(name, name), []).append(key)
     left = [key for key, identity in now["collections"].items() if known["collections"].get(key) != identity]
     met = set(left)
     while left:
@@ -485,16 +486,16 @@ def reached_outputs(spec: Spec, outline: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(
         name
         for name, each in spec.outputs.items()
-        if known["outputs"].get(name) != now["outputs"][name] or owners.get(each.source.value) in met
+        if known["outputs"].get(name) != now["outputs"][name] or owner.get(each.source.value) in met
     )
 
 
 def only(spec: Spec, outputs: Collection[str]) -> Spec:
     """Return a file with some outputs alone, and the collections and checks that they need."""
-    owners = {name: key for key, each in spec.collections.items() for name in each.names}
+    owner = owners(spec.collections)
     left, met = [spec.outputs[name].source.value for name in outputs], set[str]()
     while left:
-        key = owners.get(left.pop())
+        key = owner.get(left.pop())
         if key is not None and key not in met:
             met.add(key)
             left += references(spec.collections[key])

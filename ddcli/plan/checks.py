@@ -10,7 +10,7 @@ from ddcli.plan.operators.table import apply_operators
 from ddcli.plan.relation import concat
 from ddcli.plan.words import Unbuilt, placing
 from ddcli.spec import operator_model
-from ddcli.spec.model import UNCHECKED
+from ddcli.spec.model import UNCHECKED, owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,10 +87,10 @@ def circles(spec: model.Spec, references: Callable[[model.CollectionSpec], Itera
     if not spec.quarantines:
         return []
     uses: dict[str, list[str]] = {name: list(references(each)) for name, each in spec.collections.items()}
-    owners = {name: key for key, collection in spec.collections.items() for name in collection.names}
+    owner = owners(spec.collections)
     for name, given in spec.quarantines.items():
         uses[name] = [other for each in given for other in _others(spec.collections[each.check.value], references)]
-    graph = {name: [owners.get(other, other) for other in others] for name, others in uses.items()}
+    graph = {name: [owner.get(other, other) for other in others] for name, others in uses.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

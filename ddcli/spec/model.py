@@ -16,6 +16,7 @@ from ddcli.expressions.moments import UTC
 from ddcli.expressions.types import ARRIVAL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ddcli.errors import Span, Text
@@ -318,6 +319,11 @@ class CollectionSpec:
         if isinstance(self.sources, Iterate) and isinstance(self.sources.result, tuple):
             return tuple(f"{self.name.value}.{result.value}" for result in self.sources.result)
         return (self.name.value,)
+
+
+def owners(collections: Mapping[str, CollectionSpec]) -> dict[str, str]:
+    """Return the collection that each name belongs to: its own, or the name of a result of its loop."""
+    return {name: key for key, collection in collections.items() for name in collection.names}
 
 
 def catalog_of(catalog: Text | tuple[tuple[Text, Text], ...] | None) -> tuple[str, dict[str, str]]:
