@@ -152,13 +152,14 @@ def restore(directory: Path, ledger: Sequence[FileEntry], wanted: Sequence[Input
     rows: dict[int, list[int]] = {}
     for at, row, _ in chain.from_iterable(parts.values() for parts in found.values()):
         rows.setdefault(at, []).append(row)
-    contents = {at: _read(directory, ledger[at], min(some), max(some) + 1) for at, some in rows.items()}
+    firsts = {at: min(some) for at, some in rows.items()}
+    contents = {at: _read(directory, ledger[at], firsts[at], max(some) + 1) for at, some in rows.items()}
     for path, parts in found.items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         with (target / path).open("wb") as copy:
             for part in range(len(parts)):
                 at, row, _ = parts[part]
-                copy.write(contents[at]["content"][row - min(rows[at])])
+                copy.write(contents[at]["content"][row - firsts[at]])
     return True
 
 
