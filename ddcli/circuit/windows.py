@@ -150,9 +150,11 @@ class WindowCalls:
     def called(self, at: int, call: WindowCall, rows: Partitions, values: Lanes, keys: Lanes) -> Lanes:
         """Return the lanes of a call's cells, one row for each."""
         if call.function in ("lag", "lead"):
-            return self.looked_up(
-                call, frames.neighbour(rows, call.number if call.function == "lead" else -call.number), values
-            )
+            number = call.number if call.function == "lead" else -call.number
+            if not call.ignores_nulls:
+                return self.looked_up(call, frames.neighbour(rows, number), values)
+            part = (rows.position + 1, rows.end) if number > 0 else (rows.start, rows.position)
+            return self.looked_up(call, frames.nth_of([part], number, self.has_value(call, values)), values)
         if call.frame is None:
             if call.type.is_float:
                 return float_lanes(frames.share(call.function, rows))[:, None]
@@ -164,8 +166,14 @@ class WindowCalls:
         parts = frames.pieces(rows, ends, call.frame.exclude)
         if call.aggregate is None:
             number = {"first_value": 1, "last_value": -1}.get(call.function, call.number)
+            if call.ignores_nulls:
+                return self.looked_up(call, frames.nth_of(parts, number, self.has_value(call, values)), values)
             return self.looked_up(call, frames.nth(parts, number), values)
         return self.aggregated(at, call, rows, ends, frames.sizes(parts), values, keys)
+
+    def has_value(self, call: WindowCall, values: Lanes) -> Mask:
+        """Return in which rows a call's value is not null."""
+        return ~_is_null(column_of(self.values, call.args[0].name), values)  # type: ignore[attr-defined]
 
     def looked_up(self, call: WindowCall, found: Lanes, values: Lanes) -> Lanes:
         """Return the lanes of a call's value in other rows; -1: the default's here, or null."""
@@ -221,8 +229,7 @@ class WindowCalls:
     def by_distance(self, offset: Literal, direction: int, rows: Partitions, values: Lanes, *, end: bool) -> Lanes:
         name, descending = self.node.order_by[-1]
         kind, column = self.values.schema[name], column_of(self.values, name)
-        test = null_test(column, 0)
-        null = values[:, test.lane] == test.value if test.lane >= 0 else np.zeros(len(values), np.bool_)
+        null = _is_null(column, values)
         sign = -direction if descending else direction
         lanes = values[:, column.number]
         if kind.is_float:
@@ -234,6 +241,13 @@ class WindowCalls:
         if descending:
             lanes, bounds = ~lanes, ~bounds
         return frames.by_values(rows, lanes, bounds, null, end=end)
+
+
+def _is_null(column: LaneRun, values: Lanes) -> Mask:
+    """Return in which rows a column is null."""
+    test = null_test(column, 0)
+    found: Mask = values[:, test.lane] == test.value if test.lane >= 0 else np.zeros(len(values), np.bool_)
+    return found
 
 
 def _units(offset: Literal, kind: Type) -> int:
@@ -387,7 +401,15 @@ class ContinuedCalls(WindowCalls):
         if call.aggregate is not None:
             return self.aggregated_on(at, call.aggregate, block, own, rows.position if by_rows else rows.peers)
         reached = rows.position if by_rows else rows.peers_end - 1
-        if function == ("first_value" if self.backwards else "last_value"):
+        latest = function == ("first_value" if self.backwards else "last_value")
+        if call.ignores_nulls:
+            there = frames.nth_of([(rows.start, reached + 1)], -1 if latest else 1, self.has_value(call, block.values))
+            found = self.looked_up(call, there, block.values)
+            known = block.known & ~_is_null(column_of(Layout({ROWS: call.type}), ROWS), own)
+            past = np.repeat(known, sizes) & ((there < 0) if latest else True)
+            found[past] = np.repeat(own, sizes, axis=0)[past]
+            return found
+        if latest:
             return self.looked_up(call, reached, block.values)
         if function == "nth_value":
             wanted = rows.start + call.number - number[rows.start]

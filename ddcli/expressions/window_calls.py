@@ -32,7 +32,7 @@ OVER = "count(*) over (order by 0 "
 """The text before a frame when it is parsed: without an order, `groups` would be the name of a window."""
 KNOWN = f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate"
 """The functions that are allowed before `over`."""
-NULLS_IGNORED = "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before"
+NULLS = exp.IgnoreNulls | exp.RespectNulls
 TEMPORAL = ("date", "datetime", "time", "duration")
 
 
@@ -66,19 +66,26 @@ class CallReader:
     def call(self, node: exp.Expr, order: OrderedBy, frame: Frame | None) -> WindowCall:
         """Return the call of a node over this order and frame; None: no frame is written."""
         condition = None
-        inner = node
-        if isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
-            self.fail(node, *NULLS_IGNORED)
+        inner, nulls = node, None
+        if isinstance(inner, NULLS):
+            inner, nulls = self.take(inner, "this")[0], inner
         if isinstance(inner, exp.Filter):
             inner, where = self.take(inner, "this", "expression")
             (condition,) = self.take(where, "this")
         if not isinstance(inner, exp.Anonymous):
             self.fail(node, "a window function is expected before `over`", KNOWN)
         written = str(inner.this).lower()
-        if (function := WINDOW_FUNCTIONS.get(written)) is not None:
+        function = WINDOW_FUNCTIONS.get(written)
+        if inner.expressions and isinstance(inner.expressions[-1], NULLS):  # behind the last argument
+            nulls = inner.expressions[-1]
+        if nulls is not None and not (function and function.picks):
+            functions = ", ".join(each.name for each in WINDOW_FUNCTIONS.values() if each.picks)
+            word = "ignore" if isinstance(nulls, exp.IgnoreNulls) else "respect"
+            self.fail(node, f"`{word} nulls` is not supported for {written}", f"it is allowed in {functions}")
+        if function is not None:
             if condition is not None:
                 self.fail(node, f"`filter` is not supported for {written}", "it is allowed behind an aggregate")
-            return self._function(inner, function, order, frame)
+            return self._function(inner, function, order, frame, nulls)
         name = AGGREGATE_SYNONYMS.get(written, written)
         if name not in AGGREGATES:
             self.fail(node, f"{written} is not a window function", KNOWN)
@@ -89,11 +96,16 @@ class CallReader:
         self.fail(node, f"{what} needs an order: a collection has no order", hint)
 
     def _function(
-        self, node: exp.Anonymous, function: WindowFunction, order: OrderedBy, frame: Frame | None
+        self,
+        node: exp.Anonymous,
+        function: WindowFunction,
+        order: OrderedBy,
+        frame: Frame | None,
+        nulls: exp.Expr | None,
     ) -> WindowCall:
-        nodes = self.take(node, "this", "expressions")[1] or []
-        if any(isinstance(each, exp.IgnoreNulls | exp.RespectNulls) for each in nodes):
-            self.fail(node, *NULLS_IGNORED)
+        nodes = [*(self.take(node, "this", "expressions")[1] or [])]
+        if nodes and nodes[-1] is nulls:
+            nodes[-1] = self.take(nulls, "this")[0]
         if not function.least <= len(nodes) <= function.most:
             wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
             self.fail(
@@ -109,19 +121,21 @@ class CallReader:
         if not nodes:
             return WindowCall(name, (), FLOAT64 if name in ("percent_rank", "cume_dist") else INT64)
         value = self._value(nodes[0])
+        ignores = isinstance(nulls, exp.IgnoreNulls) and value.type.nullable
         if name in ("lag", "lead"):
             number = self._number(nodes[1], name, 0) if len(nodes) > 1 else 1
+            ignores &= number > 0
             if len(nodes) < 3:
-                return WindowCall(name, (value,), value.type.or_null(), number)
+                return WindowCall(name, (value,), value.type.or_null(), number, ignores_nulls=ignores)
             try:
                 args, kind = unify([value, self._value(nodes[2])], f"`{name}`")
             except Mismatch as mismatch:
                 raise mismatch.at(self.reader.place(node)) from None
-            return WindowCall(name, tuple(args), kind, number)
+            return WindowCall(name, tuple(args), kind, number, ignores_nulls=ignores)
         frame = frame or RUNNING
         number = self._number(nodes[1], name, 1) if name == "nth_value" else 0
         kind = value.type.or_null(frame.may_be_empty or name == "nth_value")
-        return WindowCall(name, (value,), kind, number, frame)
+        return WindowCall(name, (value,), kind, number, frame, ignores_nulls=ignores)
 
     def _value(self, node: exp.Expr) -> Expression:
         found = self.reader.read(node)
@@ -251,8 +265,8 @@ class WindowReader(ExpressionReader):
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, exp.Window):
             self.fail(node, "`over` is not allowed here", "`by`, `order_by` and `frame` of the operator take its place")
-        if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-            self.fail(node, *NULLS_IGNORED)
+        if isinstance(node, NULLS):
+            self.fail(node, "this is not allowed here", "write it behind the last argument: lag(x ignore nulls)")
         super().unknown_form(node)
 
 

@@ -72,7 +72,7 @@ RUNNING = Frame("range", FrameBound(-1), FrameBound(0))
 
 @dataclass(frozen=True)
 class WindowFunction:
-    """One function of the table. `least` and `most` arguments; `ordered`: it needs an order."""
+    """One function of the table. `least` and `most` arguments; `ordered`: it needs an order; `picks`: its value is that of a row, so it may ignore nulls."""
 
     name: str
     signature: str
@@ -80,6 +80,7 @@ class WindowFunction:
     least: int = 0
     most: int = 0
     ordered: bool = False
+    picks: bool = False
 
 
 _TABLE = [
@@ -89,11 +90,11 @@ _TABLE = [
     WindowFunction("percent_rank", "percent_rank()", "(rank - 1) / (rows - 1), 0 for a single row; float64.", ordered=True),
     WindowFunction("cume_dist", "cume_dist()", "Part of the rows that are not after the row's peers; float64.", ordered=True),
     WindowFunction("ntile", "ntile(n)", "Number, from 1 to n, of the row's part: n parts that are as equal as possible, larger ones first.", 1, 1),
-    WindowFunction("lag", "lag(x [, n [, default]])", "x in the row n before (default 1); the default, or null, if there is no such row.", 1, 3, ordered=True),
-    WindowFunction("lead", "lead(x [, n [, default]])", "x in the row n after.", 1, 3, ordered=True),
-    WindowFunction("first_value", "first_value(x)", "x in the first row of the frame; null for an empty frame.", 1, 1, ordered=True),
-    WindowFunction("last_value", "last_value(x)", "x in the last row of the frame.", 1, 1, ordered=True),
-    WindowFunction("nth_value", "nth_value(x, n)", "x in the nth row of the frame, null if it has fewer.", 2, 2, ordered=True),
+    WindowFunction("lag", "lag(x [, n [, default]])", "x in the row n before (default 1); the default, or null, if there is no such row. `lag(x ignore nulls)` and the functions below skip rows in which x is null.", 1, 3, ordered=True, picks=True),
+    WindowFunction("lead", "lead(x [, n [, default]])", "x in the row n after.", 1, 3, ordered=True, picks=True),
+    WindowFunction("first_value", "first_value(x)", "x in the first row of the frame; null for an empty frame.", 1, 1, ordered=True, picks=True),
+    WindowFunction("last_value", "last_value(x)", "x in the last row of the frame.", 1, 1, ordered=True, picks=True),
+    WindowFunction("nth_value", "nth_value(x, n)", "x in the nth row of the frame, null if it has fewer.", 2, 2, ordered=True, picks=True),
 ]  # fmt: skip
 WINDOW_FUNCTIONS: dict[str, WindowFunction] = {each.name: each for each in _TABLE}
 
@@ -103,7 +104,7 @@ class WindowCall:
     """A function of the table, or an aggregate over a frame.
 
     `args` are the value and, for `lag` and `lead`, the default, both of the call's `type`; `number` is the distance in rows, the
-    number of the row, or the number of parts.
+    number of the row, or the number of parts. `ignores_nulls`: rows in which the value is null are not counted.
     """
 
     function: str
@@ -112,6 +113,7 @@ class WindowCall:
     number: int = 0
     frame: Frame | None = None
     aggregate: AggregateCall | None = None
+    ignores_nulls: bool = False
 
     def columns(self) -> frozenset[str]:
         """Return the names of the columns it reads."""
@@ -122,6 +124,8 @@ class WindowCall:
     def reach(self) -> tuple[int, int] | None:
         """The numbers of rows before and after the current one that can affect its value; None if that has no bound."""
         if self.function in ("lag", "lead"):
+            if self.ignores_nulls:
+                return None
             return (self.number, 0) if self.function == "lag" else (0, self.number)
         if self.frame is None or self.frame.unit != "rows":
             return None
@@ -138,5 +142,6 @@ class WindowCall:
         number = [str(self.number)] if self.number else []
         args = [arg.text() for arg in self.args]
         shown = ", ".join([*args[:1], *number, *args[1:]])
-        called = self.aggregate.text() if self.aggregate is not None else f"{self.function}({shown})"
+        ignored = " ignore nulls" if self.ignores_nulls else ""
+        called = self.aggregate.text() if self.aggregate is not None else f"{self.function}({shown}{ignored})"
         return f"{called} over ({self.frame.text()})" if self.frame is not None else called

@@ -238,4 +238,4 @@ def way(call: WindowCall) -> int:
         if not extreme and not is_accumulable(aggregate):
             return 0
     found = call.frame.way if call.frame is not None else 0
-    return 0 if found < 0 and call.function == "nth_value" else found
+    return 0 if call.function == "nth_value" and (found < 0 or call.ignores_nulls) else found

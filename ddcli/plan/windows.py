@@ -113,7 +113,8 @@ def _called(call: WindowCall) -> str:
     """Return a call over a window without its frame, as a pipeline file has it."""
     if call.function in ("lag", "lead"):  # without a number they mean one row away
         value, *default = (each.text() for each in call.args)
-        return f"{call.function}({', '.join([value, str(call.number), *default])})"
+        ignored = " ignore nulls" if call.ignores_nulls else ""
+        return f"{call.function}({', '.join([value, str(call.number), *default])}{ignored})"
     return replace(call, frame=None).text()
 
 

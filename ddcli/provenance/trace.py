@@ -98,7 +98,7 @@ class _Ordered:
         """Return the rows that a call's value can depend on."""
         if call.function in ("lag", "lead"):
             backwards = self.distances if call.function == "lag" else -self.distances
-            return (backwards <= 0) & (backwards >= -call.number)
+            return (backwards <= 0) & (call.ignores_nulls | (backwards >= -call.number))
         if call.function in RANKS:
             return self.groups <= 0
         if call.frame is None:

@@ -75,7 +75,8 @@ def calls(draw, columns: Columns, *, ordered: bool) -> tuple[str, str]:
         form = draw(
             st.sampled_from(["lag({}{})", "lead({}{})", "first_value({})", "last_value({})", "nth_value({}, 2)"])
         )
-        return form.format(value, far), kind
+        text = form.format(value, far)
+        return (text if draw(st.booleans()) else f"{text[:-1]} ignore nulls)"), kind
     forms = [
         ("count(*)", "int"),
         ("count({})", "int"),
@@ -113,6 +114,7 @@ def running_calls(draw, columns: Columns, frame: str) -> tuple[str, str]:
     name = draw(st.sampled_from(columns.of()))
     kind = columns.kinds[name]
     forms = [("count(*)", "int"), ("count({})", "int"), ("first_value({})", kind), ("last_value({})", kind)]
+    forms += [("first_value({} ignore nulls)", kind), ("last_value({} ignore nulls)", kind)]
     forms += [(form, kind if "{}" in form else "int") for form in RUNNING[frame]]
     if kind not in {"string", "binary"}:
         forms += [("min({})", kind), ("max({})", kind)]

@@ -10,7 +10,7 @@ from tests.reference.values import Descending, canonical, order
 from tests.reference.xxhash64 import text_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ddcli.expressions.windows import Frame, FrameBound, WindowCall
     from ddcli.plan import windows
@@ -62,11 +62,12 @@ class Ordered:
                 parts = [size // call.number + (part < size % call.number) for part in range(call.number)]
                 return next(part + 1 for part in range(call.number) if at < sum(parts[: part + 1]))
             case "lag" | "lead":
-                other = at + call.number * (1 if call.function == "lead" else -1)
-                if 0 <= other < size:
-                    return self.rows[other][0][call.args[0].name]
+                others = range(at + 1, size) if call.function == "lead" else range(at - 1, -1, -1)
+                others = [at, *self.counted(call, others)]
+                if call.number < len(others):
+                    return self.rows[others[call.number]][0][call.args[0].name]
                 return self.rows[at][0][call.args[1].name] if call.args[1:] else None
-        seen = self.seen(call.frame, at)
+        seen = self.counted(call, self.seen(call.frame, at))
         if call.aggregate is not None:
             rows = [(self.rows[other][0], 1) for other in seen]
             if rows:
@@ -74,6 +75,10 @@ class Ordered:
             return 0 if call.aggregate.function == "count" else None
         number = {"first_value": 1, "last_value": len(seen)}.get(call.function, call.number)
         return self.rows[seen[number - 1]][0][call.args[0].name] if 0 < number <= len(seen) else None
+
+    def counted(self, call: WindowCall, rows: Iterable[int]) -> list[int]:
+        """Return the rows that a call counts: `ignore nulls` leaves out those in which its value is null."""
+        return [at for at in rows if not call.ignores_nulls or self.rows[at][0][call.args[0].name] is not None]
 
     def seen(self, frame: Frame, at: int) -> list[int]:
         """Return the rows of the frame of one."""

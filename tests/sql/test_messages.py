@@ -44,8 +44,10 @@ select sum(a) over (order by b rows -1 preceding) as n from t → → a bound in
 select sum(a) over w as n from t window v as (order by a) → → no window is named `w`
 select sum(a) over (w partition by b) as n from t window w as (order by a)
 select sum(a) over (w order by b) as n from t window w as (order by a) → → has an order already
-select lag(a ignore nulls) over (order by b) as n from t → → `ignore nulls` and `respect nulls` are not supported
-select lag(a) ignore nulls over (order by b) as n from t → → `ignore nulls` and `respect nulls` are not supported
+select sum(a ignore nulls) over (order by b) as n from t → → `ignore nulls` is not supported for sum
+select sum(a) ignore nulls over (order by b) as n from t → → `ignore nulls` is not supported for sum
+select rank() respect nulls over (order by b) as n from t → → `respect nulls` is not supported for rank
+select lag(a ignore nulls, 2) over (order by b) as n from t → 1:12 → `a` is not supported
 select abs(a) over (order by b) as n from t → → abs is not a window function
 select row_number() filter (where a > 1) over () as n from t → → `filter` is not supported for row_number
 select array_agg(a order by b) filter (where a > 1) over () as n from t → → `filter` is not supported for array_agg over a window

@@ -69,10 +69,15 @@ class WindowStatements:
             return self.rng.choice(["row_number()", "ntile(2)", "ntile(3)"]), self.over(by, whole, "")
         if way == 2:
             far = self.rng.choice(["", ", 0", ", 2", f", 1, {value}"])
-            return f"{self.rng.choice(['lag', 'lead'])}({value}{far})", self.over(by, whole, "")
+            return f"{self.rng.choice(['lag', 'lead'])}({value}{far}{self.nulls()})", self.over(by, whole, "")
         if way == 3:
             call = self.rng.choice(
-                [f"first_value({value})", f"last_value({value})", f"nth_value({value}, 2)", self.aggregate(kinds)]
+                [
+                    f"first_value({value}{self.nulls()})",
+                    f"last_value({value}{self.nulls()})",
+                    f"nth_value({value}, 2{self.nulls()})",
+                    self.aggregate(kinds),
+                ]
             )
             return call, self.over(by, whole, self.frame(self.rng.choice(["rows", "groups"]), ["0", "1", "2"]))
         if self.rng.random() < 0.5:
@@ -82,6 +87,9 @@ class WindowStatements:
             kinds[key]
         ]
         return self.aggregate(kinds), self.over(by, [key], self.frame("range", far))
+
+    def nulls(self) -> str:
+        return self.rng.choice(["", " ignore nulls", " respect nulls"])
 
     def aggregate(self, kinds: dict[str, str]) -> str:
         column = self.rng.choice(list(kinds))

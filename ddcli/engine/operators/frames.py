@@ -151,6 +151,13 @@ def nth(parts: Sequence[tuple[Lanes, Lanes]], number: int) -> Lanes:
     return found
 
 
+def nth_of(parts: Sequence[tuple[Lanes, Lanes]], number: int, counted: Mask) -> Lanes:
+    """Return the nth row of each frame among those that are `counted` (n,), as `nth` does among all."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(counted)])
+    found = nth([(before[begin], before[np.maximum(begin, end)]) for begin, end in parts], number)
+    return np.where(found < 0, -1, np.append(np.flatnonzero(counted), -1)[found])
+
+
 def replayed(rows: Partitions, frame: Ends, exclude: str, values: Lanes, keys: Lanes) -> Replay:
     """Return values (n, nv) of the rows as they enter and leave the frames of rows, which are the instances; `keys` are each partition's."""
     at, n = rows.position, len(rows)

@@ -130,9 +130,11 @@ def _read_of_groups(node: exp.Expr) -> Iterable[exp.Expr]:
     """Return the parts of a node that may have aggregates of groups. A window's own aggregate is none, but its arguments may have some."""
     if not isinstance(node, exp.Window):
         return node.iter_expressions()
-    called = node.this.this if isinstance(node.this, exp.Filter) else node.this
-    parts = [part for part in node.iter_expressions() if part is not node.this] + list(called.iter_expressions())
-    return parts + ([node.this.expression] if isinstance(node.this, exp.Filter) else [])
+    parts, called = [part for part in node.iter_expressions() if part is not node.this], node.this
+    while isinstance(called, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+        parts += [called.expression] if isinstance(called, exp.Filter) else []
+        called = called.this
+    return [*parts, *called.iter_expressions()]
 
 
 @dataclass(eq=False)
