@@ -312,14 +312,19 @@ class FormReader(ABC):
             first = text
             while isinstance(first.this, exp.Cast):
                 first = first.this
-            first.set("this", exp.Cast(this=first.this, to=named))
-            return self.read(text)
+            literal = first.this
+            first.set("this", exp.Cast(this=literal, to=named))
+            try:
+                return self.read(text)
+            finally:  # the tree may be read again
+                first.set("this", literal)
+                node.set("to", named)
         kind = str(self.take(named, "this")[0].name).lower()
         if kind not in TEMPORAL:
             self.unknown_form(node)
-        literal = self.literal(text)
-        found = temporal(literal, localized(TEMPORAL[kind], current_zone()))
-        return Cast(literal, found.type, span=found.span) if has_nanoseconds(literal, found.type) else found
+        value = self.literal(text)
+        found = temporal(value, localized(TEMPORAL[kind], current_zone()))
+        return Cast(value, found.type, span=found.span) if has_nanoseconds(value, found.type) else found
 
     def interval(self, node: exp.Interval) -> Expression:
         """Read `interval '30' day`, `interval '1 day 2 hours'`, and `interval (n) day`, n times the length of one."""
