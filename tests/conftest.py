@@ -20,7 +20,7 @@ from ddcli.cli.startup import YOUNG
 from ddcli.engine import pool
 from ddcli.errors import name_pipeline
 from ddcli.store.files import gate
-from tests.draws import EFFORT, SEED, TURN, WHOLE, chance, many
+from tests.draws import DAYS, EFFORT, SEED, TURN, WHOLE, chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS, ROOT, Folder
 
 pytest_plugins = ["tests.databases"]
@@ -115,12 +115,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args[:] = files[first:] + files[:first]
 
 
+def dear(items: list[pytest.Item], *days: int) -> list[pytest.Item]:
+    """Return the tests that are marked `in_turn`, with these days, and whose turn is another day.
+
+    A third of them are in a day's turn, each third of a list. Of those with days a file's neighbors are, as they share what is dear to make.
+    """
+    marked = [item for item in items if (mark := item.get_closest_marker("in_turn")) and mark.args == days]
+    marked.sort(
+        key=lambda item: item.nodeid
+    )  # pytest orders tests with fixtures of the session otherwise in each process
+    if not days:
+        return [item for at, item in enumerate(marked) if at % 3 != TURN % 3]
+    first, last = (len(marked) * turn // DAYS for turn in (TURN, TURN + 1))
+    return marked[:first] + marked[last:]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest; refuse a test that draws other cases each time where the profile says the same; leave out those whose turn is another day."""
     if EFFORT < WHOLE and not config.option.keyword and not any("::" in asked for asked in config.args):
-        # By their names: pytest orders tests with fixtures of the session otherwise in each process.
-        dear = sorted((item for item in items if item.get_closest_marker("in_turn")), key=lambda item: item.nodeid)
-        others = {item for at, item in enumerate(dear) if at % 3 != TURN % 3}
+        others = {*dear(items), *dear(items, DAYS)}
         config.hook.pytest_deselected(items=[*others])
         items[:] = [item for item in items if item not in others]
     # Nor look for cycles among all of these.

@@ -3,7 +3,7 @@
 With DD_EFFORT=1 as many cases are tried as a test says; `make check` tries a quarter of them, `make test` a tenth, `make soak` three times as many; 100 is for a night. With another DD_SEED
 something else is drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
 Below DD_EFFORT=1 long lists, and tests that are `in_turn`, are tried by thirds, another each day. DD_TURN, 0 to 8, is what a failure names: after nine days
-each third of the lists has met each third of the tests.
+each third of the lists has met each third of the tests, and each ninth of the tests that are `in_turn(9)` has run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SEED = os.environ.get("DD_SEED", "0")
 EFFORT = float(os.environ.get("DD_EFFORT") or 0.1)
-TURN = int(os.environ.setdefault("DD_TURN", str(int(time.time()) // 86400 % 9)))
+DAYS = 9
+TURN = int(os.environ.setdefault("DD_TURN", str(int(time.time()) // 86400 % DAYS)))
 """The day, of nine, which chooses what is tried; the same in all processes that this one starts. The third of the tests is `TURN % 3`."""
 THIRD = (TURN + TURN // 3) % 3
 """The third of long lists that is tried today."""

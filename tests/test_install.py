@@ -68,7 +68,7 @@ def environments(tmp_path_factory, index):
     return environment
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "kind"),

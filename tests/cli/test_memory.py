@@ -159,7 +159,7 @@ def log(folder):
     return frame.sort(frame.columns)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.slow
 def test_a_run_keeps_to_its_memory(tmp_path):
     """A load, a change as large as half of it over a state of few shards, and compaction; all in one run in memory needs more."""
@@ -185,7 +185,7 @@ def test_a_run_keeps_to_its_memory(tmp_path):
     assert not (little.parent / ".dd/sales/spill").exists()
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.slow
 def test_a_loop_keeps_to_its_memory(tmp_path):
     """Round by round, a shard at a time; what the rounds add is many times what it is fed."""
@@ -216,7 +216,7 @@ outputs: {pairs: out/pairs/, sums: out/sums/, middle: out/middle/, all: out/all/
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.slow
 @pytest.mark.parametrize(("left", "right"), [(280_000, 25), (2650, 2650)])
 def test_a_join_of_one_key_keeps_to_its_memory(tmp_path, left, right):
@@ -255,7 +255,7 @@ outputs: {c: out/}
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("equal", [False, True], ids=["different rows", "equal rows"])
 def test_a_row_group_larger_than_memory_is_read_in_parts(tmp_path, equal):

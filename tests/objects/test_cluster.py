@@ -51,7 +51,7 @@ def ever(endpoint, bucket):
 
 
 @pytest.mark.spark
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.slow
 @pytest.mark.skipif(STORE != "s3", reason="only S3's server is asked for the objects that were ever there")
 def test_executors_meet_in_shuffles_and_the_bucket(tmp_path, endpoint, bucket):

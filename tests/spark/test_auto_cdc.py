@@ -66,7 +66,7 @@ def by_spark(folder: Path, runs: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.skipif(not shutil.which("javac"), reason="a catalog with merge is compiled by javac")
 def test_changes_are_applied_as_by_spark(shop):
     pytest.importorskip("grpc")

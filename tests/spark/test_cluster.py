@@ -189,7 +189,7 @@ def check(place, times=4):
 
 
 @pytest.mark.parametrize("when", ["early", "late"])
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_an_executor_is_killed(driver, place, when):
     """While it reads the input, or when some files of the state are written: there is one more attempt."""
     (place / when).write_text("kill the executor")
@@ -198,7 +198,7 @@ def test_an_executor_is_killed(driver, place, when):
     check(place)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_all_executors_are_killed_while_the_driver_commits(driver, place):
     (place / "commit").touch()
     assert ran(driver, place) == "done"
@@ -206,7 +206,7 @@ def test_all_executors_are_killed_while_the_driver_commits(driver, place):
     check(place)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_a_task_is_done_twice_at_once(driver, place):
     """Spark speculates: the first attempt waits until there is a second, and one of the two counts.
 
@@ -233,7 +233,7 @@ ENDS = {
 """What functions do, or happens to them, each time that a task is tried, and what is said of it."""
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.parametrize("what", ENDS)
 def test_what_fails_each_time_ends_the_run(driver, place, what):
     """It is told in a line and a hint, nothing is visible, and the next run, without it, is right. The next test sees that the cluster is."""
@@ -249,7 +249,7 @@ def test_what_fails_each_time_ends_the_run(driver, place, what):
     check(place)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_the_driver_is_killed(driver, place, folder):
     """Nothing of it is visible, what it left is collected, and the next run is right. It is the last of these tests.
 

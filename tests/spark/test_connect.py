@@ -74,7 +74,7 @@ class Heard(Progress):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_a_server_and_this_machine_continue_each_others_states(server, path):
     heard = Heard()
     summary = run(path, engine="spark", remote=server, progress=heard)
@@ -93,7 +93,7 @@ def test_a_server_and_this_machine_continue_each_others_states(server, path):
     assert_all_named(state)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_session_of_connect_is_used_and_left(server, path):
@@ -106,7 +106,7 @@ def test_a_session_of_connect_is_used_and_left(server, path):
     session.stop()
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_errors_are_told_in_a_line(server, path, monkeypatch):
@@ -124,7 +124,7 @@ def test_errors_are_told_in_a_line(server, path, monkeypatch):
     assert not list((path.parent / ".dd").rglob("*.parquet"))
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_server_that_dies_is_told_of_and_leaves_nothing(serving, path, monkeypatch):

@@ -49,7 +49,7 @@ def doomed(folder):
     return [*command, "--conf", f"spark.driver.extraJavaOptions={SMALL}"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_a_watch_goes_on_in_a_new_process_after_its_java_was_killed(tmp_path):
     """Under the same number: this process can't start another Java."""
     command, environment, errors = [*doomed(tmp_path), "--watch"], os.environ | {"KILLED": "java"}, tmp_path / "stderr"
@@ -77,7 +77,7 @@ def test_a_watch_goes_on_in_a_new_process_after_its_java_was_killed(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="the test finds processes in /proc")
 @pytest.mark.parametrize("killed", ["driver", "java"])
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_a_killed_driver(tmp_path, killed):
     command, path = doomed(tmp_path), tmp_path / "p.yaml"
     environment = os.environ | {"KILLED": killed}

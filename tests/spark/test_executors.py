@@ -122,7 +122,7 @@ def check(folder):
     assert out.select("k", "n", "diff").rows() == [(key, 1, 1) for key in range(KEYS)]
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.parametrize(
     ("lacks", "error"),
     [
@@ -144,7 +144,7 @@ def test_a_path_that_one_machine_lacks(master, hidden, tmp_path, lacks, error):
         assert not list(place.rglob("*.parquet"))
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_the_doctor_finds_a_path_that_one_machine_lacks(master, hidden, tmp_path):
     place = hidden / tmp_path.name
     pipeline(tmp_path, input_=f"{place}/")
@@ -156,7 +156,7 @@ def test_the_doctor_finds_a_path_that_one_machine_lacks(master, hidden, tmp_path
     assert failed == [f"FAILED  paths       an executor can't open the input 'a', {place}: {FAR}: there is none"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_another_version_of_the_program(master, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(ROOT / "ddcli", other / "ddcli", ignore=shutil.ignore_patterns("__pycache__"))
@@ -171,7 +171,7 @@ def test_another_version_of_the_program(master, tmp_path):
     check(tmp_path)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_too_little_memory_for_an_executor(master, tmp_path):
     """The cluster may be busy, so a run waits; it reports that, once."""
     pipeline(tmp_path)
@@ -191,7 +191,7 @@ def test_too_little_memory_for_an_executor(master, tmp_path):
     check(tmp_path)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_executors_whose_java_is_killed_each_time(master, tmp_path):
     name = f"killing_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(KILLING)
@@ -206,7 +206,7 @@ def test_executors_whose_java_is_killed_each_time(master, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_store_that_refuses_executors(master, tmp_path, answers):
     """Or that they can't reach: executors have an address of their own for it."""

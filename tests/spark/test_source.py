@@ -355,7 +355,7 @@ def test_a_task_that_fails_leaves_nothing(session, tmp_path):
     assert list((tmp_path / "log").glob("*")) == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_the_program_of_the_page(tmp_path):
     (program,) = re.findall(r"```python\n(# report\.py\n.*?)```", (ROOT / "docs/spark.md").read_text(), re.DOTALL)
     copy_root(tmp_path / "root")
@@ -391,7 +391,7 @@ query.awaitTermination()
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_a_stream_whose_processes_are_killed_writes_each_row_once(tmp_path):
     """JVM and Python processes at once, at any moment; a reader meanwhile sees whole batches alone."""
     draw, files = chance("killed"), 4 + 4 * many(4)

@@ -28,7 +28,7 @@ main(["run", "p.yaml", "-o", "json", *sys.argv[1:]])
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_spark_submit(tmp_path):
     (tmp_path / "p.yaml").write_text(PIPELINE)
     (tmp_path / "main.py").write_text(MAIN)
