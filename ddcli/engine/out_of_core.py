@@ -314,7 +314,7 @@ class OutOfCoreExecutor(SpillStore):
                 at = Address((*path, index), EXCHANGED, shard, rounds)
                 updates = self.exchange.take(at, self.layout((*path, source)), pool, last=True)
                 if updates is not None:
-                    routed[index, source] = Delta(updates)
+                    routed[index, source] = Delta(updates, owned=True)
             if scope.places[index].shifts:
                 updates = self.exchange.take(
                     Address((*path, index), LATE, shard, rounds), self.layout((*path, index)), pool, last=True

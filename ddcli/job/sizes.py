@@ -93,7 +93,8 @@ class Sizes:
         """The room for rows of joins."""
         from ddcli.engine.operators.join import PairRoom  # with numpy, which a run with nothing new does without
 
-        return PairRoom(self.joined, each=self.room is not None)
+        # Shard by shard, parts pass the cache, and the C library reuses the memory of each: the system would have to clear that of larger ones.
+        return PairRoom(self.joined, each=False) if self.room is None else PairRoom(min(self.joined, PART), each=True)
 
     def streams(self, rows: int) -> bool:
         """Return whether this number of rows is streamed through memory in parts."""

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine import scope
+from ddcli.engine import kernels, scope
+from ddcli.engine.kernels import uniform
 from ddcli.job.sizes import Sizes
 from ddcli.plan import generations
 from ddcli.runtime import placement
@@ -81,6 +82,10 @@ def in_parts(seed, shards):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "sizes", sizes)
         patch.setattr(kernel_join, "FEW", chance.choice([0, 1]))
+        if chance.random() < 0.5:  # arrangements of a first load keep times and diffs once
+            patch.setattr(kernels, "FEW", 0)
+            patch.setattr(uniform, "LEAST", 1)
+            patch.setattr(uniform, "REPEATED", 1)
         patch.setattr(scope, "SETTLED", chance.choice([0, 3, scope.SETTLED]))
         patch.setitem(generations.plan.__kwdefaults__, "deltas", chance.random() < 0.4)
         yield
@@ -95,29 +100,38 @@ def test_joins_in_parts_mean_what_is_written(case, shards, seed):
         judge(case, Path(folder), lambda: {"engine": chance.choice(["local", "spark"])})
 
 
-def test_an_output_has_each_record_once_where_both_sides_change(shop, monkeypatch):
-    """The new rows of one side with all of the other, and the others with its new ones, have updates of the same pairs at one time."""
+@pytest.mark.parametrize("once", [False, True])
+def test_an_output_has_each_record_once_where_both_sides_change(shop, monkeypatch, once):
+    """The new rows of one side with all of the other, and the others with its new ones, have updates of the same pairs at one time.
+
+    So have equal rows of a load: also those whose time and diff are kept `once`.
+    """
     monkeypatch.setattr(placement, "sizes", lambda *_, **__: Sizes(1, 2, 1, 3, 100, 1))
     monkeypatch.setattr(kernel_join, "FEW", 0)
-    columns = "columns: {k: int64, v: int64}"
+    if once:
+        for module, name in ((kernels, "FEW"), (uniform, "LEAST"), (uniform, "REPEATED")):
+            monkeypatch.setattr(module, name, int(module is uniform))
     shop.write(
         "p.yaml",
-        f"""\
+        """\
 dd: 1
 name: p
-inputs: {{p: {{path: p/, {columns}}}, q: {{path: q/, {columns}}}}}
-collections: {{c: {{from: p, apply: [{{join: {{with: q, as: q, on: [k]}}}}, {{map: {{k: k, v: v, w: q.v}}}}]}}}}
-outputs: {{c: out/}}
+inputs: {p: {path: p/, columns: {k: int64, v: int64}}, q: {path: q/, columns: {k: int64, w: int64}}}
+collections: {c: {from: p, apply: [{join: {with: q, on: [k]}}]}}
+outputs: {c: out/}
 """,
     )
     for time in range(2):
-        rows = [f"1,{value},{time}" for value in range(3)]
+        rows = [f"1,{value},{time}" for value in (0, 0, 1, 2)]
         shop.write(f"p/{time}.csv", "k,v,time,diff\n" + "".join(f"{row},1\n" for row in rows))
-        shop.write(f"q/{time}.csv", "k,v,time,diff\n" + "".join(f"{row},1\n" for row in rows))
+        shop.write(f"q/{time}.csv", "k,w,time,diff\n" + "".join(f"{row},1\n" for row in rows))
         done = shop("run", "p.yaml")
         assert done.code == 0, done.err
     found = pl.read_parquet(shop.folder / "out/*.parquet").select("k", "v", "w", "time", "diff").sort(pl.all()).rows()
-    assert found == [(1, v, w, time, 1 + 2 * time) for v in range(3) for w in range(3) for time in range(2)]
+    often = (2, 1, 1)
+    assert found == [
+        (1, v, w, time, often[v] * often[w] * (1 + 2 * time)) for v in range(3) for w in range(3) for time in range(2)
+    ]
 
 
 def test_a_run_in_memory_begins_again_out_of_core(shop, monkeypatch):

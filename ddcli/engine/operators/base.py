@@ -23,7 +23,8 @@ class Delta(NamedTuple):
 
     `distinct` spares a reader that needs no order the consolidation; it does not state the order of rows. `inserts` states
     that no row retracts, so that counting need not read the rows. A part of an input has, in `decoded`, the columns that one of
-    its readers has decoded, for the others; or its data are still in `columns`, and `updates` have no data lanes. Exchanged updates may be `taken`: in the lanes that their reader wants.
+    its readers has decoded, for the others; or its data are still in `columns`, and `updates` have no data lanes. Exchanged updates may be `taken`: in the lanes that their reader wants;
+    or `owned`: their only reader may overwrite them.
     """
 
     updates: np.ndarray
@@ -32,6 +33,7 @@ class Delta(NamedTuple):
     decoded: Decoded | None = None
     columns: Columns | None = None
     taken: bool = False
+    owned: bool = False
 
     @property
     def rows(self) -> int:
@@ -64,7 +66,7 @@ def empty(width: int) -> np.ndarray:
 class Operator:
     """One node of a dataflow, by default one that keeps nothing from one step to the next. State, where there is any, lives in the operator's traces.
 
-    A step may remove a delta from its list, as that may be the last reference to large updates. It never overwrites them: others may read them,
+    A step may remove a delta from its list, as that may be the last reference to large updates. It overwrites none but `owned` ones: others may read them,
     and a result may be the updates that an operator was given.
     """
 

@@ -67,9 +67,10 @@ class Arrange(StatefulOperator):
             self.batch = kernels.arranged(updates, self._order)
         else:
             del updates
+            owned = deltas[0].owned
             given = concatenated(deltas)
             arranged = permute(given, self.lanes, self.trace.nt + 1)
-            owned = arranged is not given
+            owned = owned or arranged is not given
             del given  # now its memory may be released: all other readers are done
             self.batch = kernels.consolidate(arranged, owned=owned)
         return Delta(self.batch, distinct=True)
@@ -220,7 +221,9 @@ class Join(Operator):
         for a, b in ([left], rights), (lefts, [right]):
             if a and b:
                 # Rows of one batch each, so that no pair of values is in two parts.
-                one, other = (kernels.merge([kernels.matrix(rows) for rows in side]) for side in (a, b))
+                one, other = (
+                    side[0] if len(side) == 1 else kernels.merge([*map(kernels.matrix, side)]) for side in (a, b)
+                )
                 for part in kernels.join_chunks(one, other, self.nk, self.nt, self.take, most):
                     yield Delta(part, distinct)
 
