@@ -2,6 +2,7 @@
 
 The files of a log's contents are those that the driver would write: sorted by lanes, so that a record is in one of them. Tasks read the log's files
 and deal the records to ranges of lanes; then a task for each range adds up its records and writes them. No reader finds the files before the commit.
+Each task notes the updates that it has sent or that have arrived: rows that Spark's shuffle loses or doubles end the load.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.jit.settings import cache_dir
-from ddcli.errors import DdError
+from ddcli.errors import DdError, EngineError
 from ddcli.job.sizes import LANE, WORKING
-from ddcli.runtime.chain import FAILED, RESULT, TASK, Row
+from ddcli.runtime.chain import FAILED, MARK, RESULT, TASK, Row
 from ddcli.runtime.placement import HEAVY
 from ddcli.runtime.scheduler import TURNS, on_executor
 from ddcli.runtime.task import failure, packed_result, result_of
@@ -85,6 +86,7 @@ class CopyUpdates(LoadTask):
             file, known = pickle.loads(row.chunk)  # noqa: S301
             for frame in gathered(iter([self.change.rows(file, self.change.schema)[known:]])):
                 yield self.written(frame, self.number)
+            yield _mark(1, 0)
 
 
 @frozen
@@ -103,6 +105,7 @@ class DealRecords(LoadTask):
             for at, part in enumerate(parts):
                 for turn, chunk in enumerate(chunks(part, change.layout, change.pool)):
                     yield Row(at, 0, turn, 0, chunk)
+            yield _mark(1, len(matrix))
 
 
 @frozen
@@ -117,12 +120,14 @@ class WriteRecords(LoadTask):
         for _, group in groupby(rows, attrgetter("shard")):
             found = []
             for row in group:
-                if row.edge == FAILED:
+                if row.edge in (FAILED, MARK):
                     yield row
                 else:
                     found.append(row.chunk)
             if found:
-                matrix = kernels.consolidate(from_chunks(found, change.layout, change.pool))
+                arrived = from_chunks(found, change.layout, change.pool)
+                yield _mark(0, -len(arrived))
+                matrix = kernels.consolidate(arrived, owned=True)
                 change.refuse_negative(matrix)
                 for part in partitioned(matrix, self.number, self.rows - len(matrix)):
                     yield self.written(change.decoded(part.rows), part.run, part.first)
@@ -172,7 +177,16 @@ class TableLoader:
                 result = result_of(row.chunk)
                 assert result.error is not None, "it failed"
                 raise on_executor(result.error, result.host) if result.host else result.error
-        return sorted((pickle.loads(row.chunk) for row in done), key=_place)  # noqa: S301
+        marks = [pickle.loads(row.chunk) for row in done if row.edge == MARK]  # noqa: S301
+        if (sum(read for read, _ in marks), sum(more for _, more in marks)) != (len(tasks), 0):
+            hint = "the run is committed, and the table stays as it was; run again"
+            raise EngineError("Spark has lost rows of its shuffle, or has some twice", place=about, hint=hint)
+        return sorted((pickle.loads(row.chunk) for row in done if row.edge == RESULT), key=_place)  # noqa: S301
+
+
+def _mark(read: int, sent: int) -> Row:
+    """Return a row with the number of files of the log that were read, and the number of updates sent on, less those that arrived: in all, each file and none."""
+    return Row(0, MARK, 0, 0, pickle.dumps((read, sent)))
 
 
 def cuts_of(change: Change, count: int) -> tuple[tuple[int, ...], ...]:

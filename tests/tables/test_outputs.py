@@ -15,7 +15,8 @@ import ddcli.store.targets.delta
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.provenance.verification import verify
 from ddcli.runtime import table_load
-from ddcli.runtime.table_load import TableLoader
+from ddcli.runtime.chain import TASK
+from ddcli.runtime.table_load import LoadTask, TableLoader
 from ddcli.store.log import lineage
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import read_runs
@@ -24,7 +25,7 @@ from ddcli.store.targets.ducklake import DuckLakeTarget
 from ddcli.store.targets.iceberg import IcebergTarget
 from tests.draws import chance, many, some
 from tests.harness import write_log
-from tests.spark.support import Here, started
+from tests.spark.support import Calm, Here, started
 from tests.store.support import Dead, Faulty
 from tests.tables.followers import COLUMNS, KINDS, Follower, race, small_files
 
@@ -98,6 +99,33 @@ def test_tasks_that_write_a_table_fail(tmp_path, monkeypatch, form):
         each.step = 1000
         with started(cluster), pytest.raises(EngineError, match="negative multiplicity"):
             each.run(engine="spark")
+
+
+@pytest.mark.parametrize(
+    ("form", "edge", "times"),
+    [("table", 0, 0), ("table", 0, 2), ("table", TASK, 0), ("log", TASK, 0), ("log", TASK, 2)],
+)
+def test_rows_that_spark_loses_or_doubles_on_the_way_to_a_table_are_missed(tmp_path, monkeypatch, form, edge, times):
+    """Chunks of updates, and files to read. The table stays as it was, and the next run completes it."""
+
+    class Losing(Calm):
+        def stepped(self, step, part):
+            if not isinstance(step, LoadTask):
+                return super().stepped(step, part)
+            some = [row for row in part if row.edge == edge][:1]
+            return super().stepped(
+                step, sorted([row for row in part if row not in some] + some * times, key=lambda row: row[:3])
+            )
+
+    each = Follower(tmp_path / "shop", "delta", form)
+    monkeypatch.setattr(table_load, "HEAVY", 1)
+    each.supply(chance("lost rows"))
+    with started(Losing()), pytest.raises(EngineError, match="Spark has lost rows"):
+        each.run(engine="spark")
+    assert not DeltaTable.is_deltatable(str(each.path)) or not each.read()
+    with started(Calm()):
+        each.run(engine="spark")
+    each.check()
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
