@@ -128,7 +128,21 @@ def say(*lines: str, err: bool = False, file: TextIO | None = None, styled: bool
     import click
 
     shown = map(_styled if styled else as_line, lines)
-    click.echo("\n".join(shown), file, err=err)
+    click.echo("\n".join(shown), file, err=err, color=_wants_colours() if styled else None)
+
+
+def _wants_colours() -> bool | None:
+    """Return whether the environment asks for colours, or for none; None: a terminal gets them."""
+    return False if os.environ.get("NO_COLOR") else True if os.environ.get("FORCE_COLOR") else None
+
+
+def coloured(text: str, colour: str | None = None, *, bold: bool = False) -> str:
+    """Return a text, visible, in a colour, for lines that `say` writes `styled`."""
+    import click
+
+    return (
+        click.style(visible(text), colour, bold=True if bold else None) if text and (colour or bold) else visible(text)
+    )
 
 
 def _styled(line: str) -> str:

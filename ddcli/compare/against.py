@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
+    from ddcli.plan.generations import Plan
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.spec.model import Spec
     from ddcli.store.state.manifest import Manifest
 
@@ -194,17 +196,21 @@ def _compare(
     found = Differences(
         only_a=tuple(name for name in chosen if name not in request.outputs),
         only_b=tuple(name for name in chosen if name in request.outputs and name not in known),
-        notes=_notes(computed, manifest) if request.spec.inputs.keys() <= manifest.inputs.keys() else (),
     )
     both = {name: known[name] for name in chosen if name in known and name in request.outputs}
     if sampled is not None:
+        if computed.outputs and computed.spec.inputs.keys() <= manifest.inputs.keys():
+            bound = bind_remembered(computed, manifest)
+            found.notes = _notes(manifest, bound, bound.plan(manifest.cache["plan"]))
         _compare_samples(found, request, [*both], known, sampled(request, manifest), settings, memory)
         return found
     with tempfile.TemporaryDirectory(prefix="dd-against-", ignore_cleanup_errors=True) as scratch:
         received = ReceivedUpdates(Path(scratch))
         if computed.outputs:
-            summary, exceeded = _effect(replace(computed, receives=received.add), manifest, inputs)
-            found.notes += exceeded
+            planned: list[tuple[BoundPipeline, Plan]] = []
+            run = replace(computed, receives=received.add, planned=lambda *made: planned.append(made))
+            summary, exceeded = _effect(run, manifest, inputs)
+            found.notes = (*_notes(manifest, *planned[-1]), *exceeded)
             found.failing = tuple(
                 f"{one.title}: {one.words}"
                 for one in summary.checks.values()
@@ -220,8 +226,11 @@ def _compare(
 
 def _rows(request: Request, manifest: Manifest, outputs: Mapping[str, str]) -> dict[str, int]:
     """Return the number of rows of outputs, as the state has committed them; `outputs` has the name that each has there."""
-    weight = pl.col(WEIGHT).sum()
-    scans = {name: _scans(request, manifest, name, before) for name, before in outputs.items()}
+    weight = pl.col(DIFF).sum()
+    scans = {
+        name: [*scan_entries(request.outputs[name], manifest.outputs[before].files, {}, [DIFF])]
+        for name, before in outputs.items()
+    }
     sums = [pl.concat([each.select(weight) for each in found]).select(weight) for found in scans.values() if found]
     rows = iter(pl.collect_all(sums, engine="streaming"))
     return {name: int(next(rows).item()) if found else 0 for name, found in scans.items()}
@@ -255,13 +264,10 @@ def _reached(request: Request, manifest: Manifest, inputs: Mapping[str, InputFil
     return replace(request, spec=only(spec, names), outputs=outputs)
 
 
-def _notes(request: Request, manifest: Manifest) -> tuple[str, ...]:
+def _notes(manifest: Manifest, bound: BoundPipeline, plan: Plan) -> tuple[str, ...]:
     """Return a line for each collection that may do more work than in the state, and one for each column that the file computes in another way."""
-    if not request.outputs:
-        return ()
-    bound = bind_remembered(request, manifest)
     edits = reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound)
-    return (*regressions(manifest, bound, manifest, "in the state"), *(each.note for each in edits))
+    return (*regressions(manifest, bound, plan, "in the state"), *(each.note for each in edits))
 
 
 def base_request(
@@ -270,7 +276,8 @@ def base_request(
     """Return the request of the file over the state, with the inputs and the outputs where the state has them."""
     own = file_of(state, manifest)
     base = own.parent if own is not None and is_there(own.parent) else None
-    request = read_request(path, state, say=say, base=base, branches=False)
+    queries = manifest.cache["plan"]["outline"].get("tables")
+    request = read_request(path, state, say=say, base=base, branches=False, queries=queries)
     if request.spec.name.value != manifest.name:
         raise StateError(
             f"the state is of the pipeline '{manifest.name}', and the file is '{request.spec.name.value}'",

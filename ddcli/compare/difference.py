@@ -100,9 +100,11 @@ class Difference:
     def add(self, changes: pl.DataFrame) -> None:
         """Add all changes of some keys."""
         self.changes.add(changes)
+        if not changes.height:
+            return
         for change, count in changes.group_by(CHANGE).agg(pl.col(COUNT).sum()).iter_rows():
             self.counts[change] += count
-        if self.compared.key and self.compared.values and changes.height:
+        if self.compared.key and self.compared.values:
             cells = changes.select(
                 pl.col(COUNT).filter(pl.col(IS + name)).sum().alias(name) for name in self.compared.values
             )

@@ -15,14 +15,12 @@ from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, KEY, NEW, OLD, RE
 from ddcli.compare.pipelines import Differences
 from ddcli.errors import UsageError
 from ddcli.job.summary import plural
-from ddcli.screen import json_text, rich_text, visible
+from ddcli.screen import coloured, json_text, say, visible
 from ddcli.screen import markdown as escaped
 from ddcli.sources.change_log import DIFF, TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rich.text import Text
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.compare.difference import Difference
     from ddcli.compare.page import ChangedRow
@@ -33,16 +31,14 @@ LIMIT = 65_000
 LONGEST = 500
 """The most characters of a cell's text that are shown."""
 NAMED = 100
-"""The most outputs that are the same and are named in a comment."""
+"""The most outputs that are the same and are named."""
 
 
 def markdown(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[str], limit: int | None) -> str:
     """Return `notes`, then each difference under its title, with as many changed rows as fit; of several outputs the titles of those that are the same, last."""
-    plainly = [title for title, found in titled if title and len(titled) > 1 and _is_plainly_same(found)]
-    shown = [(title, found) for title, found in titled if title not in plainly]
+    shown, plainly = _apart(titled)
     first = [(title, found, found.first(limit) if limit != 0 else None) for title, found in shown]
-    more = [f"{len(plainly) - NAMED:,} more"] if len(plainly) > NAMED else []
-    same = [f"✅ same: {', '.join([*map(_code, plainly[:NAMED]), *more])}", ""] if plainly else []
+    same = [f"✅ {_listed(plainly, _code)}", ""] if plainly else []
     most = max((frame.height for _, _, frame in first if frame is not None), default=0)
     cut = [escaped(note[:LONGEST] + "…" if len(note) > LONGEST else note) for note in notes]
     while True:
@@ -58,9 +54,19 @@ def markdown(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[st
         most //= 2
 
 
-def _is_plainly_same(found: Difference) -> bool:
-    """Return whether there is nothing to show of a comparison but that both sides are the same."""
-    return found.same and not found.columns and not notes(found)
+def _apart(titled: Titled) -> tuple[Titled, list[str]]:
+    """Return the differences to show, and of several outputs the names of those that are the same, with nothing else to show."""
+    same = [
+        title
+        for title, found in titled
+        if title and len(titled) > 1 and found.same and not found.columns and not notes(found)
+    ]
+    return [(title, found) for title, found in titled if title not in same], same
+
+
+def _listed(names: Sequence[str], form: Callable[[str], str]) -> str:
+    more = [f"{len(names) - NAMED:,} more"] if len(names) > NAMED else []
+    return f"same: {', '.join([*map(form, names[:NAMED]), *more])}"
 
 
 def _total(titled: Sequence[tuple[str | None, Difference]]) -> list[str]:
@@ -150,65 +156,58 @@ COLOURS = {ADDED: "green", REMOVED: "red", CHANGED: "yellow"}
 ARROW = " -> "
 
 
-def text_lines(found: Difference, limit: int | None) -> Iterator[Text]:
-    """Yield the lines of a comparison, with at most `limit` changed rows (None: all)."""
+def text_lines(found: Difference, limit: int | None) -> Iterator[str]:
+    """Yield the lines of a comparison, visible and with colours, with at most `limit` changed rows (None: all)."""
     labels = [visible(side.label) for side in (found.a, found.b)]
     wide = max(map(len, labels))
     for name, label, side in zip(("A", "B"), labels, (found.a, found.b), strict=True):
-        yield rich_text(f"{name}  {label:<{wide}}  {side.rows:,} rows  ({side.kind})")
-    yield rich_text(
-        f"key  {', '.join(found.compared.key)}" if found.compared.key else "no key: whole rows are compared"
-    )
+        yield f"{name}  {label:<{wide}}  {side.rows:,} rows  ({side.kind})"
+    yield visible(f"key  {', '.join(found.compared.key)}" if found.compared.key else "no key: whole rows are compared")
     for line in notes(found):
-        yield rich_text(f"note: {line}")
+        yield visible(f"note: {line}")
     if found.columns:
-        yield from (rich_text(""), rich_text("columns"))
+        yield from ("", "columns")
         for each in found.columns:
-            yield rich_text(f"  {each.column}: {column_words(each)}", style="yellow")
-    yield from (rich_text(""), rich_text("rows"))
+            yield coloured(f"  {each.column}: {column_words(each)}", "yellow")
+    yield from ("", "rows")
     counts = {"same": found.same_rows, **{change: found.counts[change] for change in (REMOVED, CHANGED, ADDED)}}
     if not found.compared.key:
         del counts[CHANGED]
     width = max(len(f"{count:,}") for count in counts.values())
     for what, count in counts.items():
-        yield rich_text(f"  {what:<8} {count:>{width},}", style=COLOURS.get(what, "") if count else "")
+        yield coloured(f"  {what:<8} {count:>{width},}", COLOURS.get(what) if count else None)
     if cells := {visible(name): count for name, count in found.cells.items() if count}:
-        yield from (rich_text(""), rich_text("changed cells"))
+        yield from ("", "changed cells")
         long = max(map(len, cells))
         for name, count in sorted(cells.items(), key=lambda pair: (-pair[1], pair[0])):
-            yield rich_text(f"  {name:<{long}} {count:>{width},}")
+            yield f"  {name:<{long}} {count:>{width},}"
     yield from _rows(found, limit)
-    yield rich_text("")
-    yield rich_text(verdict(found), style="bold green" if found.ok else "bold red")
+    yield from ("", coloured(verdict(found), "green" if found.ok else "red", bold=True))
 
 
-def _rows(found: Difference, limit: int | None) -> Iterator[Text]:
+def _rows(found: Difference, limit: int | None) -> Iterator[str]:
     if not found.rows or limit == 0:
         return
     first = found.first(limit)
-    yield rich_text("")
+    yield ""
     for row in rows_of(first, found.compared, texts):
         yield _row(row)
     if (rest := left_out(first.height, found.changes.height)) is not None:
-        yield rich_text(rest)
+        yield rest
 
 
-def _row(row: ChangedRow) -> Text:
-    line = rich_text(f"{MARKS[row.change]} ", style=COLOURS[row.change])
-    line.append_text(rich_text("  ".join(f"{name}={value}" for name, value in row.key.items()), "bold"))
-    if row.key and row.cells:
-        line.append("  ")
-    for at, (name, value) in enumerate(row.cells.items()):
-        line.append("  " if at else "")
-        if row.change == CHANGED:
-            old, new = value
-            line.append_text(rich_text(f"{name}: ", "default"))
-            line.append_text(rich_text(old, "red")).append(ARROW, style="default").append_text(rich_text(new, "green"))
-        else:
-            line.append_text(rich_text(f"{name}={value}"))
-    if row.count > 1:
-        line.append_text(rich_text(f"  x{row.count:,}", "bold"))
-    return line
+def _row(row: ChangedRow) -> str:
+    colour, key = COLOURS[row.change], "  ".join(f"{name}={value}" for name, value in row.key.items())
+    if row.change == CHANGED:
+        pairs = row.cells.items()
+        cells = [
+            f"{visible(name)}: {coloured(old, 'red')}{ARROW}{coloured(new, 'green')}" for name, (old, new) in pairs
+        ]
+    else:
+        cells = [coloured(f"{name}={value}", colour) for name, value in row.cells.items()]
+    keyed = [coloured(key, colour, bold=True)] if key else []
+    times = [coloured(f"x{row.count:,}", bold=True)] if row.count > 1 else []
+    return f"{coloured(MARKS[row.change], colour)} {'  '.join([*keyed, *cells, *times])}"
 
 
 def to_json(found: Difference, limit: int | None) -> dict[str, Any]:
@@ -340,18 +339,16 @@ def _pieces(
 
 
 def _text(titled: Titled, notes: Sequence[str], limit: int | None) -> None:
-    from rich.console import Console
-
-    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    for line in notes:
-        console.print(rich_text(line))
-    for at, (title, one) in enumerate(titled):
-        if title is not None:
-            if at or notes:
-                console.print()
-            console.print(rich_text(f"output {title}", "bold"))
-        for text in text_lines(one, limit):
-            console.print(text)
+    """Print `notes`, then each difference under its title; of several outputs the titles of those that are the same, last."""
+    shown, plainly = _apart(titled)
+    parts = [[visible(line) for line in notes]] if notes else []
+    for title, one in shown:
+        heading = [] if title is None else [coloured(f"output {title}", bold=True)]
+        parts.append([*heading, *text_lines(one, limit)])
+    if plainly:
+        parts.append([coloured(_listed(plainly, str), "green")])
+    for at, part in enumerate(parts):
+        say(*([""] * bool(at)), *part, styled=True)
 
 
 def _parquet(titled: Titled, out: BinaryIO) -> None:

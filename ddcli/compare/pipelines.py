@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ddcli.compare.columns import Settings
     from ddcli.compare.difference import Difference
     from ddcli.job.request import Request
+    from ddcli.plan.generations import Plan
     from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.spec.model import Spec
     from ddcli.store.state.entries import InputFile
@@ -195,7 +196,7 @@ def compare_pipelines(
             say(f"running {name}: {version.label}")
             committed.append(run_aside(version, folder, memory, known))
         bounds = [bind_remembered(request, manifest) for request, manifest in zip(requests, committed, strict=True)]
-        found.notes += regressions(committed[0], bounds[1], committed[1], "in A")
+        found.notes += regressions(committed[0], bounds[1], bounds[1].plan(committed[1].cache["plan"]), "in A")
         found.notes += tuple(each.note for each in reach_of_edits(*bounds))
         for name in both:
             given = [
@@ -289,11 +290,13 @@ def run_aside(
         return committed
 
 
-def regressions(a: Manifest, bound: BoundPipeline, b: Manifest, where: str) -> tuple[str, ...]:
+def regressions(a: Manifest, bound: BoundPipeline, plan: Plan, where: str) -> tuple[str, ...]:
     """Return a line for each collection of the file of B, `bound`, whose operators may do more work for a change than A's."""
     from ddcli.plan.places import work_regressions
 
-    found = work_regressions(a.cache["plan"]["work"], bound, bound.plan(b.cache["plan"]))
+    found = work_regressions(
+        a.cache["plan"].get("work", {}), bound, plan
+    )  # states of earlier versions lack the classes
     return tuple(f"{place.span}: {place.words}: work: {own}, but {before} {where}" for place, before, own in found)
 
 

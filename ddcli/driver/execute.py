@@ -166,6 +166,8 @@ def _planned(
             reader.read_ahead()
     _ = planning.graph  # an error of the plan comes before all others
     planning.check_work()
+    if request.planned is not None:
+        request.planned(planning.bound, planning.plan)
     if request.kept is None or request.kept.spec is None:  # a kept plan calls no function
         load_functions(request.spec)  # one that can't be loaded ends the run before anything is done
     return request, ready, planning, replacements or {}

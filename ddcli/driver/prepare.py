@@ -270,10 +270,10 @@ def sizes(found: Mapping[str, InputFiles]) -> dict[str, int]:
 
 
 def _outline_of_file(spec: Spec) -> dict[str, Any]:
-    """Return what a state keeps of the file itself: the texts of collections, for people, and the identities of its parts."""
-    from ddcli.spec.identity import identities
+    """Return what a state keeps of the file itself: the texts of collections, for people, the identities of its parts, and the tables of its queries."""
+    from ddcli.spec.identity import identities, tables_of_queries
 
-    return {"collections": excerpts(spec), "identities": identities(spec)}
+    return {"collections": excerpts(spec), "identities": identities(spec), "tables": tables_of_queries(spec)}
 
 
 @dataclass
@@ -332,7 +332,11 @@ class RunPlan:
     def outline_of(self, manifest: Manifest) -> dict[str, Any]:
         """Return the JSON that a state keeps of its own plan, with the present texts of its collections."""
         kept: dict[str, Any] = manifest.cache["plan"]
-        described = manifest.pipeline == self.request.digest and kept["outline"].keys() >= {"collections", "identities"}
+        described = manifest.pipeline == self.request.digest and kept["outline"].keys() >= {
+            "collections",
+            "identities",
+            "tables",
+        }
         if described and self.known is not None:  # a plan that was kept is by this very version of dd
             return kept
         return kept | {"outline": kept["outline"] | _outline_of_file(self.request.spec)}

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import WatchCache
     from ddcli.job.sizes import RunBudget
+    from ddcli.plan.generations import Plan
+    from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.spec.model import Spec
     from ddcli.store.log.progress import Owner
     from ddcli.store.log.rows import RowChange, Rows
@@ -113,6 +115,8 @@ class Request:
     """True: states whose logs the run reads keep the updates that it lacks. False for a state that is removed at the end of its command."""
     receives: Callable[[str, DataFrame], None] | None = None
     """The receiver of the updates of each output in a dry run, as logs would have them."""
+    planned: Callable[[BoundPipeline, Plan], None] | None = None
+    """The receiver of the plan of a dry run, and of the file that it is made from."""
     arranged: Callable[[dict[str, int]], None] | None = None
     """The receiver of the fingerprints of the arrangements that a dry run has built in this process."""
     budget: RunBudget | None = None
@@ -144,11 +148,11 @@ class Request:
         return [*late, errors, *(unparsed_below(errors, name) for name in self.spec.inputs)]
 
 
-def _parsed(text: str, path: Path) -> Spec:
+def _parsed(text: str, path: Path, queries: Mapping[str, Sequence[str]] | None) -> Spec:
     """Return the model of a file that no earlier run has kept."""
     from ddcli.plan.pipeline_file import parse_spec
 
-    return parse_spec(text, str(path))
+    return parse_spec(text, str(path), queries)
 
 
 def read_request(
@@ -161,16 +165,18 @@ def read_request(
     now: str | None = None,
     base: Path | None = None,
     branches: bool = True,
+    queries: Mapping[str, Sequence[str]] | None = None,
 ) -> Request:
     """Read the pipeline file and return its request. Raises the errors of the file and of its paths.
 
     Its relative paths are below `base`, by default the file's directory. The file of a branch, `sales@q4.yaml`, has its state and its outputs beside main's,
     unless a caller wants no `branches`. A caller that `runs` the pipeline gets the meaning of the file that an earlier run kept, if there is one: all but the file's tests.
+    `queries` that were parsed before are not parsed again (see `parse_spec`).
     """
     text = read_text(path)
     branch = path.stem.partition(AT)[2] if branches else ""
     kept = kept_plan.load(path, text) if runs and not branch else None
-    spec = kept.spec if kept is not None and kept.spec is not None else _parsed(text, path)
+    spec = kept.spec if kept is not None and kept.spec is not None else _parsed(text, path, queries)
     hide_declared(spec)
     base = base or path.absolute().parent
     state = state_of(spec, base) if state is None else state

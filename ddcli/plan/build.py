@@ -72,7 +72,11 @@ def build(
 
     Raises SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
     """
-    section = _built(spec, schemas, time, keys or {})
+    return graph_of(built(spec, schemas, time, keys or {}), spec, time)
+
+
+def graph_of(section: Section, spec: model.Spec, time: Sequence[Type]) -> Graph:
+    """Return the logical graph of the outputs and exports of a file whose collections are built. Raises SpecErrors as `build` does."""
     errors, around, outputs, orders = section.errors, section.around, {}, {}
     for name, output in spec.outputs.items():
         relation = section.named(output.source.value)
@@ -106,7 +110,11 @@ def build_collections(
 
     Collections of loops' bodies are not among them. An input that another pipeline keeps has no key here, like other inputs.
     """
-    section = _built(spec, schemas, time, keys or {})
+    return relations_of(built(spec, schemas, time, keys or {}), spec)
+
+
+def relations_of(section: Section, spec: model.Spec) -> dict[str, Relation]:
+    """Return every input and collection of a file whose collections are built, by name. Raises SpecErrors as `build` does."""
     names = [*spec.inputs, *(name for collection in spec.collections.values() for name in collection.names)]
     found = {name: section.named(name) for name in names}
     if section.errors:
@@ -114,9 +122,9 @@ def build_collections(
     return {name: relation for name, relation in found.items() if relation is not None}
 
 
-def _built(
+def built(
     spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type], keys: Mapping[str, tuple[str, ...]]
-) -> _Section:
+) -> Section:
     """Return the file's section, in which every collection is built, with all errors.
 
     The time column of an input is also a data column if the file names it: that is, if the file has fewer errors with it.
@@ -132,7 +140,7 @@ def _built(
 
 def _built_with(
     spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type], keys: Mapping[str, tuple[str, ...]]
-) -> _Section:
+) -> Section:
     errors: list[DdError] = []
     places: dict[str, tuple[str, Span]] = {}
 
@@ -158,7 +166,7 @@ def _built_with(
     )
     if found := circles(spec, references):
         errors.extend(found)
-        return _Section({}, source, around, errors, {})
+        return Section({}, source, around, errors, {})
 
     @cache
     def outer(name: str) -> Relation | None:
@@ -173,7 +181,7 @@ def _built_with(
             errors.extend(each_of(error))
             return None
 
-    section = _Section(spec.collections, outer, around, errors, {})
+    section = Section(spec.collections, outer, around, errors, {})
     for name in spec.collections:
         section.collection(name)
     return section
@@ -190,7 +198,7 @@ def _refuse_unknown_tags(given: model.InputSpec, schema: Schema) -> None:
 
 
 @dataclass
-class _Section:
+class Section:
     """A section of collections that refer to each other by name: the file's, or a loop body's. Each is built once.
 
     `outer` returns the relation of any other name. In a body, `variables` are the loop's, and their names come first. `engines` collects
@@ -327,7 +335,7 @@ class _Section:
         def bodies(inner: LoopName, variables: Sequence[Relation]) -> tuple[list[Relation], list[Relation]]:
             around = replace(self.around, loop=inner)
             given = dict(zip(names, variables, strict=True))
-            body = _Section(loop.body, self.named, around, self.errors, {}, given)
+            body = Section(loop.body, self.named, around, self.errors, {}, given)
             built = [body.collection(key) for key in loop.body]
             if not all(built):
                 raise Unbuilt

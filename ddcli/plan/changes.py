@@ -523,7 +523,7 @@ def before_edits(now: BoundPipeline, outline: Mapping[str, Any]) -> BoundPipelin
         rest = SECTIONS.sub("", now.spec.path.read_text(encoding="utf-8"))
         outputs = json.dumps({"any": {"from": next(iter(now.spec.inputs)), "path": "any/"}})
         text = f"{rest}\noutputs: {outputs}\ncollections:\n{collections}\n"
-        spec = replace(parse_spec(text, str(now.spec.path)), outputs=now.spec.outputs)
+        spec = replace(parse_spec(text, str(now.spec.path), outline.get("tables")), outputs=now.spec.outputs)
         found = BoundPipeline(spec, now.schemas, now.time, now.keys)
         _ = found.relations
     except (DdError, OSError, ValueError):

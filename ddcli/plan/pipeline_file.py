@@ -14,11 +14,12 @@ from ddcli.dataclass import dataclass
 from ddcli.privacy import hide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.errors import SpecError
     from ddcli.expressions.types import Schema, Type
+    from ddcli.plan.build import Section
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Graph
     from ddcli.plan.relation import Relation
@@ -38,11 +39,16 @@ def load_spec(path: Path) -> Spec:
     return spec
 
 
-def parse_spec(text: str, file: str) -> Spec:
-    """Return the model of a pipeline file's text, or raise `SpecErrors` with everything that is wrong in it. `file` is the name that errors show."""
+def parse_spec(text: str, file: str, queries: Mapping[str, Sequence[str]] | None = None) -> Spec:
+    """Return the model of a pipeline file's text, or raise `SpecErrors` with everything that is wrong in it. `file` is the name that errors show.
+
+    `queries` are the tables of queries that were parsed before (`tables_of_queries`): where they are in the file, the model has no place of their tables.
+    """
     from ddcli.errors import SpecErrors
 
-    spec, errors = parse_partly(text, file)
+    spec, errors = parse_partly(text, file, queries)
+    if queries and errors:  # their places may be in these queries
+        spec, errors = parse_partly(text, file)
     if errors or spec is None:
         raise SpecErrors(errors)
     return spec
@@ -58,7 +64,9 @@ def read_spec(path: Path) -> tuple[Spec | None, list[SpecError]]:
     return parse_partly(read_text(path), str(path))
 
 
-def parse_partly(text: str, file: str) -> tuple[Spec | None, list[SpecError]]:
+def parse_partly(
+    text: str, file: str, queries: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Spec | None, list[SpecError]]:
     """Return the valid part of a pipeline file's text and all its errors.
 
     Inputs, collections and outputs with errors are left out, so others may refer to names that are missing from the result. Without
@@ -67,7 +75,7 @@ def parse_partly(text: str, file: str) -> tuple[Spec | None, list[SpecError]]:
     from ddcli.plan.operators.table import OPERATORS
     from ddcli.spec import document
 
-    return document.parse_partly(text, file, OPERATORS)
+    return document.parse_partly(text, file, OPERATORS, queries)
 
 
 def json_schema() -> dict[str, Any]:
@@ -102,21 +110,28 @@ class BoundPipeline:
         return list(self.time.values())
 
     @cached_property
+    def section(self) -> Section:
+        """The file's collections, built, with all errors."""
+        from ddcli.plan.build import built
+
+        return built(self.spec, self.schemas, self.kinds, self.keys)
+
+    @cached_property
     def graph(self) -> Graph:
         """The logical graph of the outputs and exports. Raises SpecErrors with all errors of the file."""
-        from ddcli.plan.build import build
+        from ddcli.plan.build import graph_of
 
-        found = build(self.spec, self.schemas, self.kinds, self.keys)
+        found = graph_of(self.section, self.spec, self.kinds)
         hide(found.tags.get("", {}))
         return found
 
     @cached_property
     def relations(self) -> dict[str, Relation]:
         """Every input and collection by name. Raises SpecErrors with all errors of the file."""
-        from ddcli.plan.build import build_collections
+        from ddcli.plan.build import relations_of
         from ddcli.plan.lineage import hide_tagged
 
-        found = build_collections(self.spec, self.schemas, self.kinds, self.keys)
+        found = relations_of(self.section, self.spec)
         hide_tagged(self.spec.tags, [relation.node for relation in found.values()])
         return found
 

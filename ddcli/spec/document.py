@@ -27,7 +27,7 @@ from ddcli.spec.values import Choice, PathWords, Whole, Words, query_text
 from ddcli.spec.variables import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from collections.abc import Mapping as Table
 
     from ddcli.spec.reader import OperatorForm
@@ -324,15 +324,15 @@ def included_files(path: Path) -> list[Path]:
 
 
 def parse_partly(
-    text: str, file: str, operators: Table[str, OperatorForm]
+    text: str, file: str, operators: Table[str, OperatorForm], queries: Table[str, Iterable[str]] | None = None
 ) -> tuple[model.Spec | None, list[SpecError]]:
-    """Return the valid part of a pipeline file's text, whose collections apply `operators`, and all its errors.
+    """Return the valid part of a pipeline file's text, whose collections apply `operators`, and all its errors. `queries` are known (see `Notes`).
 
     Inputs, collections and outputs with errors are left out, so others may refer to names that are missing from the result. Without
     a pipeline name, inputs and outputs there is no valid part: None.
     """
     tree = parse_tree(text, file)
-    notes = Notes(errors=tree.errors, operators=operators)
+    notes = Notes(errors=tree.errors, operators=operators, queries=queries or {})
     includes = Includes(file, notes, tree.variables)
     try:
         before = len(notes.errors)

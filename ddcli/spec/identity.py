@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import Span, Text
 from ddcli.expressions.revisions import REVISIONS
+from ddcli.spec.model import Query
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ def identities(spec: Spec) -> dict[str, Any]:
         "outputs": {name: _digest(each) for name, each in spec.outputs.items()},
         "rest": _digest((rest, __version__, *REVISIONS)),
     }
+
+
+def tables_of_queries(spec: Spec) -> dict[str, list[str]]:
+    """Return the names of the tables of each collection's query, by its identity. JSON-able."""
+    queries = [each.sources for each in spec.collections.values() if isinstance(each.sources, Query)]
+    return {query_identity(each.text.value): [name.value for name in each.tables] for each in queries}
+
+
+def query_identity(text: str) -> str:
+    """Return the digest of a query's text, with this version of dd, which decides what its tables are."""
+    return _digest([text, __version__, *REVISIONS])
 
 
 def _digest(value: Any) -> str:

@@ -72,6 +72,8 @@ class Notes:
     """The places of operators that need a loop around them; the check of names reports those outside of one."""
     operators: Mapping[str, OperatorForm] = field(default_factory=dict)
     """The operators that a file may name, by name: the planner has their table."""
+    queries: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    """The tables of queries that this version of dd has parsed before, by `query_identity`: these are not parsed again."""
 
     def refuse(self, path: str, problem: str, span: Span, hint: str | None = None) -> Refused:
         """Record an error; the caller raises the result, or continues."""

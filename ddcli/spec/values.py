@@ -7,6 +7,7 @@ import re
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, no_column, parse_type
+from ddcli.spec.identity import query_identity
 from ddcli.spec.model import Query
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Shape, shape, suggest
 from ddcli.spec.tree import Node, Scalar, Sequence, unfinished
@@ -106,6 +107,16 @@ class ExpressionText(Shape[Text]):
         return {"type": ["string", "integer", "number", "boolean"], "minLength": 1, "description": "an SQL expression"}
 
 
+def _tables(query: Text, place: NodePlace, notes: Notes) -> tuple[Text, ...]:
+    """Return the tables of a query, each with its place."""
+    from ddcli.expressions.statement import read_statement, tables_of
+
+    try:
+        return tables_of(read_statement(query))
+    except SpecError as error:
+        raise notes.refuse(place.path, error.problem, error.span or query.span, error.hint) from None
+
+
 @shape(lambda: {"type": "string", "minLength": 1, "description": "an SQL query"})
 def query_text(node: Node, place: NodePlace, notes: Notes) -> Query:
     """Return an SQL query, kept as text with the names that it refers to."""
@@ -115,12 +126,8 @@ def query_text(node: Node, place: NodePlace, notes: Notes) -> Query:
     if node.comment and node.plain and unfinished(node.text.value):
         hint = "write it as a block: `sql: |`, and the query below, indented"
         raise notes.refuse(place.path, "` #` cuts the query: a comment begins here", node.comment, hint)
-    from ddcli.expressions.statement import read_statement, tables_of
-
-    try:
-        tables = tables_of(read_statement(node.text))
-    except SpecError as error:
-        raise notes.refuse(place.path, error.problem, error.span or node.span, error.hint) from None
+    known = notes.queries.get(query_identity(node.text.value)) if notes.queries else None
+    tables = _tables(node.text, place, notes) if known is None else tuple(Text(name, node.span) for name in known)
     notes.references += [Reference(table, place.owner) for table in tables]
     return Query(node.text, tables, place.path)
 

@@ -279,8 +279,8 @@ def test_an_input_that_gets_another_column(tmp_path, twins):
 def test_another_version_plans_anew(twins, monkeypatch):
     twins(lambda folder: batch(folder, 1))
     planned = []
-    real = ddcli.plan.build.build
-    monkeypatch.setattr("ddcli.plan.build.build", lambda *given, **more: planned.append(1) or real(*given, **more))
+    real = ddcli.plan.build.built
+    monkeypatch.setattr("ddcli.plan.build.built", lambda *given, **more: planned.append(1) or real(*given, **more))
     with monkeypatch.context() as patch:
         patch.setattr(kept_plan, "__version__", "0.0.other")
         twins(lambda folder: batch(folder, 2))

@@ -9,6 +9,7 @@ import pytest
 from ddcli.plan.changes import reached_outputs
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.spec.identity import identities
+from ddcli.version import __version__
 from tests.draws import chance
 from tests.harness import ORDER_COLUMNS, ORDERS, contents, files
 
@@ -118,6 +119,52 @@ def test_the_outputs_that_an_edit_may_change(old, new, reached):
     assert EDITED.count(old) == 1
     state = {"identities": identities(parse_spec(EDITED, "shop.yaml"))}
     assert reached_outputs(parse_spec(EDITED.replace(old, new), "co/shop.yaml"), state) == reached
+
+
+QUERIES = """\
+name: orders
+inputs: {orders: orders/}
+collections:
+  large: {sql: select region from orders where amount > 6}
+  regions: {sql: select distinct region from large}
+  totals: {sql: "select region, sum(amount) as amount from orders group by region"}
+outputs: {regions: out/regions/, totals: out/totals/}
+"""
+
+
+def test_queries_that_the_state_knows_are_not_parsed_again(shop, monkeypatch):
+    """Only those are that the edit reaches. An error in another one is at its place all the same; one of another version of dd is parsed."""
+    from ddcli.expressions import statement
+
+    shop.write("queries/orders.yaml", QUERIES)
+    shop.log("queries/orders/1.parquet", [("north", 5, 0, 1), ("south", 7, 0, 1)], **ORDER_COLUMNS)
+    assert shop("run", "queries/orders.yaml").code == 0
+    state, parsed = "queries/.dd/orders", []
+    read = statement.read
+    monkeypatch.setattr(statement, "read", lambda text, *what: parsed.append(text.value) or read(text, *what))
+    shop.write("co/orders.yaml", QUERIES.replace("> 6", "> 4"))
+    statement._KNOWN.clear()
+    code, tree = against(shop, state=state)
+    assert (code, tree["outputs"]["regions"]["rows"]["added"], tree["outputs"]["totals"]["same"]) == (1, 1, True)
+    assert sorted({*parsed}) == [
+        "select distinct region from large",
+        "select region from orders where amount > 4",
+        "select region from orders where amount > 6",
+    ]
+    monkeypatch.setattr("ddcli.spec.identity.__version__", "0.0.0")
+    assert against(shop, state=state)[0] == 1
+    assert "select region, sum(amount) as amount from orders group by region" in parsed
+    monkeypatch.setattr("ddcli.spec.identity.__version__", __version__)
+    shop.write("co/orders.yaml", QUERIES.replace("  large:", "  larger:"))
+    wrong = shop("diff", "--against", state, "co/orders.yaml")
+    assert (wrong.code, wrong.err.partition(" error:")[0]) == (2, "co/orders.yaml:5:46:"), wrong.err
+
+
+def test_text_names_the_outputs_that_are_the_same_in_a_line(shop):
+    shop.write("co/orders.yaml", TEXT.replace("amount > 6", "amount > 4"))
+    shown = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml").out
+    assert shown.endswith("different: 1 added\n\nsame: totals\n")
+    assert shown.count("\noutput ") == 1
 
 
 def test_outputs_that_an_edit_does_not_reach_are_neither_computed_nor_read_by_key(shop, monkeypatch):

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from decimal import Decimal
 
+import click
 import polars as pl
 import pytest
 
@@ -111,7 +112,7 @@ def check(found, a, b, key, tolerant):
         for each in told:
             by_change[each["change"]] += each["count"]
         assert by_change == +Counter(totals)
-    shown = [line.plain for line in text_lines(found, None)]
+    shown = [click.unstyle(line) for line in text_lines(found, None)]
     assert len([line for line in shown if line[:2] in {"~ ", "- ", "+ "}]) == len(tree["changes"])
     assert page([(None, found)], [], None).count("<tr class=") == len(tree["changes"])
     assert "| A rows" in markdown([(None, found)], [], None)

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections import Counter
 from dataclasses import replace
 
 import duckdb
@@ -110,6 +111,23 @@ def test_times_and_diffs_that_are_the_same_in_some_row_groups(place, groups, tai
     one = {"_time": 0, "_diff": 1} if set(groups) == {"a"} else {}
     assert batch.file.index.constants == one
     assert pl.read_parquet(path).select("_time", "_diff").rows() == [tuple(row) for row in hidden]
+
+
+@pytest.mark.parametrize("flags", [[True] * 9, [False] * 9, [None] * 9, [True] * 8 + [False], [None] * 8 + [True]])
+@pytest.mark.parametrize("at", ["key", "value"])
+def test_a_flag_that_is_the_same_in_all_rows_is_not_read(place, flags, at):
+    """As the key of all records as one group, or beside another key; in row groups of four, pages of two."""
+    flag, number = schema({"f": "bool?"}), schema({"n": "int64"})
+    layout = BatchLayout(*map(Layout, (flag, number) if at == "key" else (number, flag)), 1)
+    matrix, pool = np.ones((9, layout.width), np.int64), Pool(SECRET)
+    encode(pl.DataFrame({"f": pl.Series(flags, dtype=pl.Boolean), "n": range(9)}), layout.record, pool, matrix)
+    matrix = in_order(matrix)
+    path, entry = store(place, matrix, layout, pool, 4, 2)
+    batch = StoredBatch(path, entry, layout, Pool(SECRET))
+    assert ("f" in batch.file.index.constants) == (len({*flags}) == 1)
+    assert np.array_equal(batch.matrix(), matrix)
+    check_lookup(batch, matrix, matrix[::3, : layout.key.width])
+    assert Counter(pl.read_parquet(path)["f"].to_list()) == Counter(flags)
 
 
 @given(

@@ -69,6 +69,9 @@ class BatchLayout:
         self.stored |= {name: (lane, name, COUNT) for name, lane in self.hidden.items()}
         self.columns = {name: kind for name, (_, _, kind) in self.stored.items()}
         """The types of a file's columns."""
+        flags = {name: lane for name, (lane, _, kind) in self.stored.items() if kind.kind == "bool"}
+        self.may_be_constant = self.hidden | flags
+        """The columns that mostly hold one number, by lane: after compaction times and diffs do, and so does the key of all records as one group, which no kernel reads."""
         if self.hidden_key:
             self.columns[KEY] = COUNT
 
@@ -100,11 +103,12 @@ class BatchLayout:
         return pl.DataFrame(columns)
 
     def constants(self, matrix: Matrix) -> dict[str, int]:
-        """Return the hidden columns that hold one number: after compaction times and diffs mostly do, and need not be read."""
+        """Return the columns of `may_be_constant` that hold one number, and need not be read."""
         if not self.record.names:
             return {}
         first = matrix[0].tolist()
-        return {name: first[at] for name, at in self.hidden.items() if kernels.rounds_equal(matrix, at, (first[at],))}
+        found = self.may_be_constant.items()
+        return {name: first[at] for name, at in found if kernels.rounds_equal(matrix, at, (first[at],))}
 
 
 @lru_cache(maxsize=1024)

@@ -270,6 +270,8 @@ def _check_plan(plan: Mapping[str, Any]) -> None:
     outline = plan["outline"]
     texts_of(list(mapping_of(outline["outputs"]).values()))
     texts_of([text for pair in mapping_of(outline.get("collections", {})).items() for text in pair])
+    for names in mapping_of(outline.get("tables", {})).values():
+        texts_of(names)
     for kind, words, inputs in mapping_of(outline["nodes"]).values():
         texts_of([kind, words]), texts_of(inputs)
 
