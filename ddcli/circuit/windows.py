@@ -222,22 +222,27 @@ class WindowCalls:
         if offset is None:
             return rows.start if bound.direction < 0 else rows.end
         if unit == "range":
-            return self.by_distance(offset, bound.direction, rows, values, end=end)
+            return self.by_distance(bound, offset, rows, values, end=end)
         assert isinstance(offset.value, int)
         return (frames.by_rows if unit == "rows" else frames.by_groups)(rows, offset.value, bound.direction, end=end)
 
-    def by_distance(self, offset: Literal, direction: int, rows: Partitions, values: Lanes, *, end: bool) -> Lanes:
+    def by_distance(self, bound: FrameBound, offset: Literal, rows: Partitions, values: Lanes, *, end: bool) -> Lanes:
         name, descending = self.node.order_by[-1]
         kind, column = self.values.schema[name], column_of(self.values, name)
         null = _is_null(column, values)
-        sign = -direction if descending else direction
+        sign = -bound.direction if descending else bound.direction
         lanes = values[:, column.number]
-        if kind.is_float:
+        if bound.by_calendar:
+            frame = decode(values, self.values, self.pool, [name])
+            keys, limits = bound.limits(frame, name, kind, descending=descending)
+            lanes = keys.to_physical().cast(int).fill_null(0).to_numpy()
+            bounds = limits.to_physical().cast(int).fill_null(LARGEST if sign > 0 else -LARGEST - 1).to_numpy()
+        elif kind.is_float:
             bounds = float_lanes(float_values(lanes.copy()) + sign * float(offset.value))  # type: ignore[arg-type]
         elif kind.is_wide:
             lanes, bounds = _wide(values, column, sign * _units(offset, kind), null)
         else:
-            bounds = _moved(lanes, _units(offset, kind), sign)
+            bounds = _moved(lanes, _units(offset, kind, up=end == (bound.direction < 0)), sign)
         if descending:
             lanes, bounds = ~lanes, ~bounds
         return frames.by_values(rows, lanes, bounds, null, end=end)
@@ -250,16 +255,13 @@ def _is_null(column: LaneRun, values: Lanes) -> Mask:
     return found
 
 
-def _units(offset: Literal, kind: Type) -> int:
-    """Return a distance in the units of a type's lanes, rounded down: there are no values between them."""
+def _units(offset: Literal, kind: Type, *, up: bool = False) -> int:
+    """Return a distance in the units of a type's lanes, rounded down or `up`: there are no values between them."""
     value: Any = offset.value
     if isinstance(value, dt.timedelta):
-        micros = (value.days * 86400 + value.seconds) * 10**6 + value.microseconds
-        if kind.kind == "date":
-            return micros // (86400 * 10**6)
-        if kind.kind == "time":
-            return micros * 1000
-        return micros * kind.per_second // 10**6
+        micros = value // dt.timedelta(microseconds=1)
+        units, per = (micros, 86400 * 10**6) if kind.kind == "date" else (micros * kind.per_second, 10**6)
+        return -(-units // per) if up else units // per
     if isinstance(value, Decimal):
         return int(value.scaleb(kind.scale))
     return int(value)

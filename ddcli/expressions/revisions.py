@@ -5,12 +5,14 @@ Otherwise this version could not retract the records that the earlier one insert
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.patterns import in_rust
 from ddcli.expressions.tree import Call, Cast, Expression, Lambda, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
+from ddcli.expressions.windows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,6 +171,14 @@ def _is_of_pairs(node: Any) -> bool:
     return not isinstance(node, Expression) and getattr(node, "function", "") in OF_PAIRS
 
 
+def _is_of_parts_of_days(node: Any) -> bool:
+    """Return whether a frame begins after a distance, or ends before one, that is no number of days: of dates it was rounded down."""
+    if not isinstance(node, Frame):
+        return False
+    outer = [end.offset for end, way in ((node.start, 1), (node.end, -1)) if end.direction == way and end.offset]
+    return any(isinstance(each.value, dt.timedelta) and bool(each.value % dt.timedelta(days=1)) for each in outer)
+
+
 REVISIONS = {
     "rounded once, by the clocks of zones": _is_rounded,
     "as in DuckDB": _is_like_duckdb,
@@ -181,5 +191,6 @@ REVISIONS = {
     "each check of a call": _is_checked_twice,
     "patterns as in RE2": _is_pattern_of_re2,
     "intervals half to even": _is_of_interval,
+    "frames by parts of days": _is_of_parts_of_days,
 }
 """The revisions, each with the calls whose values it changed."""

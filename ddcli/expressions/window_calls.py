@@ -14,6 +14,7 @@ from sqlglot import exp
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.coerce import FLOAT64, INT64, Mismatch, adapts, convert, integer_range, unify
+from ddcli.expressions.moments import UTC
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.statement import read
@@ -207,7 +208,9 @@ class CallReader:
         if not isinstance(offset, Literal) or offset.value is None:
             self.fail(value, "a frame's bound is a constant")
         if unit == "range":
-            return FrameBound(direction, self._distance(value, offset, order))
+            distance = self._distance(value, offset, order)
+            zone = order.keys[-1][0].type.zone
+            return FrameBound(direction, distance, offset.days if zone not in {None, UTC} else 0)
         if type(offset.value) is not int or not 0 <= offset.value < 2**62:
             self.fail(value, f"a bound in {unit} is a whole number, from 0 on")
         return FrameBound(direction, offset)
@@ -217,9 +220,9 @@ class CallReader:
         if order.written != 1:
             self.fail(node, "a frame by a distance of values needs an order by one key", "write `rows` or `groups`")
         kind = order.keys[-1][0].type.required()
-        if offset.type.kind == "months":
-            self.fail(node, "months and years differ in length", "write days: interval '30' day")
-        if kind.kind in TEMPORAL:
+        if offset.type.kind == "months" and kind.kind in ("date", "datetime"):
+            negative = offset.value < 0  # type: ignore[operator]
+        elif kind.kind in TEMPORAL:
             if offset.type.kind != "duration":
                 self.fail(node, f"the distance of a {kind} is an interval", "for example interval '7' day")
             negative = offset.value.days < 0  # type: ignore[union-attr]

@@ -7,11 +7,17 @@ Rows that are equal in all keys of the order are *peers*.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from ddcli.dataclass import dataclass
+from ddcli.expressions.coerce import convert
+from ddcli.expressions.tree import Call, Column, MapStep
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.tree import Literal as Constant
@@ -23,17 +29,41 @@ Exclude = Literal["", "current row", "group", "ties"]
 
 @dataclass(frozen=True)
 class FrameBound:
-    """An end of a frame: the current row (`direction` 0), or `offset` rows, groups or values before (-1) or after it (1); None: all."""
+    """An end of a frame: the current row (`direction` 0), or `offset` rows, groups or values before (-1) or after it (1); None: all.
+
+    So many of the distance's `days` are counted by the calendar of a zone in which a day has not always 24 hours.
+    """
 
     direction: int
     offset: Constant | None = None
+    days: int = 0
 
     def text(self) -> str:
         """Return canonical SQL."""
         if not self.direction:
             return "current row"
         many = "unbounded" if self.offset is None else self.offset.text()
+        if self.days and self.offset is not None:
+            finer = (self.offset.value - timedelta(days=self.days)) // timedelta(microseconds=1)  # type: ignore[operator]
+            many = f"interval '{self.days} days {finer} microseconds'" if finer else f"interval '{self.days}' day"
         return f"{many} {'preceding' if self.direction < 0 else 'following'}"
+
+    @property
+    def by_calendar(self) -> bool:
+        """Return whether the distance has months, or days of a zone: its length depends on the value from which it is counted."""
+        return self.offset is not None and (self.offset.type.kind == "months" or self.days != 0)
+
+    def limits(self, rows: pl.DataFrame, name: str, kind: Type, *, descending: bool) -> tuple[pl.Series, pl.Series]:
+        """Return an order's key in each row, and the date or time at the distance from it; null beyond the last one of its type."""
+        from ddcli.expressions.arithmetic import arithmetic  # only calendars need it
+        from ddcli.expressions.stage import FusedSteps
+
+        assert self.offset is not None
+        called = "try_add" if (self.direction > 0) != descending else "try_subtract"
+        args, type_, function = arithmetic(called, [Column(name, kind), replace(self.offset, days=self.days)])
+        columns = ("key", convert(Column(name, kind), type_)), ("limit", Call(function, tuple(args), type_))
+        found = FusedSteps({name: kind}, (MapStep(columns),)).run(rows).frame
+        return found["key"], found["limit"]
 
 
 @dataclass(frozen=True)

@@ -123,11 +123,18 @@ class _Ordered:
         if mine is None:
             return self.groups * side <= 0
         rising = -1 if descending else 1
+        upwards = side * rising > 0
+        if bound.by_calendar:
+            keys, limits = bound.limits(self.frame.select(name), name, self.node.schema[name], descending=descending)
+            limit = limits[self.at]
+            if limit is None:
+                return self.everything
+            seen: Mask = ((keys <= limit) if upwards else (keys >= limit)).fill_null(value=False).to_numpy()
+            return seen
         try:
             limit = mine + bound.offset.value if bound.direction * rising > 0 else mine - bound.offset.value
         except (OverflowError, TypeError):  # beyond all values of the type, or none that Python can move
             return self.everything
-        upwards = side * rising > 0
         return np.array([value is not None and (value <= limit if upwards else value >= limit) for value in values])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,6 +12,7 @@ import duckdb
 import polars as pl
 import pytest
 
+from ddcli import Dataflow
 from ddcli.expressions.moments import in_zone
 from tests.draws import chance, many, some
 from tests.expressions.support import values
@@ -149,3 +151,37 @@ def _dtype(text: str) -> pl.DataType:
     kind = parse_type(text)
     assert kind is not None
     return kind.to_polars()
+
+
+DISTANCES = ["1 day", "24 hours", "1 day 30 minutes", "2 weeks", "1 month", "1 year", "0 days", "90 minutes"]
+CALLS = ["count(*)", "min(n)", "max(n)", "sum(n)"]
+
+
+@pytest.mark.parametrize("zone", [*some(ZONES)])
+def test_frames_by_days_and_months_are_those_of_duckdb(zone: str) -> None:
+    """Where the clocks are set back, a later time may be the earlier one a day before: its frame begins before that of the row before."""
+    rng, asked = chance("frames", zone), []
+    for _ in range(many(60)):
+        near = sorted(rng.sample(range(4), 2))
+        bound = ["interval '{}' preceding", "current row", "interval '{}' following", "unbounded following"]
+        ends = [bound[at].format(rng.choice(DISTANCES)) for at in near]
+        order = rng.choice(["x", "x desc", "t", "d desc nulls first"])
+        exclude = rng.choice(["", "", " exclude current row", " exclude group"])
+        frame = f"range between {ends[0]} and {ends[1]}{exclude}"
+        asked.append(f"{rng.choice(CALLS)} over (order by {order} {frame})")
+    dataflow = Dataflow(time="int64", timezone=zone)
+    schema = {"x": f"datetime[us, {zone}]", "t": "datetime[us]", "d": "date", "n": "int64", "place": "int64"}
+    given = dataflow.input("t", schema)
+    outputs = [given.sql(f"select place, {call} as found from self").output() for call in asked]
+    for part in (0, 1):
+        for at, (x, _, t, d, _, n) in enumerate(rows(zone)):
+            if at % 2 == part:
+                given.insert((x, t, d, n, at))
+        given.advance_to(part + 1)
+        dataflow.step()
+    for call, output in zip(asked, outputs, strict=True):
+        found: Counter[tuple[Any, ...]] = Counter()
+        for record, _, diff in output.updates():
+            found[tuple(record)] += diff
+        wanted = Counter(database(zone).execute(f"select place, {call} as found from t").fetchall())
+        assert +found == wanted, call

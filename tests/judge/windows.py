@@ -20,8 +20,8 @@ DISTANCES = {
     "float": ["0", "0.5", "1e0"],
     "dec": ["0", "1.5", "2.25"],
     "decimal(30, 1)": ["0", "2.5", "12345678901234567890.5"],
-    "date": ["interval '0' day", "interval '1' day", "interval '36' hour", "interval '90' day"],
-    "datetime[us]": ["interval '1' second", "interval '60000' day"],
+    "date": ["interval '0' day", "interval '1' day", "interval '36' hour", "interval '90' day", "interval '1' month"],
+    "datetime[us]": ["interval '1' second", "interval '60000' day", "interval '1' month", "interval '9' year"],
 }
 """By the kind of an order's key, how far a frame by values reaches."""
 

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from tests.reference.aggregates import aggregated
+from tests.reference.expressions import Fails, add_months
 from tests.reference.values import Descending, canonical, order
 from tests.reference.xxhash64 import text_rank
 
@@ -107,7 +108,11 @@ class Ordered:
             return (
                 (self.group(other) - self.group(at)) * side <= 0 if mine is None else self._null_side(other, at, side)
             )
-        limit = moved(mine, distance, bound.direction * (-1 if descending else 1))
+        direction = bound.direction * (-1 if descending else 1)
+        months = bound.offset is not None and bound.offset.type.kind == "months"
+        if isinstance(mine, dt.date) and not isinstance(mine, dt.datetime):
+            mine, its = (dt.datetime.combine(each, dt.time()) for each in (mine, its))
+        limit = months_away(mine, distance * direction) if months else moved(mine, distance, direction)
         one, two = order(its), order(canonical(limit))
         if descending:
             return two <= one if side > 0 else one <= two
@@ -118,10 +123,16 @@ class Ordered:
         return (other - at) * side < 0
 
 
+def months_away(value: Any, months: int) -> Any:
+    """Return a date or time so many months away, no further than there are any."""
+    try:
+        return add_months(None, [value, months])  # type: ignore[arg-type]
+    except Fails:
+        return type(value).max if months > 0 else type(value).min
+
+
 def moved(value: Any, distance: Any, direction: int) -> Any:
-    """Return a value so far away; days are whole."""
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        return dt.date.fromordinal(min(max(value.toordinal() + direction * distance.days, 1), dt.date.max.toordinal()))
+    """Return a value so far away."""
     if isinstance(value, dt.datetime):
         try:
             return value + direction * distance

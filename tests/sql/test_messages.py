@@ -38,7 +38,7 @@ select lag(a) over () from t → 1:8 → lag needs an order
 select sum(a) over (order by b rows 1 following) as n from t → → this frame ends before it begins
 select sum(a) over (order by b, a range 1 preceding) as n from t → → needs an order by one key
 select sum(a) over (order by s range 1 preceding) as n from t → → a string has no distances
-select sum(c) over (order by d range interval '1' month preceding) as n from u → → months and years differ in length
+select sum(c) over (order by c range interval '1' month preceding) as n from u → → the distance of a
 select sum(a) over (order by b rows b preceding) as n from t → 1:37 → a frame's bound is a constant
 select sum(a) over (order by b rows -1 preceding) as n from t → → a bound in rows is a whole number
 select sum(a) over w as n from t window v as (order by a) → → no window is named `w`

@@ -83,9 +83,11 @@ class WindowStatements:
         if self.rng.random() < 0.5:
             return self.aggregate(kinds), self.over(by, keys, self.frame("groups", ["0", "1", "2"]))
         key = self.rng.choice([column for column, kind in kinds.items() if kind in ("int64", "date", "decimal")])
-        far = {"int64": ["0", "1", "2"], "date": ["interval '1' day", "interval '0' day"], "decimal": ["0.25", "1"]}[
-            kinds[key]
-        ]
+        far = {
+            "int64": ["0", "1", "2"],
+            "date": ["interval '1' day", "interval '0' day", "interval '1' month"],
+            "decimal": ["0.25", "1"],
+        }[kinds[key]]
         return self.aggregate(kinds), self.over(by, [key], self.frame("range", far))
 
     def nulls(self) -> str:

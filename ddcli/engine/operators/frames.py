@@ -1,12 +1,13 @@
 """Ordered rows in partitions, the frames of a window as ranges of them, and aggregates over frames. The only values here are the order's keys.
 
-A frame is a range of rows whose ends only move forward from row to row of a partition. So with rows in the place of times, a value enters at
+A frame is a range of rows whose ends move forward from row to row of a partition. So with rows in the place of times, a value enters at
 the first row whose frame reaches it and leaves at the first that begins after it, as updates do: aggregates over frames are aggregates of a
-reduction at instances, linear in the rows for all kinds of frames.
+reduction at instances, linear in the rows for all kinds of frames. Where clocks are set back, frames of whole days move back: there the values leave and enter again.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ def partitions(group: Lanes, same: Mask) -> Partitions:
 
 
 class Ends(NamedTuple):
-    """The rows begin[i]:end[i] of row i's frame, before exclusion. Neither decreases within a partition."""
+    """The rows begin[i]:end[i] of row i's frame, before exclusion."""
 
     begin: Lanes
     end: Lanes
@@ -163,21 +164,23 @@ def replayed(rows: Partitions, frame: Ends, exclude: str, values: Lanes, keys: L
     at, n = rows.position, len(rows)
     begin = frame.begin
     end = np.maximum(frame.end, begin)
-    # A row is in the frames from the first that ends behind it to the first that begins behind it.
-    enters = np.minimum(np.searchsorted(end, at, "right"), rows.end)
-    leaves = np.minimum(np.searchsorted(begin, at, "right"), rows.end)
     events: list[tuple[Lanes, Lanes, int]] = []  # from one row on until another: so many
 
     def seen(first: Lanes, last: Lanes, count: int) -> None:
         events.append((np.maximum(first, enters), np.minimum(last, leaves), count))
 
-    seen(rows.start, rows.end, 1)
-    if exclude == "current row":
-        seen(at, at + 1, -1)
-    elif exclude in ("group", "ties"):
-        seen(rows.peers, rows.peers_end, -1)
-        if exclude == "ties":
-            seen(at, at + 1, 1)
+    backwards = np.flatnonzero((np.diff(begin) < 0) | (np.diff(end) < 0)) + 1
+    for low, high in pairwise([0, *backwards.tolist(), n]):
+        # A row is in the frames from the first that ends behind it to the first that begins behind it.
+        enters = np.minimum(low + np.searchsorted(end[low:high], at, "right"), rows.end)
+        leaves = np.minimum(low + np.searchsorted(begin[low:high], at, "right"), rows.end)
+        seen(rows.start, rows.end, 1)
+        if exclude == "current row":
+            seen(at, at + 1, -1)
+        elif exclude in ("group", "ties"):
+            seen(rows.peers, rows.peers_end, -1)
+            if exclude == "ties":
+                seen(at, at + 1, 1)
     parts = []
     group = np.repeat(np.arange(len(rows.first) - 1), np.diff(rows.first))
     for first, last, count in events:
