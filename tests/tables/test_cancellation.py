@@ -7,10 +7,9 @@ from datetime import UTC, date, datetime
 import polars as pl
 import pytest
 
-from ddcli.store.mirrors import cancellation, file_order, row_pairs
-from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
+from ddcli.store.mirrors import cancellation, file_order
+from ddcli.store.mirrors.cancellation import DIFF, consolidated, different, remainder
 from ddcli.store.mirrors.file_order import FileRows, RowGroupRange, in_order, pieces_of
-from ddcli.store.mirrors.row_pairs import different
 from ddcli.store.scratch import buckets
 from tests.draws import chance, many
 
@@ -88,8 +87,7 @@ def test_what_is_left_adds_up_to_the_difference(monkeypatch, seed):
     draw = chance("cancellation", seed)
     monkeypatch.setattr(buckets, "HELD", draw.choice([1, 2000, 1 << 28]))
     monkeypatch.setattr(cancellation, "FEWEST", draw.choice([0, 9, 1 << 17]))
-    monkeypatch.setattr(row_pairs, "SAMPLE", draw.choice([1, 256]))
-    monkeypatch.setattr(row_pairs, "NEAR", draw.choice([0, 4]))
+    monkeypatch.setattr(cancellation, "SAMPLE", draw.choice([1, 256]))
     gone = [rows(draw, draw.choice([0, 3, 40])) for _ in range(draw.randrange(6))]
     new = [rewritten(draw, part) for part in gone]
     if draw.random() < 0.5:

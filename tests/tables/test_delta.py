@@ -17,7 +17,7 @@ from ddcli.driver.watch import is_whole, look, watched
 from ddcli.errors import InputError, SpecErrors, UsageError
 from ddcli.job.request import read_request
 from ddcli.store.files.gate import Files
-from ddcli.store.mirrors import file_order, mirror, row_pairs
+from ddcli.store.mirrors import file_order, mirror
 from ddcli.store.mirrors.delta import DeltaSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
@@ -52,8 +52,6 @@ def test_a_random_history(tmp_path, monkeypatch, seed):
     draw = random.Random(f"{SEED}-{seed}")
     monkeypatch.setattr(file_order, "LEAST", (1, 1 << 12)[seed % 3 == 0])
     monkeypatch.setattr(mirror, "FILES", (2, 64)[seed % 3 == 1])
-    monkeypatch.setattr(row_pairs, "SAMPLE", (1, 256)[seed % 3 == 2])
-    monkeypatch.setattr(row_pairs, "NEAR", (0, 4)[seed % 2])
     history = DeltaHistory(tmp_path / "table", draw)
     stepwise = draw.random() < 0.6
     mirrored = Mirrored(tmp_path, draw.choice([", time: version", ", time: committed"]) if stepwise else "")

@@ -20,7 +20,7 @@ from pyiceberg.types import LongType, StringType
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import InputError, UsageError
-from ddcli.store.mirrors import file_order, row_pairs
+from ddcli.store.mirrors import file_order
 from ddcli.store.mirrors.iceberg import IcebergSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
@@ -74,8 +74,6 @@ def test_a_random_history(tmp_path, monkeypatch, seed):
     """After each run the output is what the package reads, and, by version, what it reads of each snapshot since the first run."""
     draw = random.Random(f"{SEED}-{seed}")
     monkeypatch.setattr(file_order, "LEAST", (1, 1 << 12)[seed % 3 == 0])
-    monkeypatch.setattr(row_pairs, "SAMPLE", (1, 256)[seed % 3 == 2])
-    monkeypatch.setattr(row_pairs, "NEAR", (0, 4)[seed % 2])
     history = IcebergHistory(tmp_path, draw)
     time = draw.choice(["", ", time: version", ", time: committed"])
     file = pipeline(tmp_path, time + ", columns: {k: int64?, v: string?}")

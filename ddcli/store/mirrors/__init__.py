@@ -13,7 +13,6 @@
 * mysql_reader: the rows of a query of MySQL
 * postgres_reader: the rows of a query of Postgres
 * query_reader: the base of the readers of queries, and their connections to servers
-* row_pairs: rows of two frames that are equal
 * source: the base of all tables of other programs
 * spark_table: the difference between the rows of a table of Spark now and before
 * sqlite_reader: the rows of a query of SQLite

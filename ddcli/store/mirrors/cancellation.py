@@ -1,8 +1,8 @@
 """The difference between a table's former files and the files that replace them, without the rows that both have.
 
 A program that rewrites files to change some rows keeps all others, mostly in their order. So the files of both sides are read in one order, and rows
-at one place are compared column by column; where few are equal, rows are paired by a column that seems to identify them, and the rest by hashes, and compared then.
-No row is taken for another one because their hashes are equal. Equal rows that none of this finds stay: the result adds up to the same, and is consolidated elsewhere.
+at one place are compared column by column; where few are equal, rows with one value in a column that identifies them are; without such a column equal rows are counted.
+Equal rows of different files that none of this finds stay: the result adds up to the same, and is consolidated elsewhere.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import polars as pl
 
 from ddcli.store.mirrors.file_order import equal_columns, in_order, partners
-from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different, different_elsewhere, mostly_equal
 from ddcli.store.scratch import buckets
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ READ = 1 << 18
 """The most rows of one side that are read ahead from several files while others are compared; more if the other side's next file has more."""
 AHEAD = 2
 """Pairs of pieces that are compared while the rows of one are taken."""
+FEW = 4
+"""A comparison place by place may leave one row in this many."""
+SAMPLE = 256
+"""Rows of a column that are looked at before all are."""
 
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
@@ -165,15 +169,13 @@ def _drop_equal(left: _ComparedRows, right: _ComparedRows) -> None:
 
     So files with some updated rows are compared in place, however many rows each file has: the longer side's rest waits for the other's next file.
     """
-    known = False
     while left.rows and right.rows and not left.elsewhere:
         rows = min(left.ahead, right.ahead)
         ours, theirs = left.first(rows), right.first(rows)
-        apart = apart_rows(ours, theirs) if known or mostly_equal(ours, theirs) else None
-        if apart is None or int(apart.sum()) * FEW > rows:
+        apart = apart_rows(ours, theirs)
+        if int(apart.sum()) * FEW > rows:
             left.elsewhere = True
             return
-        known = True
         for side, frame in ((left, ours), (right, theirs)):
             side.drop(rows)
             side.leave(frame.filter(apart))
@@ -305,3 +307,55 @@ def consolidated(frames: Sequence[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     several = left.select(rows).hash_rows(1).is_duplicated()
     summed = left.filter(several).group_by(rows).agg(pl.col(DIFF).sum())
     yield pl.concat([left.filter(~several), summed]).filter(pl.col(DIFF) != 0)
+
+
+def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return two frames without the rows that both have, each as often as both have it.
+
+    >>> left, right = pl.DataFrame({"a": [1, 2, 2, 3]}), pl.DataFrame({"a": [2, 4, 1]})
+    >>> [sorted(frame["a"]) for frame in different(left, right)]
+    [[2, 3], [4]]
+    """
+    if left.height == right.height:
+        apart = apart_rows(left, right)
+        left, right = left.filter(apart), right.filter(apart)
+        if left.height * FEW <= len(apart):
+            return left, right
+    return different_elsewhere(left, right)
+
+
+def different_elsewhere(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the same of frames with rows that are known to differ at the same places."""
+    if left.is_empty() or right.is_empty():
+        return left, right
+    key = next((name for name in left.columns if _identifies(left[name]) and _identifies(right[name])), None)
+    if key is not None:
+        ours, theirs = (side.select(pl.col(key).alias("key")).with_row_index() for side in (left, right))
+        pairs = ours.join(theirs, on="key", suffix="_right")
+        pairs = pairs.filter(~apart_rows(left[pairs["index"]], right[pairs["index_right"]]))
+        return _without(left, pairs["index"]), _without(right, pairs["index_right"])
+    sides = (side.with_columns(pl.lit(diff, pl.Int64).alias(DIFF)) for side, diff in ((left, -1), (right, 1)))
+    counted = pl.concat(sides).group_by(left.columns).agg(pl.col(DIFF).sum())
+    times, rows = counted[DIFF].to_numpy(), counted.drop(DIFF)
+    left, right = (rows[np.repeat(np.arange(len(times)), np.maximum(each, 0))] for each in (-times, times))
+    return left, right
+
+
+def _identifies(column: pl.Series) -> bool:
+    """Return whether each row has a value of its own in a column of integers or moments; the first rows show most that haven't."""
+    discrete = (column.dtype.is_integer() or column.dtype.is_temporal()) and not column.null_count()
+    return discrete and all(each.n_unique() == len(each) for each in (column.head(SAMPLE), column))
+
+
+def _without(rows: pl.DataFrame, places: pl.Series) -> pl.DataFrame:
+    kept = np.ones(rows.height, np.bool_)
+    kept[places.to_numpy()] = False
+    return rows.filter(pl.Series(kept))
+
+
+def apart_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
+    """Return a mask of the places at which two frames of one height have different rows."""
+    names = [f"{at}" for at in range(left.width)]
+    sides = zip(left.get_columns(), right.get_columns(), names, strict=True)
+    both = pl.DataFrame([each for ours, theirs, at in sides for each in (ours.alias(at), theirs.alias(f"-{at}"))])
+    return both.select(pl.any_horizontal(pl.col(at).ne_missing(pl.col(f"-{at}")) for at in names)).to_series()
