@@ -55,15 +55,16 @@ if settings.default.derandomize:
 
 # fmt: off
 LONGEST = [
-    "objects", "databases", "spark/test_executors", "spark/test_cluster", "cli/test_memory", "spark/test_auto_cdc", "tables of spark", "cli/test_tags",
-    "spark", "spark/test_tasks", "sql/test_judge", "judge/test_conformance", "cli/test_replace", "bench/test_bench", "crash/test_reads", "test_install",
-    "tables/test_history", "adversary/test_adversary", "judge/test_traps", "spark/test_connect", "spark/test_death", "spark/test_chains",
-    "judge/test_forgetting", "cli/test_nothing_written", "crash/test_death", "judge/test_operators", "crash/test_errors", "cli/test_kept_plan",
-    "judge/test_standby", "tables/test_outputs", "judge/test_join_parts", "judge/test_lagging", "expressions/test_sizes",
-    "judge/test_random", "crash/test_kill", "spark/test_submit", "crash/test_power", "crash/test_readers", "crash/test_forgetting_races", "cli/test_secrets",
+    "objects", "databases", "objects of s3", "tables of spark", "spark", "test_install", "spark/test_executors", "spark/test_cluster",
+    "spark/test_auto_cdc", "cli/test_memory", "spark/test_connect", "spark/test_chains", "bench/test_bench", "cli/test_replace", "cli/test_tags",
+    "adversary/test_adversary", "spark/test_tasks", "sql/test_judge", "judge/test_conformance", "cli/test_nothing_written", "crash/test_reads",
+    "expressions/test_sizes", "judge/test_forgetting", "crash/test_readers", "spark/test_death", "cli/test_kept_plan", "tables/test_outputs",
+    "judge/test_traps", "crash/test_death", "judge/test_operators", "crash/test_errors", "test_readme",
+    "judge/test_standby", "judge/test_join_parts", "judge/test_lagging",
+    "judge/test_random", "crash/test_kill", "spark/test_submit", "crash/test_power", "crash/test_forgetting_races", "cli/test_secrets",
     "cli/test_size", "judge/test_changes", "compare/test_memory", "judge/test_resharding", "kernels/test_loader",
     "store/test_compaction", "crash/test_rewriting", "api/test_random", "query/test_statement",
-    "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine", "test_readme",
+    "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine",
     "feed/test_targets", "tables/test_after_failure", "judge/test_arrival", "store/test_corruption",
     "pipelines/test_examples", "render/test_page", "tables/test_joint_updates", "tables/test_delta", "test_site",
 ]
@@ -73,9 +74,10 @@ SHARED = {
     "spark": re.compile(r"spark/test_(spark|memory|doctor|import_meaning)"),
     "tables of spark": re.compile(r"spark/test_(source|catalogs|catalog_outputs)"),
     "databases": re.compile(r"(postgres|mysql)/.*|tables/test_(database|database_outputs|history|random_types)"),
-    "objects": re.compile(r"objects/.*"),
+    "objects": re.compile(r"objects/test_(archive|clouds|listing|runs|tables)"),
+    "objects of s3": re.compile(r"objects/.*"),
 }
-"""Files whose tests share a server, so that one process starts it."""
+"""Files whose tests share a server, so that one process starts it; those of object stores share two, else all wait for them in the end."""
 
 
 @cache

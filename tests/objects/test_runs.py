@@ -221,7 +221,7 @@ def test_tasks_send_rows_of_every_shape_through_the_bucket(tmp_path, bucket, row
     assert sorted(found.rows(), key=str) == sorted(wanted.rows(), key=str)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_tasks_on_other_machines_get_the_address_and_credentials_of_the_store(tmp_path, bucket):
     there = make(tmp_path, bucket)
     there.supply(0)
