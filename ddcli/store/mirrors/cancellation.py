@@ -1,60 +1,150 @@
 """The difference between a table's former files and the files that replace them, without the rows that both have.
 
-A program that rewrites files to change some rows keeps all others, mostly in their order. So the files of both sides are read in one order, and rows
+A program that rewrites files to change some rows keeps all others, mostly in their order, and changes few files' least values. So the files of both sides are read in the order of these, and rows
 at one place are compared column by column; where few are equal, rows with one value in a column that identifies them are; without such a column equal rows are counted.
 Equal rows of different files that none of this finds stay: the result adds up to the same, and is consolidated elsewhere.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import suppress
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from ddcli.store.mirrors.file_order import equal_columns, in_order, partners
+from ddcli.dataclass import frozen
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.scratch import buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from ddcli.store.mirrors.file_order import FileRows, Place
-
-T = TypeVar("T")
-R = TypeVar("R")
 DIFF = "_diff"
 """The column of a row's diff."""
 GROWN, FEWEST = 2, 1 << 17
 """The factor, and the addition, that the left rows must have grown by before they are compared again."""
 READ = 1 << 18
 """The most rows of one side that are read ahead from several files while others are compared; more if the other side's next file has more."""
-AHEAD = 2
-"""Pairs of pieces that are compared while the rows of one are taken."""
 FEW = 4
 """A comparison place by place may leave one row in this many."""
 SAMPLE = 256
 """Rows of a column that are looked at before all are."""
 
 
+PIECE = 1 << 18
+"""The rows of a piece of a file, at least: parts of a file that others were rewritten to may each have rows of one of these."""
+FIRST = 16
+"""The number of columns whose least values are compared."""
+
+
+Place = list[tuple[bool, Any]]
+"""A file's place in the order: whether the least value of each column is known, and that value."""
+
+
+@frozen
+class FileRows:
+    """A file, or a part of one: its rows, and the least and largest values of its columns. Files are ordered by these, as a rewrite of some rows changes few of them."""
+
+    read: Callable[[], Iterable[pl.DataFrame]]
+    least: Mapping[Any, Any]
+    largest: Mapping[Any, Any] = field(default_factory=dict)
+    rows: int = 0
+    """The number of its rows, as far as that is known before they are read."""
+
+
+def in_order(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
+    """Return the files of each side in one order with their places in it: by their least values, first by the values of the column that separates them best.
+
+    That is one whose ranges overlap for few files; if all do, one most of whose least values are on both sides.
+    """
+    if all(len(pieces) < 2 for pieces in sides):
+        return [[([], piece) for piece in pieces] for pieces in sides]
+    names = list(dict.fromkeys(name for pieces in sides for piece in pieces for name in piece.least))
+    values = [{name: {piece.least.get(name) for piece in pieces} for name in names} for pieces in sides]
+
+    def place(piece: FileRows) -> Place:
+        return [(piece.least.get(name) is not None, piece.least.get(name)) for name in names]
+
+    try:
+        overlaps = {name: round(_overlap([each for pieces in sides for each in pieces], name), 1) for name in names}
+        names.sort(key=lambda name: (overlaps[name], -len(values[0][name] & values[1][name])))
+        every = sorted(
+            ((place(piece), side, piece) for side, pieces in enumerate(sides) for piece in pieces),
+            key=lambda entry: entry[0],
+        )
+        return [[(at, piece) for at, its, piece in every if its == side] for side in range(len(sides))]
+    except TypeError:  # a column whose type was changed: its values have no order
+        return [[([], piece) for piece in pieces] for pieces in sides]
+
+
+def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
+    """Return the share of all pairs of files whose ranges of a column overlap; files without a range overlap all."""
+    ranges = sorted(
+        (each.least[name], each.largest[name])
+        for each in pieces
+        if each.least.get(name) is not None and each.largest.get(name) is not None
+    )
+    starts = [least for least, _ in ranges]
+    found = sum(bisect_right(starts, largest) - at - 1 for at, (_, largest) in enumerate(ranges))
+    every, known = (count * (count - 1) // 2 for count in (len(pieces), len(ranges)))
+    return (every - known + found) / every
+
+
+class RowGroupRange(NamedTuple):
+    """Some of a Parquet file's row groups: the first row, the number of rows, and the least and the largest values of their first columns."""
+
+    start: int
+    rows: int
+    least: dict[str, Any]
+    largest: dict[str, Any]
+
+
+def pieces_of(path: Path) -> list[RowGroupRange]:
+    """Return a Parquet file's pieces with the least values of the first columns, as far as its footer has them; none if it can't be read."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with path.open("rb") as file:
+            footer = parquet.read_metadata(file)
+    except (OSError, ArrowException):
+        return []  # the reader of its rows reports the error
+    found: list[RowGroupRange] = []
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        least, largest = dict[str, Any](), dict[str, Any]()
+        for column in map(group.column, range(min(group.num_columns, FIRST))):
+            known = column.statistics
+            if known is not None and known.has_min_max:
+                # As the file has them: that of other values takes a package (pandas, for moments with a zone), and fails for some days.
+                least[column.path_in_schema], largest[column.path_in_schema] = known.min_raw, known.max_raw
+        # An object is fetched whole, so that it is one piece.
+        if found and (found[-1].rows < PIECE or isinstance(path, ObjectPath)):
+            last = found.pop()
+            with suppress(TypeError):
+                least = {name: min(least.get(name, value), value) for name, value in {**least, **last.least}.items()}
+                largest = {
+                    name: max(largest.get(name, value), value) for name, value in {**largest, **last.largest}.items()
+                }
+            found.append(RowGroupRange(last.start, last.rows + group.num_rows, least, largest))
+        else:
+            start = found[-1].start + found[-1].rows if found else 0
+            found.append(RowGroupRange(start, group.num_rows, least, largest))
+    return found
+
+
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and the rows of new ones with 1, but for rows that both have.
 
-    While rows are compared the next files of each side are read. Pieces some of whose columns are equal by their bytes come first: only their
-    different columns are read whole.
+    While rows are compared the next files of each side are read.
     """
     with ThreadPoolExecutor(2, "dd-table") as threads:
         sides = (_ComparedRows(-1), _ComparedRows(1))
-        pairs = _rewritten(gone, new, threads)
-        for found in _ahead(_changed, pairs, threads):
-            for side, rows in zip(sides, found, strict=True):
-                side.keep(rows)
-            if sum(side.kept for side in sides) > buckets.HELD // 2:
-                for side in sides:
-                    yield from side.release()
-        paired = {id(piece) for pair in pairs for piece in pair[:2]}
-        gone, new = ([piece for piece in side if id(piece) not in paired] for side in (gone, new))
         waiting = [_FileQueue(placed, threads) for placed in in_order(gone, new)]
         _read_ahead(waiting)
         compared = 0
@@ -82,46 +172,6 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
                 compared = 0
         for side in sides:
             yield from side.release()
-
-
-def _rewritten(
-    gone: Sequence[FileRows], new: Sequence[FileRows], threads: ThreadPoolExecutor
-) -> list[tuple[FileRows, FileRows, list[str]]]:
-    """Return the pairs of pieces in which a file that is gone was rewritten, and the columns that are equal in both by their bytes; pairs without such columns are left out."""
-    pairs = [
-        (gone[at], new[other]) for at, other in partners(*([[*each.marks()] for each in side] for side in (gone, new)))
-    ]
-    found = threads.map(lambda pair: equal_columns(*(each.columns.chunks for each in pair if each.columns)), pairs)
-    return [(*pair, same) for pair, same in zip(pairs, found, strict=True) if same]
-
-
-def _changed(pair: tuple[FileRows, FileRows, list[str]]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows of two pieces that differ from those at their places in the other one; columns that are the same are read once."""
-    left, right = (each.columns for each in pair[:2])
-    assert left is not None, "it has columns"
-    assert right is not None, "it has columns"
-    others, same = ([name for name in left.names if (name in pair[2]) == each] for each in (False, True))
-    if not others:
-        return pl.DataFrame(), pl.DataFrame()
-    ours, theirs = left.read(others), right.read(others)
-    apart = apart_rows(ours, theirs)
-    ours, theirs = ours.filter(apart), theirs.filter(apart)
-    if ours.is_empty():
-        return ours, theirs
-    shared = left.read(same).filter(apart).get_columns() if same else []
-    ours, theirs = ours.hstack(shared).select(left.names), theirs.hstack(shared).select(left.names)
-    return (ours, theirs) if ours.height * FEW <= len(apart) else different(ours, theirs)  # in another order
-
-
-def _ahead(do: Callable[[T], R], given: Iterable[T], threads: ThreadPoolExecutor) -> Iterator[R]:
-    """Yield the result of `do` for each, in order; some are computed ahead."""
-    waiting = deque[Future[R]]()
-    for each in given:
-        waiting.append(threads.submit(do, each))
-        if len(waiting) > AHEAD:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 class _FileQueue:
