@@ -34,6 +34,8 @@ OVER = "count(*) over (order by 0 "
 KNOWN = f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate"
 """The functions that are allowed before `over`."""
 NULLS = exp.IgnoreNulls | exp.RespectNulls
+PICKS = {"first": "first_value", "arbitrary": "first_value", "any_value": "first_value", "last": "last_value"}
+"""The window functions that aggregates are which take a row of an ordered window; `any_value` ignores nulls."""
 TEMPORAL = ("date", "datetime", "time", "duration")
 
 
@@ -77,6 +79,10 @@ class CallReader:
             self.fail(node, "a window function is expected before `over`", KNOWN)
         written = str(inner.this).lower()
         function = WINDOW_FUNCTIONS.get(written)
+        plain = condition is None and not any(isinstance(each, exp.Order | exp.Distinct) for each in inner.expressions)
+        if written in PICKS and order.keys and plain:
+            function = WINDOW_FUNCTIONS[PICKS[written]]
+            nulls = exp.IgnoreNulls() if written == "any_value" else nulls
         if inner.expressions and isinstance(inner.expressions[-1], NULLS):  # behind the last argument
             nulls = inner.expressions[-1]
         if nulls is not None and not (function and function.picks):

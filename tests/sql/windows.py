@@ -76,6 +76,7 @@ class WindowStatements:
                     f"first_value({value}{self.nulls()})",
                     f"last_value({value}{self.nulls()})",
                     f"nth_value({value}, 2{self.nulls()})",
+                    f"{self.rng.choice(['first', 'last', 'any_value'])}({value})",
                     self.aggregate(kinds),
                 ]
             )
