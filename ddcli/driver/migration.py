@@ -49,6 +49,7 @@ from ddcli.job.clock import last_time, run_time
 from ddcli.job.corrections import OWN_TIMES, reopenings
 from ddcli.job.inputs import TAGS, find_inputs, find_seen, refuse_beyond_imports, refuse_changed, tags_of_exports
 from ddcli.job.sizes import rows_held, rows_read
+from ddcli.plan.generations import narrowed
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.replacement import replace_archived
@@ -178,6 +179,8 @@ class _Migration(DataflowRun):
     def begin(self) -> StepInput:
         rebuild, forgetting = self.rebuild, self.rebuild.request.decided.forgetting
         graph = with_corrections(rebuild, rebuild.changes.cut())
+        if rebuild.request.spec.errors is None:  # else a row is put aside also for a column that only others read
+            graph = narrowed(graph)
         readers, self._known = readers_of(rebuild, graph)
         most = rows_read(rebuild.request.resources.memory)
         if forgetting is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glob import has_magic
 from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.contents import LOGS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ddcli.errors import Text
@@ -107,10 +109,21 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
             errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
     logs = {name: output.path for name, output in spec.outputs.items() if output.path}
     places = {name: locate(base, text.value) for name, text in logs.items()}
+    named: dict[PurePath, list[str]] = {}
+    for name, place in places.items():
+        named.setdefault(_plain(place), []).append(name)
+    patterns = [name for name, place in places.items() if has_magic(str(place))]
+
+    def around(path: PurePath) -> Iterable[str]:
+        """Return the outputs whose directories may contain a path: with hundreds of outputs not each beside each other one."""
+        path = _plain(path)
+        inside = (name for place in (path, *path.parents) for name in named.get(place, ()))
+        return dict.fromkeys([*inside, *patterns])
+
     for name, text in logs.items():
         path = places[name]
         file = path / "updates.parquet"
-        near = [f"output '{other}'" for other, place in places.items() if other != name and takes(place, file)]
+        near = [f"output '{other}'" for other in around(path) if other != name and takes(places[other], file)]
         aside = [(what, text) for what, text in written if not what.startswith("outputs.")]
         near += [f"'{what}'" for what, text in aside if takes(path, locate(base, text.value) / "updates.parquet")]
         if _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import Column, MapStep
 from ddcli.plan import logical, physical
 from ddcli.plan.lower import GraphLowering, lower, read_counts
@@ -386,6 +387,27 @@ def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:
                 else:
                     picks[scan.fingerprint] = whole
     return substitute(outputs, picks.get) if picks else outputs
+
+
+def narrowed(graph: PhysicalGraph) -> PhysicalGraph:
+    """Return a part of a plan with scans of the columns alone that its fused steps need, where nothing else reads them: the whole plan may read more of an input. All nodes keep their identity."""
+    needs: dict[str, frozenset[str]] = {}
+    for node in graph.nodes:
+        for child in node.inputs:
+            own = FusedSteps(child.schema, node.steps).needs if isinstance(node, physical.Linear) else child.schema
+            needs[child.fingerprint] = needs.get(child.fingerprint, frozenset()) | frozenset(own)
+    left = {node.fingerprint for node in graph.outputs.values()}
+    scans: dict[str, Node] = {}
+    for node in graph.nodes:
+        if type(node) is physical.Scan and not node.arranged and node.fingerprint not in left:
+            schema = {name: kind for name, kind in node.schema.items() if name in needs[node.fingerprint]}
+            if len(schema) < len(node.schema):
+                scans[node.fingerprint] = physical.NarrowScan(
+                    (), schema, node.name, node.nt, node.meaning, identity=node.fingerprint
+                )
+    return replace(
+        physical_graph(substitute(graph.outputs, scans.get), graph.engines), orders=graph.orders, tags=graph.tags
+    )
 
 
 def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) -> dict[str, Node]:

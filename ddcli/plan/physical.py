@@ -219,16 +219,21 @@ class KeptArrangement(Arrangement):
         return self.identity
 
 
-class StateContents(Scan):
-    """A collection that a state holds as it is, instead of the node `identity` that computes it."""
+class NarrowScan(Scan):
+    """Some columns of an input, instead of the scan `identity` of all that a plan reads of it."""
 
-    kind: ClassVar[str] = "contents"
     identity: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
-        """The identity of the node whose collection it is."""
+        """The identity of the node that it stands for."""
         return self.identity
+
+
+class StateContents(NarrowScan):
+    """A collection that a state holds as it is, instead of the node `identity` that computes it."""
+
+    kind: ClassVar[str] = "contents"
 
 
 class Filtered(Arrangement):

@@ -114,6 +114,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "forgetting": forgetting,
     "rewrites": rewrites,
     "checks": tpch.checks,
+    "tpch-effect": tpch.effects,
     "tpch": tpch.each,
     "tpch-all": tpch.all_in_one,
     "tpcds": tpcds.tpcds,

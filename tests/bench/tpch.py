@@ -24,7 +24,7 @@ import duckdb
 import polars as pl
 
 from tests.bench.files import FULL, Program, figure, median, side_by_side
-from tests.bench.processes import ROOT, python
+from tests.bench.processes import ROOT, dd, python
 from tests.bench.table import Asked, Figure
 from tests.bench.watched import commit_after, watching
 from tests.bench.workspace import Workspace
@@ -249,6 +249,43 @@ def one(session: Session, names: Sequence[str], title: str, asked: Asked, loadin
     case = f"TPC-H {title}, {size}, {orders} orders in and out under --watch"
     peers = {"duckdb": again[orders]}
     return [*found, Figure(case, statistics.median(taken), peers=peers, full=session.full, runs=tuple(taken))]
+
+
+EDITS = {"date": ("1995-03-15", "1995-03-16"), "limit": ("limit 10\n", "limit 11\n")}
+"""Edits that only the text of Q3 has a place for: of what it reads, and above its last reduction."""
+
+
+def effects(session: Session) -> list[Figure]:
+    """Show the effect of edits of Q3 in a pipeline of all queries, beside the load of Q3 alone; DuckDB computes the edited queries."""
+    scale = scale_of(session)
+    made, whole = tables(session.folder, scale), pipeline(list(QUERIES), scale)
+    every = Warehouse(session.place("tpch-effect-all"), whole)
+    alone = Warehouse(session.place("tpch-effect-q03"), pipeline(["q03"], scale))
+    for warehouse in (every, alone):
+        warehouse.arrive(made / "load")
+    every.load()
+    programs = {"load": Program(alone.command, alone.clear)}
+    for name, (old, new) in EDITS.items():
+        (every.folder / name).mkdir()
+        edited = every.folder / name / "pipeline.yaml"
+        edited.write_text(whole.replace(old, new))
+        against = dd("diff", "--against", every.folder / ".dd" / "pipeline", edited, "--max-changed", "100%")
+        programs[name] = Program([*against, "-o", "json"])
+        log = every.folder / name / "log"
+        shutil.copytree(every.output / "q03", log)
+        shown = subprocess.run([*against, "--select", "q03", "-o", "parquet"], check=True, stdout=subprocess.PIPE)
+        (log / "changes.parquet").write_bytes(shown.stdout)
+        compare("dd", "q03", records_of(log), query("q03", scale).replace(old.strip(), new.strip()), made / "load")
+    measured = side_by_side(programs, session.runs)
+    title, times = f"TPC-H, SF {scale:g}, dd diff --against", median(measured["date"]) / median(measured["load"])
+    return [
+        Figure(
+            f"{title}, another date in Q3 of 22: times its load", times, Asked(seconds=1.2), full=scale == 1, unit="x"
+        ),
+        figure(
+            f"{title}, another limit in Q3 of 22", {"dd": measured["limit"]}, Asked(seconds=0.5), {}, full=scale == 1
+        ),
+    ]
 
 
 def checks(session: Session) -> list[Figure]:

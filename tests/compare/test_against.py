@@ -415,3 +415,46 @@ def test_a_sample_that_there_is_not(shop):
     ):
         result = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--sample", sample)
         assert (result.code, says in result.err) == (2, True), result
+
+
+WIDE = """\
+name: orders
+inputs: {orders: {path: orders/, format: append, columns: {region: string, amount: int64, note: int64}}}
+collections:
+  totals: {from: orders, apply: [filter: amount > 1, reduce: {by: [region], amount: sum(amount)}]}
+  notes: {from: orders, apply: [reduce: {by: [note], rows: count(*)}]}
+outputs: {totals: out/totals/, notes: out/notes/}
+"""
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_what_an_edit_computes_anew_reads_no_column_that_only_others_need(shop, monkeypatch, aside):
+    """But where rows are put aside all are read: a row is also for a column that only another output reads, and stays aside."""
+    from ddcli.driver import step
+
+    text = WIDE + ("errors: quarantine\n" if aside else "")
+    rows = "region,amount,note\nnorth,5,1\nnorth,7,2\nsouth,1,3\nsouth,9," + ("broken" if aside else "4") + "\n"
+    shop.write("wide/orders.yaml", text)
+    shop.write("wide/orders/1.csv", rows)
+    assert shop("run", "wide/orders.yaml").code == 0
+    read = []
+    fed = step.StepExecutor._fed
+    monkeypatch.setattr(
+        step.StepExecutor,
+        "_fed",
+        lambda self, apart: read.append([*self.assembled.layouts["orders"].names]) or fed(self, apart),
+    )
+    shop.write("co/orders.yaml", text.replace("amount > 1", "amount > 5"))
+    code, tree = against(shop, "--key", "totals=region", state="wide/.dd/orders")
+    assert (code, tree["outputs"]["notes"]["same"]) == (1, True)
+    assert read == [["region", "amount", "note"] if aside else ["region", "amount"]]
+    (change,) = tree["outputs"]["totals"]["changes"]
+    assert (change["key"], change["cells"]) == ({"region": "north"}, {"amount": {"old": 12, "new": 7}})
+    shop.write("wide/orders.yaml", text.replace("amount > 1", "amount > 5"))
+    assert shop("run", "wide/orders.yaml", "--apply").code == 0
+    expected = {("north", 7): 1} if aside else {("north", 7): 1, ("south", 9): 1}
+    assert contents(shop.folder / "wide/out/totals") == expected
+    shop.write("wide/orders/2.csv", "region,amount,note\nwest,6,6\n")
+    assert shop("run", "wide/orders.yaml").code == 0
+    assert contents(shop.folder / "wide/out/totals") == {**expected, ("west", 6): 1}
+    assert shop("verify", "wide/orders.yaml", "--all").code == 0
