@@ -19,14 +19,6 @@ from tests.tables.test_database import held, pipeline
 MADE = "create table orders (id int, region text, amount double precision)"
 
 
-def test_a_database_in_which_nobody_wrote_is_not_read(tmp_path, database, execute, monkeypatch):
-    execute(MADE, "insert into orders values (0, 'a', 0.5)")
-    file = pipeline(tmp_path, database)
-    run(file)
-    monkeypatch.setattr(PostgresReader, "rows", lambda *_: pytest.fail("it was read"))
-    assert not run(file).changed
-
-
 def test_tables_of_one_database_are_of_one_moment(tmp_path, database, execute, monkeypatch):
     """A row that is written as the first table is read is in neither."""
     execute(
@@ -47,14 +39,6 @@ def test_tables_of_one_database_are_of_one_moment(tmp_path, database, execute, m
     monkeypatch.setattr(PostgresReader, "rows", read)
     run(file)
     assert held(tmp_path, "a") == held(tmp_path, "b") == Counter([(1,), (2,), (2,)])
-
-
-def test_names_that_need_quotes(tmp_path, database, execute):
-    execute(
-        'create table "a ""b\' %s;--" ("x ""y" int, "%(a)s" text)', """insert into "a ""b' %s;--" values (1, '%s')"""
-    )
-    run(pipeline(tmp_path, database, "table: 'a \"b'' %s;--', key: '%(a)s', cursor: 'x \"y'"))
-    assert held(tmp_path) == Counter([(1, "%s")])
 
 
 @pytest.mark.parametrize("end", ["", ";", " -- all of them"])

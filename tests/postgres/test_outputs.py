@@ -1,20 +1,16 @@
 """Outputs that are tables of Postgres: what it alone can; tests/tables/test_database_outputs.py has what all databases can."""
 
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
 
 import polars as pl
 import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import DdError, EngineError
-from ddcli.store.mirrors.database import DatabaseSource
-from ddcli.store.mirrors.postgres_reader import PostgresReader
 from tests.draws import chance, many
-from tests.tables import database_followers as judges
 from tests.tables import foreign_tables
 from tests.tables.database_followers import DatabaseFollower
-from tests.tables.test_output_types import HELD, write
+from tests.tables.test_output_types import write
 
 
 @pytest.fixture(params=[False, True], ids=["rows", "keyed"])
@@ -88,29 +84,6 @@ def test_a_change_is_found_by_an_index(make, execute):
         row[0] for row in execute("select indexdef from pg_indexes where schemaname = 'marts' and tablename = 't'")
     ]
     assert ("(city)" if each.keyed else "hash_record_extended(ROW(city, amount), (0)::bigint)") in definition
-
-
-def test_types_come_back(tmp_path, database, execute):
-    columns = {name: each for name, each in HELD.items() if name not in ("i8", "lists")}
-    columns["text"] = ("string?", pl.String, ["ä\n\\N\t", None])
-    columns["numbers"] = ("list[decimal(9, 2)?]?", pl.List(pl.Decimal(9, 2)), [[Decimal("1.50"), None], None])
-    columns["flags"] = ("list[bool?]", pl.List(pl.Boolean), [[True, None], []])
-    execute("create schema marts")
-
-    def read(columns):
-        reader = PostgresReader(database, "select * from marts.t", {}, None, None)
-        return pl.concat(DatabaseSource(reader, "", None, ()).whole()[1]).select(*columns)
-
-    judges.judge_types(tmp_path, database, "marts.t", columns, read)
-
-
-def test_names_that_need_quotes(shop, database, execute):
-    execute("""create schema "x%s"" {0}" """)
-    names = judges.judge_names(shop, database, 'x%s" {0}.a"b; %s {0}')
-    for at in range(2):
-        assert execute(f"""select * from "x%s"" {{0}}"."a""b; %s {{0}}{at}" """) == [tuple(range(6, 12))]
-    listed = "select column_name from information_schema.columns where table_schema like 'x%' and table_name like 'a%0' order by ordinal_position"
-    assert [row[0] for row in execute(listed)] == names
 
 
 def test_what_can_not_be_written(tmp_path, database, execute):

@@ -1,5 +1,6 @@
 """Tables and queries of databases as inputs: what all kinds have in common, and SQLite and DuckDB; tests/postgres and tests/mysql have what those servers alone can."""
 
+import json
 import os
 import random
 from collections import Counter
@@ -193,13 +194,26 @@ def test_a_query_with_declared_columns(tmp_path, base):
     assert (str(record[0]), str(record[1]), str(record[2]), count) == ("a", "3.25", "2024-01-31", 1)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgres"])
 def test_a_database_that_has_not_changed_is_not_read(tmp_path, base, monkeypatch):
+    """A server of MySQL writes by itself for a while; see tests/mysql."""
     base(MADE, "insert into orders values (1, 'a', 1)")
-    os.utime(tmp_path / "shop.db", (1, 1))
+    if base.kind != "postgres":
+        os.utime(tmp_path / "shop.db", (1, 1))
     file = pipeline(tmp_path, base)
     run(file)
     monkeypatch.setattr("ddcli.store.mirrors.database.DatabaseSource._read", lambda *_: pytest.fail("it was read"))
     assert not run(file).changed
+
+
+@EVERY
+def test_names_that_need_quotes(tmp_path, base):
+    mark = "`" if base.kind == "mysql" else '"'
+    names = {"table": "a \"b`' %s;--", "key": "%(a)s", "cursor": 'x "`y'}
+    table, key, cursor = (f"{mark}{name.replace(mark, 2 * mark)}{mark}" for name in names.values())
+    base(f"create table {table} ({cursor} int, {key} varchar(9))", f"insert into {table} values (1, '%s')")
+    run(pipeline(tmp_path, base, json.dumps(names)[1:-1]))
+    assert held(tmp_path) == Counter([(1, "%s")])
 
 
 @EVERY

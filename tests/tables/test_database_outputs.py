@@ -2,10 +2,10 @@
 
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from decimal import Decimal
 from itertools import product
 
 import duckdb
@@ -17,6 +17,7 @@ from ddcli.errors import DdError, EngineError, StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.duckdb_reader import DuckdbReader
+from ddcli.store.mirrors.postgres_reader import PostgresReader
 from ddcli.store.mirrors.sqlite_reader import SqliteReader
 from tests.draws import chance, many, some
 from tests.tables import database_followers as judges
@@ -146,31 +147,51 @@ def test_keys_that_are_none(make):
     judges.judge_keys(make(0))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_types_come_back(tmp_path, kind):
-    columns = {name: each for name, each in HELD.items() if kind == "duckdb" or not each[0].startswith("list")}
-    if kind == "sqlite":
-        columns["f32"] = ("float32?", pl.Float32, [float("inf"), None])
-    else:
-        columns["u64"] = ONLY_PARQUET["u64"]
-    reader = DuckdbReader if kind == "duckdb" else SqliteReader
+LISTS = {
+    "numbers": ("list[decimal(9, 2)?]?", pl.List(pl.Decimal(9, 2)), [[Decimal("1.50"), None], None]),
+    "flags": ("list[bool?]", pl.List(pl.Boolean), [[True, None], []]),
+}
+OWN = {
+    "sqlite": {"f32": ("float32?", pl.Float32, [float("inf"), None])},
+    "duckdb": {"u64": ONLY_PARQUET["u64"]},
+    "postgres": {"text": ("string?", pl.String, ["ä\n\\N\t", None]), **LISTS},
+}
+"""Columns of a kind alone, or in the place of those that all have."""
+LACKING = {"sqlite": ("texts", "lists"), "duckdb": (), "postgres": ("i8", "lists")}
+"""Columns that a kind of database can't hold."""
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_types_come_back(tmp_path, base, kind):
+    columns = {name: each for name, each in (HELD | OWN[kind]).items() if name not in LACKING[kind]}
+    table = "marts.t" if kind == "postgres" else "t"
+    if kind == "postgres":
+        base("create schema marts")
 
     def read(columns):
         kinds = {name: parse_type(each[0]).or_null() for name, each in columns.items()}
-        more = [kinds, {*kinds}] if kind == "sqlite" else [{*kinds}]
-        found = reader(f"{kind}:///t.db", tmp_path / "t.db", "select * from t", *more)
-        return pl.concat(DatabaseSource(found, "", None, ()).whole()[1]).select(*columns)
+        query, file = f"select * from {table}", tmp_path / "shop.db"
+        if kind == "postgres":
+            reader = PostgresReader(base.uri, query, {}, None, None)
+        elif kind == "duckdb":
+            reader = DuckdbReader(base.uri, file, query, {*kinds})
+        else:
+            reader = SqliteReader(base.uri, file, query, kinds, {*kinds})
+        return pl.concat(DatabaseSource(reader, "", None, ()).whole()[1]).select(*columns)
 
-    judges.judge_types(tmp_path, f"{kind}:///t.db", "t", columns, read)
+    judges.judge_types(tmp_path, base.uri, table, columns, read)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_names_that_need_quotes(shop, kind):
-    names = judges.judge_names(shop, f"{kind}:///t.db", 'a"b; %s {0}')
-    path = str(shop.folder / "t.db")
-    with closing(duckdb.connect(path) if kind == "duckdb" else sqlite3.connect(path)) as database:
+@pytest.mark.parametrize("kind", OWN)
+def test_names_that_need_quotes(shop, base, kind):
+    given, within = ('x%s" {0}.', '"x%s"" {0}".') if kind == "postgres" else ("", "")
+    if within:
+        base(f"create schema {within[:-1]}")
+    names = judges.judge_names(shop, base.uri, f'{given}a"b; %s {{0}}')
+    with closing(base.opened()) as database:
         for at in range(2):
-            found = database.execute(f'select * from "a""b; %s {{0}}{at}"')
+            found = database.cursor()
+            found.execute(f'select * from {within}"a""b; %s {{0}}{at}"')
             assert [each[0] for each in found.description] == names
             assert found.fetchall() == [tuple(range(6, 12))]
 
