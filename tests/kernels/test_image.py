@@ -109,7 +109,7 @@ def refuse(codes):
     raise registry.KernelError("code of a kind that no linker knows")
 
 linker.image_of = refuse
-made = {compile.matrix_of: compile.matrix_of_compiled, compile.acceptable: compile.part(compile.acceptable)}
+made = {compile.matrix_of: compile.matrix_of_compiled}
 cache.write(Path(sys.argv[1]), linker.linked([compile.compile_kernel(hashes.assign_shards, made)]))
 """
 
