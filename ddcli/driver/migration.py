@@ -145,7 +145,7 @@ def rebuild(
         last = last_time(manifest)
         later = last + 1 if at is None else at
         found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
-    begun = Rebuild(request, manifest, changes, found, time, at, state.waiting if state else {})
+    begun = Rebuild(request, manifest, changes, found, time, at, state.waiting if state else request.at_hand)
     if request.decided.forgetting is not None and (erased := erase(begun, state)) is not None:
         return erased, {}, Counts(), None, {}, {}
     return _Migration(request, manifest, state, planning, placement, time, begun).run()

@@ -151,7 +151,7 @@ class Rebuild:
     """The time of a run at which files are withdrawn, or all is taken in anew: under the clock of arrivals."""
 
     waiting: Mapping[Path, Path] = field(default_factory=dict)
-    """The places of files of outputs that commits of this run have written, and that have no names yet."""
+    """The places of files of outputs that commits of this run have written, and that have no names yet; of a dry run, its copies."""
 
     def written(self, name: str, file: FileEntry) -> Path:
         """Return the place of a file of an output's log."""

@@ -119,6 +119,8 @@ class Request:
     """The receiver of the plan of a dry run, and of the file that it is made from."""
     arranged: Callable[[dict[str, int]], None] | None = None
     """The receiver of the fingerprints of the arrangements that a dry run has built in this process."""
+    at_hand: Mapping[Path, Path] = field(default_factory=dict)
+    """The copies of files of outputs, by path, that a dry run reads in their place."""
     budget: RunBudget | None = None
     """The bounds on the run's cost, if there are any."""
     noted: set[str] = field(default_factory=set)

@@ -36,11 +36,12 @@ from ddcli.screen import shell
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.document import Document
 from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numbers
 from ddcli.store.state.names import VERIFIED
 from ddcli.store.state.outputs import same_outputs
-from ddcli.store.state.verify import check_bytes
+from ddcli.store.state.verify import check_bytes, read_checked
 from ddcli.store.tables.files import READ_ERRORS
 from ddcli.store.time_text import format_time
 
@@ -422,7 +423,13 @@ def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, Outp
     with tempfile.TemporaryDirectory(prefix="dd-verify-", ignore_cleanup_errors=True) as scratch:
         received = ReceivedUpdates(Path(scratch))
         built: dict[str, int] = {}
-        anew = replace(request, receives=received.add, arranged=built.update, claims=False)
+        places = {name: _at_hand(request.outputs[name], entry, Path(scratch)) for name, entry in outputs.items()}
+        copies = {
+            request.outputs[name] / file.name: places[name] / file.name
+            for name, entry in outputs.items()
+            for file in entry.files
+        }
+        anew = replace(request, receives=received.add, arranged=built.update, claims=False, at_hand=copies)
         dry_run(anew.deciding(reopened=upper, closes=False, apply=True), manifest)
         stored = stored_numbers(request.state, manifest, built)
         same = {identity: number == built[identity] % (1 << 64) for identity, number in stored}
@@ -435,4 +442,17 @@ def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, Outp
             summed = pl.concat(frames).group_by(columns).agg(pl.col(COUNT).sum()) if frames else none
             differing = summed.filter(pl.col(COUNT) != 0).sort(columns, nulls_last=True).collect()
             found.proofs.append(OutputProof(name, None, 0, sum(file.rows for file in entry.files), differing))
+            found.logs[name] = read_log(places[name], manifest, entry).proof
     return found
+
+
+def _at_hand(directory: Path, entry: OutputEntry, scratch: Path) -> Path:
+    """Return the directory to read an output's log in: of an object store one with copies, checked, as each file is read three times. Raises StateError for a file that is not as it was written."""
+    if not isinstance(directory, ObjectPath):
+        return directory
+    place = Path(tempfile.mkdtemp(dir=scratch))
+    for file in entry.files:
+        copy = place / file.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(read_checked(directory / file.name, file))
+    return place

@@ -22,7 +22,6 @@ from ddcli.provenance.verification import COVERED, verify
 from ddcli.query import Lookup
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state import fingerprint
 from ddcli.store.tables.files import Tables
 from tests.crash.shop import Shop
 from tests.objects.shop import Remote
@@ -188,13 +187,20 @@ def test_questions_about_a_state_in_a_bucket_and_functions_that_remember(tmp_pat
         assert found.same, found
         assert found.slice is None or found.slice.covered
     assert COVERED.read(bucket / "state/verified.json").numbers == (0, 1)
-    fetched, plain = Counter(), fingerprint.reading
-    with monkeypatch.context() as patched:  # each object of a log is fetched once, and nothing else reads it
-        patched.setattr(fingerprint, "reading", lambda file: fetched.update([file]) or plain(file))
-        patched.setattr(Tables, "scan", only_here(Tables.scan, bucket / "out"))
-        assert verify(path, (0, 1)).same
-    assert {path.parent.name for path in fetched} == {"answers", "sums"}
-    assert {*fetched.values()} == {1}
+    plain = ObjectPath.open
+    for part in ((0, 1), None):  # each object of a log is fetched once, and nothing else reads it
+        fetched = Counter()
+        with monkeypatch.context() as patched:
+            patched.setattr(ObjectPath, "open", lambda file, *mode: fetched.update([file]) or plain(file, *mode))  # noqa: B023 - this round's
+            patched.setattr(Tables, "scan", only_here(Tables.scan, bucket / "out"))
+            assert verify(path, part).same
+        logs = {
+            file: count
+            for file, count in fetched.items()
+            if file.suffix == ".parquet" and file.is_relative_to(bucket / "out")
+        }
+        assert {file.parent.name for file in logs} == {"answers", "sums"}
+        assert {*logs.values()} == {1}
     wrong = bisect(path, "select s from sums where k = 2", good="> 0")
     assert [(each.record["v"], each.at[0].file) for each in wrong.culprits] == [(-90, f"{bucket}/in/2.csv:2")]
     before = read_log(str(bucket / "out/answers"), as_of="latest").select("k", "call", "diff").sort("k").rows()
