@@ -78,7 +78,7 @@ class Sizes:
     """The sizes of a run: the `shards` of new arrangements, the `passes` of this run, the `threads` that do them side by side.
 
     In memory, `most` and `room` are None; else `most` rows are read at once, and `room` bytes of the updates between stages stay
-    in memory. A join may emit `joined` bytes of rows: in memory all shards together, else each shard at once.
+    in memory. A join may emit `joined` bytes of rows: in memory all shards together, else each shard at once, but no more than `PART`.
     """
 
     shards: int

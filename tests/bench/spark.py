@@ -65,15 +65,16 @@ REQUEST = 0.02
 """Seconds by which the store answers a request late."""
 
 
-def measured(do: Callable[[], object], clear: Callable[[], object], runs: int) -> float:
-    """Return the median of the seconds that it takes, after once in which nobody looks."""
+def measured(do: Callable[[], object], clear: Callable[[], object], runs: int) -> str:
+    """Return the medians of the seconds that it takes by the clock and of processors, Spark's among them, after once in which nobody looks."""
     found = []
     for _ in range(runs + 1):
         clear()
-        started = time.perf_counter()
+        began, spent = time.perf_counter(), processor_time(os.getpid())
         do()
-        found.append(time.perf_counter() - started)
-    return statistics.median(found[1:])
+        found.append((time.perf_counter() - began, processor_time(os.getpid()) - spent))
+    seconds, spent = map(statistics.median, zip(*found[1:], strict=True))
+    return f"{seconds:.1f} s, {spent:.1f} s of processors"
 
 
 def by_sql(spark: Classic, place: Workspace) -> None:
@@ -94,7 +95,7 @@ def changes(spark: Classic, folder: Path, given: argparse.Namespace) -> None:
         "threads of this machine, state kept": lambda: run(place.folder / PATH, engine="local", workers=2),
     }
     for what, do in ways.items():
-        print(f"changes: {what}: {measured(do, place.clear, given.runs):.1f} s", flush=True)
+        print(f"changes: {what}: {measured(do, place.clear, given.runs)}", flush=True)
 
 
 def moves(folder: Path, people: int) -> Workspace:
@@ -113,11 +114,11 @@ def loop(_: Classic, folder: Path, given: argparse.Namespace) -> None:
         frame = pl.DataFrame({"src": edges[:, 0], "dst": edges[:, 1]}).with_columns(time=0, diff=1)
         frame.write_parquet(place.input / "0.parquet")
         for engine in ("spark", "local"):
-            seconds = measured(
+            took = measured(
                 lambda engine=engine, at=place: run(at.folder / PATH, engine=engine), place.clear, given.runs
             )
             about = f"ten rounds over {given.edges:,} edges, {each} a node, {way}"
-            print(f"loop: {about}, --engine {engine}: {seconds:.1f} s", flush=True)
+            print(f"loop: {about}, --engine {engine}: {took}", flush=True)
 
 
 def small(_: Classic, folder: Path, given: argparse.Namespace) -> None:
@@ -203,9 +204,13 @@ def store(folder: Path, given: argparse.Namespace) -> None:
 
 
 def processor_time(process: int) -> float:
-    """Return the seconds of processors that a process has taken, with those that it has started and that have ended."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    """Return the seconds of processors that a process has taken, with those that it has started; 0 if it has just ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # with those that have ended
+    return own + sum(map(processor_time, children(process)))
 
 
 SKEWED = {
@@ -267,7 +272,7 @@ def skew(folder: Path, given: argparse.Namespace) -> None:
             with started(Timed()) as cluster:
                 run(place.folder / PATH, engine="spark", memory=8 << 30)
             found.append(cluster.seconds)
-        print(f"skew: {what}: {found[0]:.1f} s with {len(keys):,} keys, {found[1]:.1f} s with one", flush=True)
+        print(f"skew: {what}: {found[0]:.2f} s with {len(keys):,} keys, {found[1]:.2f} s with one", flush=True)
 
 
 def memory(process: int) -> tuple[str, int]:

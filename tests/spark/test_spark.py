@@ -401,6 +401,9 @@ def test_errors_of_spark_are_told_in_a_line():
     text = "Job aborted: Total size of serialized results of 2 tasks (2.9 MiB) is bigger than spark.driver.maxResultSize (2.0 MiB)"
     assert shortened(text).problem.startswith("the results of 2 tasks take 2.9 MiB, more than the 2.0 MiB that")
     assert "maxResultSize" in shortened(text).hint
+    text = f"{lost}TaskResultLost (result lost from block manager)"  # with a limit of 1k
+    assert shortened(text).problem == "the result of a task was lost on its way on 10.0.0.2"
+    assert "maxResultSize" in shortened(text).hint
     assert (
         shortened("[MASTER_URL_INVALID] Could not parse 'x'\n\tat y").problem
         == "[MASTER_URL_INVALID] Could not parse 'x'"

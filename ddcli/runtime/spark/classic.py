@@ -260,7 +260,7 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
         master = master or conf.get("spark.master") or ALL_CORES
         conf.setMaster(master)
         defaults = DEFAULTS | {"spark.app.name": f"dd: {name}"} | (LOCAL if master.startswith("local") else {})
-        if conf.get("spark.dynamicAllocation.enabled") == "true":
+        if promised(dict(conf.getAll())):
             defaults["spark.executor.cores"] = (
                 "1"  # else an executor may have any number, and a task's share of it is unknown
             )

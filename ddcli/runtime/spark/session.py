@@ -187,18 +187,7 @@ def shortened(text: str) -> DdError:
     if WAITED in (lost[-1]["why"] if lost else text):
         return _waited(text)
     if lost:
-        on, why = _place(text), lost[-1]["why"].strip()
-        if DIED in why:
-            return _died(text, on)
-        no_python = NO_PYTHON.search(why)
-        if no_python:
-            return EngineError(
-                f"there is no Python{on} at {no_python[1]}", hint="name one that is, with PYSPARK_PYTHON"
-            )
-        if KILLED.search(why):
-            return EngineError(f"a process of an executor ran out of memory{on}: {why}", hint=LESS)
-        what = "an executor was lost" if "ExecutorLost" in why or "exited" in why else "a task failed"
-        return EngineError(f"{what}{on}: {why}", hint=f"{AGAIN}, perhaps with more memory or less at once")
+        return _task_lost(text, lost[-1]["why"].strip())
     condition = CONDITION.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was given"]
     java = next((line for line in lines if line.startswith(": ")), lines[0])  # py4j's line from Java
@@ -209,6 +198,23 @@ def _place(text: str) -> str:
     """Return the words for the machine of the last task that Spark has lost, or that has noted it; "" without either."""
     hosts = [found["host"] for found in LOST.finditer(text)] or NOTED.findall(text)
     return f" on {hosts[-1]}" if hosts else ""
+
+
+def _task_lost(text: str, why: str) -> EngineError:
+    """Return the error for a task that was lost, with the reason that Spark gives."""
+    on = _place(text)
+    if DIED in why:
+        return _died(text, on)
+    no_python = NO_PYTHON.search(why)
+    if no_python:
+        return EngineError(f"there is no Python{on} at {no_python[1]}", hint="name one that is, with PYSPARK_PYTHON")
+    if KILLED.search(why):
+        return EngineError(f"a process of an executor ran out of memory{on}: {why}", hint=LESS)
+    if "TaskResultLost" in why:
+        hint = f"{AGAIN}; if that changes nothing, Spark drops it as too large: --conf spark.driver.maxResultSize=... allows more (0: any size)"
+        return EngineError(f"the result of a task was lost on its way{on}", hint=hint)
+    what = "an executor was lost" if "ExecutorLost" in why or "exited" in why else "a task failed"
+    return EngineError(f"{what}{on}: {why}", hint=f"{AGAIN}, perhaps with more memory or less at once")
 
 
 def _waited(text: str) -> EngineError:
