@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, UsageError
-from ddcli.job.inputs import find_time, renaming, replaced_since
+from ddcli.job.inputs import find_time, keeps_gone_files, renaming, replaced_since
 from ddcli.job.paths import state_of
 from ddcli.plan.pipeline_file import load_spec
 from ddcli.store.files.access import is_there
@@ -112,6 +112,7 @@ def _of_input(
             replaces=given.changed == "replace",
             replaced_since=replaced_since(given, time_ns() // 1000),
             retracts=given.missing == "retract",
+            keeps=keeps_gone_files(given),
             emptied=entry is not None and not entry.files,
             refused=refused,
             may_rename=renaming(given, consumed),
@@ -124,13 +125,18 @@ def _of_input(
     for file in listing.new:
         yield described(file, "repaired" if file.path in listing.amended else "new")
     for file in listing.waiting:
-        yield described(file, "grown" if file.path in listing.grown else "waiting")
+        if file.key not in listing.gone:
+            yield described(file, "grown" if file.path in listing.grown else "waiting")
     for file in listing.done:
+        if file.key in listing.gone:
+            continue
         was = listing.renamed.get(file.path)
         why = f"it was read as '{was}', and is the same" if was is not None else None
         yield described(file, "archived" if file.archived else "forgotten" if file.forgotten else "read", why)
     yield from (described(file, "withdrawn") for file in listing.withdrawn)
     for file in consumed:
+        if file.key in listing.gone:
+            yield described(file, "missing", "it is gone, and its rows stay")
         if file.key in listing.changed:
             gone = not listing.path(file).exists()
             what = ("missing", "takes out") if gone else ("changed", "replaces")

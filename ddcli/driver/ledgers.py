@@ -50,8 +50,10 @@ def with_ledgers(
         entry = _numbered(inputs[name], transaction.number)
         entry = found[name] = _with_replaced(request, name, entry, before, listing, until, transaction.number)
         if has_ledger(request, name, readers[name]):
-            renamed = (file for file in listing.files if file.path in listing.renamed)
-            copied = [(file, listing) for file in (*listing.new, *renamed)]
+            known = (
+                {identity_of(file) for file in before.inputs[name].files} if before and name in before.inputs else ()
+            )
+            copied = [(file, listing) for file in listing.files if identity_of(file) not in known]
             if name in replacements:
                 listing = replacements[name].after.listing
                 copied += [(file, listing) for file in listing.to_read]

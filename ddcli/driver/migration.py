@@ -33,6 +33,7 @@ from ddcli.driver.rebuild import (
     settled_inputs,
     with_corrections,
 )
+from ddcli.driver.replacement import with_copied_rows
 from ddcli.driver.requested_changes import (
     find_changes,
     refuse_later_imports,
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.readers import Reader
+    from ddcli.sources.readers import Feed, Reader
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import ArrangementEntry, InputEntry
     from ddcli.store.state.manifest import Manifest
@@ -192,7 +193,9 @@ class _Migration(DataflowRun):
         cut, spread = self.placement.cut(graph, rebuild.nt, rows, self._kept())
         take_in_parts(taken, readers, scans, None, times, rows, cut)
         self._inputs = inputs_after(rebuild, readers, taken, self._known)
-        sources = {**settled_inputs(rebuild, graph, taken), **kept}
+        sources: dict[str, Feed] = {**settled_inputs(rebuild, graph, taken), **kept}
+        if spread:
+            sources = with_copied_rows(sources, readers)
         first = Frontier([(LEAST,) * rebuild.nt])
         pools, interval = pools_for(cut, rebuild.secret), Interval(first, rebuild.upper)
         past = kept_past(rebuild.request.spec, graph, self.kinds) if forgetting else {}

@@ -38,7 +38,7 @@ from ddcli.plan.logical import Once
 from ddcli.plan.physical import Delay
 from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.input_format import InputFacts
-from ddcli.sources.readers import Corrected, InputSlice, in_files, open_logs, refuse_unclean
+from ddcli.sources.readers import Corrected, InputSlice, Settled, in_files, open_logs, refuse_unclean
 from ddcli.store.log.key_hashes import holding
 from ddcli.store.log.pieces import WITHIN, LogSlice, natural
 from ddcli.store.log.reader import LogReader
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
-    from ddcli.sources.readers import Reader, Slice
+    from ddcli.sources.readers import Feed, Reader, Slice
     from ddcli.store.formats.base import Format
     from ddcli.store.state.entries import InputFile, Times
     from ddcli.store.state.manifest import Manifest
@@ -121,10 +121,20 @@ class ReadRows:
 
 
 def read_slice(part: Slice) -> Slice:
-    """Return a slice of a replacement with its rows, which any process can take."""
-    if isinstance(part, Corrected) and isinstance(part.part, LogSlice):
+    """Return a slice with its rows, which any process can take, if it is of files."""
+    if isinstance(part, Corrected | Settled) and isinstance(part.part, LogSlice):
         return replace(part, part=ReadRows(part.part.read()))
     return ReadRows(part.read()) if isinstance(part, LogSlice) else part
+
+
+def with_copied_rows(sources: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, Feed]:
+    """Return the sources of a run on Spark with the rows of inputs some of whose files are gone: tasks on other machines lack the copies."""
+    return {
+        name: InputSlice([*map(read_slice, each.slices)], each.rows)
+        if name in readers and readers[name].listing.copies
+        else each
+        for name, each in sources.items()
+    }
 
 
 @dataclass
@@ -432,7 +442,7 @@ def open_replacements(
 
         def opened(some: Sequence[InputFile], name: str = name, past: Listing = past) -> LogReader:
             (reader,) = open_logs(
-                request, manifest, {name: InputFiles(None, replace(past, waiting=tuple(some)))}, most
+                request, manifest, {name: replace(ready.found[name], listing=replace(past, waiting=tuple(some)))}, most
             ).values()
             assert isinstance(reader, LogReader), "a reader of files"
             return reader

@@ -149,7 +149,7 @@ def _run(request: Request, pipeline: Path, options: RunOptions, started: float, 
     if manifest is not None:
         checked = _look_for_work(request, manifest, reopen, locks=not options.dry_run)
         if checked.idle:
-            return idle_summary(request, manifest)
+            return idle_summary(request, manifest, checked.found)
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
     map_ahead()

@@ -14,7 +14,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.dataflow_run import DataflowRun, StepInput
 from ddcli.driver.ledgers import with_ledgers
 from ddcli.driver.prepare import horizons_of, input_horizons
-from ddcli.driver.replacement import read_slice
+from ddcli.driver.replacement import read_slice, with_copied_rows
 from ddcli.driver.step import pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Columns, Layout
@@ -278,6 +278,8 @@ class SingleRun(DataflowRun):
             if spread:  # tasks on other machines lack the copies
                 more = InputSlice([read_slice(each) for each in more.slices], more.rows)
             self._sources[name] = InputSlice([*own.slices, *more.slices], own.rows + more.rows)
+        if spread:
+            self._sources = with_copied_rows(self._sources, self.readers)
         return cut, spread
 
     def _read(self, facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
@@ -295,6 +297,7 @@ class SingleRun(DataflowRun):
                 unparsed=sum(each.numbers.len() for _, each in taken[name].unparsed),
                 unparsed_in=str(unparsed_below(error_directory(self.request), name)) if taken[name].unparsed else None,
                 passed={str(reader.listing.root / one.path): one.why for one in reader.listing.passed},
+                gone=tuple(sorted(reader.listing.gone)),
             )
             for name, reader in self.readers.items()
         }

@@ -15,7 +15,7 @@ from ddcli.errors import StateError
 from ddcli.job.clock import time_text
 from ddcli.job.functions import functions_of
 from ddcli.job.inputs import find_inputs, find_seen, find_time, find_upper
-from ddcli.job.summary import RunSummary
+from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
@@ -24,6 +24,8 @@ from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.store.state.manifest import Manifest
@@ -43,14 +45,22 @@ def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
     return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
 
 
-def idle_summary(request: Request, manifest: Manifest) -> RunSummary:
-    """Return the summary of a run that has nothing to do. Raises CheckError where rows that must be fresh have become too old."""
+def idle_summary(request: Request, manifest: Manifest, found: Mapping[str, InputFiles] | None = None) -> RunSummary:
+    """Return the summary of a run that has nothing to do; `found` are the inputs, if they were looked at. Raises CheckError where rows that must be fresh have become too old."""
     upper = Frontier(manifest.upper)
     closed = format_frontier(upper, list(find_time(manifest).values()))
     size = manifest.size
     time = time_text(request.clock, upper)
+    gone = {name: tuple(sorted(given.listing.gone)) for name, given in (found or {}).items()}
     summary = RunSummary(
-        request.spec.name.value, None, closed, changed=False, time=time, state_bytes=size.bytes, state_rows=size.rows
+        request.spec.name.value,
+        None,
+        closed,
+        changed=False,
+        inputs={name: InputSummary(0, 0, 0, gone=files) for name, files in gone.items() if files},
+        time=time,
+        state_bytes=size.bytes,
+        state_rows=size.rows,
     )
     if not request.spec.checks:
         return summary

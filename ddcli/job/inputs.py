@@ -21,7 +21,7 @@ from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
 from ddcli.store.state.shared_arrangements import find_shared, reader_name
 from ddcli.store.tables.file_identity import PUT_BACK
 from ddcli.store.tables.input_path import named_by, partition_of
-from ddcli.store.tables.inventory import list_input
+from ddcli.store.tables.inventory import glimpse, list_input, moved
 from ddcli.store.tables.listing import Listing
 from ddcli.store.time_text import SECONDS, format_frontier, parse_until
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.privacy import Tags
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.log.progress import Owner
-    from ddcli.store.state.entries import InputEntry, InputFile
+    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.shared_arrangements import Shared
     from ddcli.store.tables.inventory import MayRename
@@ -57,6 +57,8 @@ class InputFiles:
     """The files that replace others of their names, where the state has copies of these: a run takes in the difference."""
     tags: Tags = field(default_factory=dict)
     """The tags of columns that another pipeline's log states."""
+    ledger: tuple[FileEntry, ...] = ()
+    """The state's copies of files, if some are gone and keep their rows."""
 
     def past(self) -> InputFiles:
         """Return the files that were taken in already."""
@@ -169,8 +171,10 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         entry = manifest.inputs.get(name) if manifest else None
         consumed: Iterable[InputFile] = entry.files if entry else request.decided.earlier.get(name, ())
         begins = anew or entry is None
+        keeps = keeps_gone_files(given) and progress is None
         if begins:
-            consumed = apart(given, request.base, consumed)
+            kept = _gone(given, request.base, consumed) if keeps else []
+            consumed = [*apart(given, request.base, consumed), *kept]
         gone = request.decided.withdrawn.get(name, frozenset())
         named = {file.path for file in consumed if file.key in gone} if gone else set[str]()
         if gone:
@@ -191,6 +195,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             replaces=given.changed == "replace" and progress is None,
             replaced_since=replaced_since(given, request.clock.now),
             retracts=given.missing == "retract" and progress is None,
+            keeps=keeps,
             emptied=entry is not None and not entry.files,
             glimpsed=seen,
             may_rename=renaming(given, consumed) if progress is None and not begins else None,
@@ -215,9 +220,28 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         if request.ready is not None:
             listing = listing.only(request.ready)
         upper = None if progress is None else Frontier(progress)
-        found[name] = InputFiles(upper, listing, replacing=replacing, tags=_tags_of(given, owner))
+        ledger = entry.ledger if entry is not None and listing.gone else ()
+        found[name] = InputFiles(upper, listing, replacing=replacing, tags=_tags_of(given, owner), ledger=ledger)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def keeps_gone_files(given: InputSpec) -> bool:
+    """Return whether the rows of an input's files stay when these are gone."""
+    return given.changed == "replace" and given.missing != "retract"
+
+
+def _gone(given: InputSpec, base: Path, consumed: Iterable[InputFile]) -> list[InputFile]:
+    """Return the files taken in of an input that are gone, without those that have another name now."""
+    files, seen = tuple(consumed), glimpse(given.path.value, base)
+    there = {file.path for file in seen.files} if seen is not None else set[str]()
+    others = (file.withdrawn or file.archived or file.forgotten for file in files)
+    gone = [file for file, apart in zip(files, others, strict=True) if not apart and file.path not in there]
+    may_rename = renaming(given, files)
+    if not gone or seen is None or may_rename is None:
+        return gone
+    renamed = {before.path for before, _ in moved(seen.root, seen.files, files, may_rename)}
+    return [file for file in gone if file.path not in renamed]
 
 
 def replaced_since(given: InputSpec, now: int) -> int:

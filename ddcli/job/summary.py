@@ -45,6 +45,8 @@ class InputSummary:
     """The place of rows that can't be read."""
     passed: dict[str, str] = field(default_factory=dict)
     """The files and directories that are not read, each with the reason."""
+    gone: tuple[str, ...] = ()
+    """The files that are gone although their rows stay."""
 
 
 @frozen
@@ -250,7 +252,8 @@ class RunSummary:
         checks = [each.line() for each in self.checks.values() if not each.passed]
         if not self.changed:
             stale = [each.line() for each in self.checks.values() if each.kind == "fresh" and not each.passed]
-            return [self.head, *tables, *stale]
+            gone = [line for name, given in self.inputs.items() for line in _warnings(name, given)]
+            return [self.head, *gone, *tables, *stale]
         lines = [self.head]
         lines += _corrected("withdrew", "from", self.withdrawn, None if verbose else SHOWN)
         lines += _corrected("replaced", "in", self.replaced, None if verbose else SHOWN)
@@ -350,6 +353,10 @@ def _warnings(name: str, given: InputSummary) -> list[str]:
         lines.append(f"  skipped {name}: {near(path)}: {why}")
     if len(given.passed) > SHOWN:
         lines.append(f"  skipped {name}: and {len(given.passed) - SHOWN:,} more")
+    if given.gone:
+        more = f" and {len(given.gone) - SHOWN:,} more" if len(given.gone) > SHOWN else ""
+        what = "is gone, and its rows stay" if len(given.gone) == 1 else "are gone, and their rows stay"
+        lines.append(f"  gone   {name}: {', '.join(map(near, given.gone[:SHOWN]))}{more} {what}")
     if given.negative:
         updates = plural(given.negative, "update")
         lines.append(f"  warn   {name}: {given.negative:,} {updates} to negative multiplicities; {given.example}")

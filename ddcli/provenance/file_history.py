@@ -146,7 +146,8 @@ class FileHistory:
         if file is None:
             return frozenset()
         listing = self._found[name].listing
-        alone = InputFiles(None, Listing(listing.root, (), (file,), base=listing.base))
+        one = Listing(listing.root, (), (file,), base=listing.base, gone=listing.gone)
+        alone = replace(self._found[name], listing=one)
         found = set[bytes]()
         try:
             reader = in_files(open_logs(self.request, None, {name: alone}, TOGETHER, self.manifest))[name]

@@ -226,6 +226,7 @@ class Inputs(WholeInputs):
         width = layout.width
         times = [np.unique(column) for column in wanted[:, width:-1].T]
         files = {reader.listing.path(file): file.path for file in reader.listing.files}
+        copied = {str(copy): str(reader.listing.root / key) for key, copy in reader.listing.copies.items()}
         for path, first, rows in reader.parts(layout.names, TOGETHER):
             mask = np.ones(len(rows.diffs), np.bool_)
             for column, values in zip(rows.times.iter_columns(), times, strict=True):
@@ -245,16 +246,12 @@ class Inputs(WholeInputs):
                 else {}
             )
             for of, row in there:
-                place = self._where(reader.place(path, first + of), path, first + of)
+                shown = copied.get(str(path)) or self.copied.get(str(path), str(path))
+                place = _where(reader.place(path, first + of), path, shown, first + of)
                 found[row.tobytes()].append(
                     replace(place, **lives[row.tobytes()]._asdict()) if row.tobytes() in lives else place
                 )
         return found
-
-    def _where(self, place: str, path: Path, row: int) -> Where:
-        """Return the file and line of a row, by the reader's `place`; that of a copy is its file's."""
-        shown = self.copied.get(str(path), str(path))
-        return Where(near(place.replace(str(path), shown, 1)), row if place == str(path) else None)
 
     def show(self, source: logical.Source, matrix: Matrix) -> list[tuple[dict[str, Any], Time, int]]:
         """Return updates as values: the data columns by name, the time, the diff."""
@@ -297,3 +294,8 @@ def _has(name: str, value: Any, kind: Type) -> pl.Expr:
     if isinstance(value, KeySet):
         return pl.col(name).is_in(value.values.implode())
     return pl.col(name).eq_missing(literal(value, kind) if isinstance(value, Fine) else pl.lit(value))
+
+
+def _where(place: str, path: Path, shown: str, row: int) -> Where:
+    """Return the file and line of a row, by the reader's `place`; a copy of a file is `shown` as that file."""
+    return Where(near(place.replace(str(path), shown, 1)), row if place == str(path) else None)

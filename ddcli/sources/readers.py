@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import reduce
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Protocol
+from weakref import finalize
 
 import numpy as np
 import polars as pl
@@ -38,7 +42,6 @@ from ddcli.store.time_text import SECONDS, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
@@ -82,6 +85,7 @@ def open_logs(
         if there.shared is not None:
             readers[name] = SharedReader(there.shared, [text.value for text in given.time], there.listing, entry)
             continue
+        there = _with_copies(request, name, there)
         _refuse_gone(name, there.listing)
         known = LogSchema.from_json(entry.schema) if entry else None
         if entry is not None:
@@ -190,7 +194,8 @@ def find_forgotten(forgetting: ErasureRequest, manifest: Manifest, readers: Mapp
             elif numbers:
                 unclean[file.key] = file.fingerprint
                 forgetting.digests.setdefault(name, {})[file.key] = digest_of(numbers)
-                forgetting.still_in.append(str(reader.listing.path(file)))
+                if file.key not in reader.listing.gone:
+                    forgetting.still_in.append(str(reader.listing.path(file)))
         undecided = sum(each.drop(condition)[1] for each in reader.unparsed.values())
         forgetting.inputs[name] = ForgottenRows(rows, undecided)
         if unclean:
@@ -208,11 +213,14 @@ def find_forgotten(forgetting: ErasureRequest, manifest: Manifest, readers: Mapp
 
 def refuse_unclean(manifest: Manifest | None, found: Mapping[str, InputFiles]) -> None:
     """Raise StateError where a file is about to be read that still holds rows which were forgotten."""
-    for name, path, _ in _unclean(manifest, {name: given.listing for name, given in found.items()}):
+    for name, path, file in _unclean(manifest, {name: given.listing for name, given in found.items()}):
+        gone = file.key in found[name].listing.gone
         raise StateError(
             f"a file of the input '{name}' still holds rows that `dd forget` has removed: they would come back",
             place=str(path),
-            hint="remove the rows from the file, and repeat `dd forget` with the same condition",
+            hint="it is gone: put it back without the rows, or withdraw it: `dd retract PIPELINE FILE`"
+            if gone
+            else "remove the rows from the file, and repeat `dd forget` with the same condition",
         )
 
 
@@ -223,6 +231,37 @@ def _unclean(manifest: Manifest | None, listings: Mapping[str, Listing]) -> Iter
         for file in listings[name].to_read if name in listings else ():
             if files.get(file.key) == file.fingerprint:
                 yield name, listings[name].path(file), file
+
+
+class CopyPaths(dict[str, Path]):
+    """The copies of an input's files by their keys, in a directory that exists as long as this mapping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(mkdtemp(prefix="dd-"))
+        finalize(self, rmtree, self.directory, ignore_errors=True)
+
+
+def _with_copies(request: Request, name: str, there: InputFiles) -> InputFiles:
+    """Return an input with the state's copies of the files to read that are gone. Raises InputError for one without a copy."""
+    listing = there.listing
+    wanted = [file for file in listing.to_read if file.key in listing.gone]
+    if not wanted:
+        return there
+    from ddcli.store.state.ledger import identity_of, known_files, restore
+
+    known = known_files(request.state, there.ledger)
+    for file in wanted:
+        if identity_of(file) not in known:
+            raise InputError(
+                f"the input '{name}' can't be read again: '{file.path}' is gone, and the state has no copy of it",
+                place=str(listing.root / file.path),
+                hint="put it back, or withdraw its rows: `dd retract PIPELINE FILE`",
+            )
+    copies = CopyPaths()
+    restore(request.state, there.ledger, wanted, copies.directory)
+    copies.update((file.key, copies.directory / file.path) for file in wanted)
+    return replace(there, listing=replace(listing, copies=copies))
 
 
 def _refuse_gone(name: str, listing: Listing) -> None:

@@ -58,6 +58,22 @@ def csv(rows, header="k,v"):
     return f"{header}\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
 
 
+def told_apart(names, name):
+    """Return empty lines, so many that no two files have the same content: one with the content of a file that is gone is that file."""
+    return "\n" * names.setdefault(name, len(names))
+
+
+def come_and_go(shop, draw, files, away, written):
+    """Remove some of `files` from the input, whose rows stay, and put some that are `away` back as they were; `written` writes one."""
+    for name in draw.sample(sorted(files), min(len(files), 2)):
+        if name in away and draw.random() < 0.5:
+            written(name)
+            away.remove(name)
+        elif name not in away and draw.random() < 0.3:
+            (shop.folder / "in" / name).unlink()
+            away.add(name)
+
+
 def ran(shop, command, *arguments, code=0):
     if command == "state":
         arguments = (arguments[0], "p.yaml", *arguments[1:])
@@ -321,28 +337,37 @@ def test_random_histories_of_upserts(shop, monkeypatch):
         for path in (".dd", "in", "out"):
             shutil.rmtree(shop.folder / path, ignore_errors=True)
         shop.write("p.yaml", UPSERTS.format(kind=kind, shards=draw.randrange(1, 4)))
-        files = {}  # in the order of their arrival
+        files, names, away = {}, {}, set()  # in the order of their arrival
 
         def rows(draw=draw):
             return [(draw.randrange(5), draw.choice(["", 1, 2])) for _ in range(draw.randrange(1, 6))]
+
+        def written(name, time=0, files=files, names=names):
+            os.utime(shop.write(f"in/{name}", csv(files[name]) + told_apart(names, name)), (time, time))
 
         for step in range(6):
             before = dict(files)
             for at in draw.sample(range(9, 12), draw.randrange(3) if step else 2):
                 files[f"{step}-{at}.csv"] = rows()
-            files = dict(sorted(files.items(), key=lambda each: [int(part) for part in each[0][:-4].split("-")]))
+            ordered = sorted(files.items(), key=lambda each: [int(part) for part in each[0][:-4].split("-")])
+            files.clear()
+            files.update(ordered)
             for name in draw.sample(sorted(files), min(len(files), 2)):
                 files[name] = draw.choice([rows(), files[name][1:], files[name] + rows()])
-            for name in files:
-                if files[name] != before.get(name):
-                    os.utime(shop.write(f"in/{name}", csv(files[name])), (step + 1, step + 1))
+            for name, content in files.items():
+                if content != before.get(name):
+                    written(name, step + 1)
+                    away.discard(name)
             summary, _ = read(shop, "run")
             assert not summary.get("rebuilt"), (case, step)
+            assert missing(shop) == away, (case, step)
             if files and draw.random() < 0.4:
                 gone = draw.choice(sorted(files))
                 assert not read(shop, "retract", f"in/{gone}")[0].get("rebuilt")
-                (shop.folder / "in" / gone).unlink()
+                (shop.folder / "in" / gone).unlink(missing_ok=True)
                 del files[gone]
+                away.discard(gone)
+            come_and_go(shop, draw, files, away, written)
             newest = {k: v for rows in files.values() for k, v in rows}
             wanted = Counter(str(v) for v in newest.values() if v != "")
             found = {str(v).removesuffix(".0"): n for v, n in contents(shop.folder / "out")}
@@ -432,7 +457,12 @@ def test_random_histories_of_the_newest_rows(shop, kind, monkeypatch):
         )
         shop.write("p.yaml", text)
         shop.write("other/0.csv", csv([(at, at, 0)[: 2 + event] for at in range(0, 5, 2)], "k,w" + ",time" * event))
-        files, orders, suffix = {}, iter(draw.sample(range(1000), 1000)), "jsonl" if kind == "events" else "csv"
+        files, orders, suffix = {}, iter(draw.sample(range(1000), 1000)), ".jsonl" if kind == "events" else ".csv"
+        names, away = {}, set()
+
+        def written(name, time=0, files=files, names=names, kind=kind, event=event):
+            text = newest_text(kind, event, files[name]) + told_apart(names, name)
+            os.utime(shop.write(f"in/{name}", text), (time, time))
 
         def rows(time, draw=draw, orders=orders, event=event, kind=kind):
             order = next(orders)  # of a table all rows have the same
@@ -447,22 +477,26 @@ def test_random_histories_of_the_newest_rows(shop, kind, monkeypatch):
         for step in range(6):
             before = dict(files)
             for at in draw.sample(range(9, 12), draw.randrange(3) if step else 2):
-                files[f"{step}-{at}"] = rows(20 * step + at)
-            files = dict(sorted(files.items(), key=lambda each: [int(part) for part in each[0].split("-")]))
+                files[f"{step}-{at}{suffix}"] = rows(20 * step + at)
+            ordered = sorted(files.items(), key=lambda each: [*map(int, each[0].removesuffix(suffix).split("-"))])
+            files.clear()
+            files.update(ordered)
             for name in draw.sample(sorted(files), min(len(files), 2)):
-                first, second = map(int, name.split("-"))
+                first, second = map(int, name.removesuffix(suffix).split("-"))
                 files[name] = draw.choice([rows(20 * first + second), files[name][1:] or files[name]])
-            for name in files:
-                if files[name] != before.get(name):
-                    path = shop.write(f"in/{name}.{suffix}", newest_text(kind, event, files[name]))
-                    os.utime(path, (step + 1, step + 1))
+            for name, content in files.items():
+                if content != before.get(name):
+                    written(name, step + 1)
+                    away.discard(name)
             summary, _ = read(shop, "run", *(["--until", str(20 * step + 20)] if event else []))
             assert not summary.get("rebuilt"), (case, step)
             if files and draw.random() < 0.4:
                 gone = draw.choice(sorted(files))
-                assert not read(shop, "retract", f"in/{gone}.{suffix}")[0].get("rebuilt")
-                (shop.folder / f"in/{gone}.{suffix}").unlink()
+                assert not read(shop, "retract", f"in/{gone}")[0].get("rebuilt")
+                (shop.folder / f"in/{gone}").unlink(missing_ok=True)
                 del files[gone]
+                away.discard(gone)
+            come_and_go(shop, draw, files, away, written)
             wanted = newest_rows(kind, event, [*files.values()])
             found = contents(shop.folder / "out")
             assert found == Counter(Counter(row["v"] for row in wanted).items()), (case, step)
@@ -504,12 +538,99 @@ def test_files_that_are_gone_may_take_their_rows_along(sums):
     assert contents(sums.folder / "out") == {}
 
 
+def test_the_rows_of_a_file_that_is_gone_stay(sums):
+    """Commands that read the input again read its copy. What comes back is compared with what was read."""
+    kept = {path.name: path.read_text() for path in (sums.folder / "in").iterdir()}
+    before, (first, second, *_) = contents(sums.folder / "out"), sorted(kept)
+    (sums.folder / "in" / first).unlink()
+    said = "nothing new since", f"  gone   a: {first} is gone, and its rows stay"
+    assert [word in ran(sums, "run").err for word in said] == [True, True]
+    assert json.loads(ran(sums, "run", "-o", "json").out)["inputs"]["a"]["gone"] == [first]
+    assert "it is gone, and its rows stay" in ran(sums, "inputs", "--select", "missing").out
+    sums.write("in/9.csv", csv([(77, 1)]))
+    ran(sums, "run")
+    assert contents(sums.folder / "out") == {**before, (77, 1): 1}
+    ran(sums, "run", "--full-refresh", "all")
+    assert contents(sums.folder / "out") == {**before, (77, 1): 1}
+    text = (sums.folder / "p.yaml").read_text()
+    sums.write("p.yaml", text.replace("sum(v)", "sum(v) + 1"))
+    ran(sums, "run", "--apply")
+    assert contents(sums.folder / "out") == {(k, s + 1): n for (k, s), n in {**before, (77, 1): 1}.items()}
+    sums.write("p.yaml", text)
+    ran(sums, "run", "--apply")
+    k = kept[first].split()[1].split(",")[0]
+    assert f"in/{first}:2" in ran(sums, "why", "a", f"k={k}").out
+    ran(sums, "verify", "--all")
+    assert "right" in sums("verify", "p.yaml", "--all").out
+    sums.write(f"in/{first}", kept[first])
+    assert "gone" not in ran(sums, "run").err
+    (sums.folder / "in" / first).unlink()
+    ran(sums, "run")
+    sums.write(f"in/{first}", csv([(88, 8)]))
+    ran(sums, "run")
+    (sums.folder / "in" / second).unlink()
+    now = Counter()
+    for name, content in {**kept, first: csv([(88, 8)]), "9.csv": csv([(77, 1)])}.items():
+        assert name  # each counts
+        for row in content.split()[1:]:
+            now[int(row.split(",")[0])] += int(row.split(",")[1])
+    assert contents(sums.folder / "out") == dict.fromkeys(now.items(), 1)
+    ran(sums, "retract", "--missing")
+    for row in kept[second].split()[1:]:
+        now[int(row.split(",")[0])] -= int(row.split(",")[1])
+    found = dict(contents(sums.folder / "out").keys())
+    assert found == {k: s for k, s in now.items() if k in found}
+    assert all(now[k] == 0 for k in now.keys() - found.keys())
+
+
+@pytest.mark.parametrize("path", ["in/", "in/*.csv", "in/1.csv"])
+def test_all_files_of_an_input_are_gone(shop, path):
+    """Their rows stay, and rows that wait in them count when their times are closed."""
+    shop.write("p.yaml", EVENT.format(format=APPEND).replace("in/", f'"{path}"'))
+    shop.write("in/1.csv", csv([(1, "a", 1), (2, "b", 5)], "k,v,time"))
+    ran(shop, "run", "--until", "3")
+    (shop.folder / "in/1.csv").unlink()
+    assert "1.csv is gone, and its rows stay" in ran(shop, "run", "--until", "9").err
+    assert {row[:2] for row in contents(shop.folder / "out")} == {(1, "a"), (2, "b")}
+    ran(shop, "retract", "--missing")
+    assert contents(shop.folder / "out") == {}
+
+
+def test_a_file_that_is_gone_without_a_copy_is_named(sums):
+    """It was read before the input had `changed: replace`, or has rows that were forgotten."""
+    text = (sums.folder / "p.yaml").read_text()
+    sums.write("p.yaml", text.replace(", changed: replace", ""))
+    sums.write("in/8.csv", csv([(5, 5)]))
+    ran(sums, "run")
+    sums.write("p.yaml", text)
+    ran(sums, "run")
+    before = contents(sums.folder / "out")
+    (sums.folder / "in/8.csv").unlink()
+    assert "8.csv is gone" in ran(sums, "run").err
+    assert "'8.csv' is gone, and the state has no copy of it" in ran(sums, "run", "--full-refresh", "all", code=3).err
+    sums.write("in/8.csv", csv([(5, 5)]))
+    ran(sums, "run", "--full-refresh", "all")
+    (sums.folder / "in/8.csv").unlink()
+    assert "still in" not in ran(sums, "forget", "--where", "k = 5").err
+    assert contents(sums.folder / "out") == {row: n for row, n in before.items() if row != (5, 5)}
+    assert "it is gone: put it back without the rows" in ran(sums, "run", "--full-refresh", "all", code=4).err
+    ran(sums, "retract", "in/8.csv")
+    ran(sums, "run", "--full-refresh", "all")
+    assert contents(sums.folder / "out") == {row: n for row, n in before.items() if row != (5, 5)}
+
+
 FRESH = 'checks: [{fresh: {"max(to_timestamp(k))": 2h}, of: a, otherwise: warn}]\n'
 
 
 def now(step):
     """Return the time of a run at which `k` is too old if it is less than the step."""
     return f"1970-01-01T02:00:{step:04.1f}"
+
+
+def missing(shop):
+    """Return the files that are gone, as `dd inputs` lists them."""
+    listed = json.loads(shop("inputs", "p.yaml", "-o", "json", "--select", "missing").out)["inputs"]["a"]
+    return {file["file"] for file in listed}
 
 
 def counted(shop):
@@ -544,7 +665,12 @@ def test_random_histories(shop, clock, kind):
             path.unlink()
         if (shop.folder / ".dd/p").exists():
             ran(shop, "reset", "--outputs", "--yes")
-        taken, times = {}, {}
+        taken, times, names, away = {}, {}, {}, set()
+
+        def written(name, time=0, clock=clock, taken=taken, names=names):
+            header = "k,v" if clock == "arrival" else "k,v,time"
+            text = csv([row[: header.count(",") + 1] for row in taken[name]], header) + told_apart(names, name)
+            os.utime(shop.write(f"in/{name}", text), (time, time))
 
         def rows(name, draw=draw, times=times):
             count, keys = draw.randrange(1, 5), draw.sample(range(6), 5)
@@ -559,12 +685,10 @@ def test_random_histories(shop, clock, kind):
             for name in draw.sample(sorted(taken), min(len(taken), draw.randrange(3))):
                 taken[name] = rows(name) if draw.random() < 0.8 else list(taken[name])
                 (shop.folder / "in" / name).unlink(missing_ok=True)
-            for name, content in taken.items():
-                path = shop.folder / "in" / name
-                if not path.exists():
-                    header = "k,v" if clock == "arrival" else "k,v,time"
-                    shop.write(f"in/{name}", csv([row[: header.count(",") + 1] for row in content], header))
-                    os.utime(path, (step + 1, step + 1))
+                away.discard(name)
+            for name in taken:
+                if name not in away and not (shop.folder / "in" / name).exists():
+                    written(name, step + 1)
             if retracts and len(taken) > 1 and draw.random() < 0.4:
                 gone = draw.choice(sorted(taken))
                 (shop.folder / "in" / gone).unlink()
@@ -579,8 +703,11 @@ def test_random_histories(shop, clock, kind):
             if not retracts and draw.random() < 0.3:
                 gone = draw.choice(sorted(taken))
                 ran(shop, "retract", f"in/{gone}", "--now", now(step + 0.5))
-                (shop.folder / "in" / gone).unlink()
+                (shop.folder / "in" / gone).unlink(missing_ok=True)
                 del taken[gone]
+                away.discard(gone)
+            if not retracts:
+                come_and_go(shop, draw, taken, away, written)
             at = 10 * step + 11 if clock == "event" else None
             assert contents(shop.folder / "out", until=at) == expected(kind, [*taken.values()]), (case, step)
 
@@ -629,10 +756,14 @@ def test_random_histories_of_many_operators(shop):
         shop.write("p.yaml", text)
         more = ",time" if event else ""
         shop.write("other/0.csv", csv([(at, at, 0)[: 2 + event] for at in range(0, 8, 2)], "k,w" + more))
-        files = {}
+        files, names, away = {}, {}, set()
 
         def row(time, draw=draw, event=event):
             return (draw.randrange(6), draw.randrange(6), time)[: 2 + event]
+
+        def written(name, time=0, place="in", files=files, names=names, more=more):
+            text = csv(files[name], "k,v" + more) + told_apart(names, name)
+            os.utime(shop.write(f"{place}/{name}", text), (time, time))
 
         for step in range(6):
             before = dict(files)
@@ -643,7 +774,8 @@ def test_random_histories_of_many_operators(shop):
                 files[name] = [*files[name][1:], *[row(time)] * draw.randrange(3)]
             changed = {name for name in files if files[name] != before.get(name)}
             for name in changed:
-                os.utime(shop.write(f"in/{name}", csv(files[name], "k,v" + more)), (step + 1, step + 1))
+                written(name, step + 1)
+            away -= changed
             past = closed(shop, logs)
             on_spark = draw.choice([[], ["--engine", "spark"]])
             with started(Apart(case)):
@@ -657,12 +789,18 @@ def test_random_histories_of_many_operators(shop):
                 summary, read_rows = read(shop, "retract", f"in/{gone}")
                 assert not summary.get("rebuilt"), (case, step)
                 assert read_rows <= len(files.pop(gone))
-                (shop.folder / "in" / gone).unlink()
+                (shop.folder / "in" / gone).unlink(missing_ok=True)
+                away.discard(gone)
+            come_and_go(shop, draw, files, away, written)
+            if draw.random() < 0.3:
+                ran(shop, "run", "--full-refresh", draw.choice(["all", "sums"]), *on_spark)
             assert all(contents(shop.folder / name, until) == there for name, (until, there) in past.items())
             fresh = shop.folder / "fresh"
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir()
-            again = text.replace("in/", "../in/").replace("path: other/", "path: ../other/")
+            for name in files:
+                written(name, step + 1, "fresh/in")
+            again = text.replace("path: other/", "path: ../other/")
             (fresh / "p.yaml").write_text(again)
             result = shop("run", "fresh/p.yaml")
             assert result.code == 0, result.err
@@ -764,7 +902,10 @@ def test_a_file_whose_new_name_gives_it_another_place_counts_as_gone(shop):
     (shop.folder / "in/a.csv").rename(shop.folder / "in/aa.csv")
     assert "nothing new" in ran(shop, "run").err
     (shop.folder / "in/b.csv").rename(shop.folder / "in/d.csv")
-    assert "has vanished: 'b.csv'" in ran(shop, "run", code=3).err
+    assert "b.csv is gone, and its rows stay" in ran(shop, "run").err
+    assert contents(shop.folder / "out") == {(1, "b"): 1}  # by the new file
+    ran(shop, "retract", "in/d.csv")
+    assert contents(shop.folder / "out") == {(1, "c"): 1}
 
 
 def test_a_newer_file_with_the_content_of_one_that_is_gone_is_another(shop):

@@ -548,4 +548,11 @@ outputs: {{sums: {bucket}/out/}}
     assert run(path, withdraw=[bucket / "in/0.csv"]).inputs["a"].rows == 2
     found = read_log(str(bucket / "out"), as_of="latest")
     assert sorted(found.select("k", "s", "diff").iter_rows()) == [(1, 5, 1), (2, 3, 1), (3, 7, 1)]
+    (bucket / "in/2.csv").unlink()
+    assert run(path, refresh=frozenset()).rebuilt["sums"].rows == 0
+    assert run(path).inputs["a"].gone == ("2.csv",)
+    (bucket / "in/2.csv").put(b"k,v\n2,4\n")
+    assert run(path).replaced == {"a": ["2.csv"]}
+    found = read_log(str(bucket / "out"), as_of="latest")
+    assert sorted(found.select("k", "s", "diff").iter_rows()) == [(1, 5, 1), (2, 4, 1), (3, 7, 1)]
     assert not [*verify_state(bucket / "state", read_newest(bucket / "state"))]

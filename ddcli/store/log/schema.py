@@ -111,7 +111,7 @@ def schema_of(
             raise InputError(problem, place=str(listing.root), hint=f"leave `{name}` out")
     if known and known.diff is not None and tuple(known.time) == log.time:
         return known if log.data is None else replace(known, columns=log.data)
-    for file in (*listing.to_read, *listing.done)[:1]:
+    for file in [*listing.to_read, *(file for file in listing.done if file.key not in listing.gone)][:1]:
         path = listing.path(file)
         return _first_schema(log, path, log.footer(path, footer(path)))
     if log.columns is None or log.data is None:

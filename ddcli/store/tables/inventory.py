@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.errors import InputError
@@ -31,7 +32,7 @@ from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, 
 from ddcli.store.tables.listing import Growth, Listing, summed_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from typing import Literal
 
@@ -69,6 +70,7 @@ def list_input(
     replaces: bool = False,
     replaced_since: int = 0,
     retracts: bool = False,
+    keeps: bool = False,
     emptied: bool = False,
     glimpsed: ListingSnapshot | None = None,
     refused: list[RefusedFile] | None = None,
@@ -81,7 +83,7 @@ def list_input(
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
-    `replaces`, files that changed are listed as such, if they had been written at or after the time `replaced_since`, in nanoseconds; if it `retracts`, so are files that vanished, unless all of them did. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
+    `replaces`, files that changed are listed as such, if they had been written at or after the time `replaced_since`, in nanoseconds; if it `retracts`, so are files that vanished, unless all of them did; if it `keeps` these, they count as unchanged. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
     So it may be if it is `emptied`: earlier runs have taken it in, and all files that it had were withdrawn and removed.
     With a list `refused` files that changed or vanished are left out of the listing and added to it instead. A new file with the content of one that vanished is
     that file under another name, if its rows are the same there (`may_rename`); if they differ, its rows are replaced.
@@ -96,7 +98,7 @@ def list_input(
             else:
                 root, found = _settled(path, base, passed)
         except NothingFound:
-            place = _emptied(path, base, consumed, may_be=emptied or (bool(consumed) and forgets))
+            place = _emptied(path, base, consumed, may_be=emptied or (bool(consumed) and (forgets or keeps)))
             if place is None:
                 raise
             root, found = place, []
@@ -113,6 +115,7 @@ def list_input(
             forgets=forgets,
             replaced_since=replaced_since if replaces else NEVER,
             retracts=retracts,
+            keeps=keeps,
             refused=refused,
         )
         if other_names:
@@ -201,6 +204,7 @@ def _sorted_out(
     forgets: bool,
     replaced_since: int,
     retracts: bool,
+    keeps: bool,
     refused: list[RefusedFile] | None = None,
 ) -> Listing:
     known = {file.key: file for file in consumed}
@@ -219,12 +223,8 @@ def _sorted_out(
         before = known.pop(file.path, None)
         if before is None and (again := taken_again(root, file, names.get(file.path, ()))) is not None:
             apart.pop(again.key)
-            if again.archived:
-                unmoved.append(again)
-            else:
-                mark = file.fingerprint or again.fingerprint
-                again = replace(again, forgotten=False, mtime_ns=file.mtime_ns, fingerprint=mark)
-            (done if again.done else waiting).append(again)
+            unmoved += [again] if again.archived else []
+            (done if again.done else waiting).append(again if again.archived else _remembered(again, file))
             continue
         if before is not None and before.withdrawn:
             same = withdrawn_entry(root, before, file)
@@ -251,17 +251,20 @@ def _sorted_out(
             if rows is not None:
                 grown[file.path] = Growth(rows, before)
             (done if now.done else waiting).append(now)
-    if forgets:
-        done += [replace(file, forgotten=True) for file in known.values() if file.done and not file.withdrawn]
-        known = {path: file for path, file in known.items() if not file.done}
     for file in apart.values():  # of an archived one rows wait where the state was reopened
         (done if file.done else waiting).append(file)
-    if retracts and found:  # a directory without a file may be one that is not mounted
-        vanished = {path for path, file in known.items() if not file.withdrawn}
-        changed |= vanished
-        known = {path: file for path, file in known.items() if path not in vanished}
-    _refuse_vanished(root, known, refused)
-    lists = (tuple(new), tuple(waiting), tuple(done))
+    vanished = [file for file in known.values() if not file.withdrawn]
+    if forgets:
+        done += [replace(file, forgotten=True) for file in vanished if file.done]
+        vanished = [file for file in vanished if not file.done]
+    if keeps:
+        done += [file for file in vanished if file.done]
+        waiting += [file for file in vanished if not file.done]
+    elif retracts and found:  # a directory without a file may be one that is not mounted
+        changed |= {file.path for file in vanished}
+    else:
+        _refuse_vanished(root, vanished, refused)
+    lists = (tuple(new), tuple(sorted(waiting, key=attrgetter("path"))), tuple(done))
     return Listing(
         root,
         *lists,
@@ -270,10 +273,17 @@ def _sorted_out(
         unmoved=tuple(unmoved),
         amended=frozenset(amended),
         changed=frozenset(changed),
+        gone=frozenset(file.path for file in vanished if keeps),
         grown=grown,
         horizon=horizon,
         summed=summed,
     )
+
+
+def _remembered(before: InputFile, now: InputFile) -> InputFile:
+    """Return a forgotten file that is there again."""
+    mark = now.fingerprint or before.fingerprint
+    return replace(before, forgotten=False, mtime_ns=now.mtime_ns, fingerprint=mark)
 
 
 def moved(
@@ -301,14 +311,14 @@ def moved(
     return other_names
 
 
-def _refuse_vanished(root: Path, gone: Mapping[str, InputFile], refused: list[RefusedFile] | None) -> None:
-    """Raise InputError for the first file that is gone and was not withdrawn, or add all of these to `refused`."""
-    for path in sorted(path for path, file in gone.items() if not file.withdrawn):
-        problem = f"a file that was already read has vanished: '{path}'"
-        error = InputError(problem, place=str(root / path), hint=RESTORE)
+def _refuse_vanished(root: Path, gone: Iterable[InputFile], refused: list[RefusedFile] | None) -> None:
+    """Raise InputError for the first file that is gone, or add all of these to `refused`."""
+    for file in sorted(gone, key=attrgetter("path")):
+        problem = f"a file that was already read has vanished: '{file.path}'"
+        error = InputError(problem, place=str(root / file.path), hint=RESTORE)
         if refused is None:
             raise error
-        refused.append(RefusedFile(gone[path], error))
+        refused.append(RefusedFile(file, error))
 
 
 def _by_path(files: Iterable[InputFile]) -> dict[str, list[InputFile]]:

@@ -120,6 +120,10 @@ class Listing:
     unmoved: tuple[InputFile, ...] = ()
     amended: frozenset[str] = frozenset()
     changed: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    """The files that were taken in, are no longer there, and keep their rows."""
+    copies: Mapping[str, Path] = field(default_factory=dict)
+    """The copies of files that are gone and are to be read."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The former path of each file that was taken in under another name, with the same content."""
     grown: Mapping[str, Growth] = field(default_factory=dict)
@@ -186,7 +190,7 @@ class Listing:
             return tuple(file for file in files if (last if file.at is None else file.at) < time)
 
         for file in {*self._taken()} - {*before(self._taken())}:
-            if file.archived or file.forgotten:
+            if file.archived or file.forgotten or file.key in self.gone:
                 raise InputError(
                     "the file was read at that time or later, and is no longer in its place",
                     place=str(self.path(file)),
@@ -205,6 +209,8 @@ class Listing:
             withdrawn=self.withdrawn,
             base=self.base,
             unmoved=self.unmoved,
+            gone=self.gone,
+            copies=self.copies,
             renamed=self.renamed,
             limits=limits,
             growing=self.growing,
@@ -293,6 +299,8 @@ class Listing:
         """Refuse a file that was taken from, is to be read again, and has another fingerprint; size and time may be as they were."""
         for file in (*self.waiting, *(file for file in self.new if file.archived)):
             path = self.path(file)
+            if file.key in self.copies:
+                continue
             if isinstance(path, ObjectPath):
                 if file.path in self.limits:
                     continue
@@ -318,7 +326,7 @@ class Listing:
         """Return the path under which a file can be opened."""
         if file.archived and self.base is not None and file not in self.unmoved:
             return locate(self.base, file.archived)
-        return self.root / file.path
+        return self.copies.get(file.key) or self.root / file.path
 
 
 @frozen
