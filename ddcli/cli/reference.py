@@ -66,7 +66,6 @@ NOTHING = 1
 LIST = "`from t, unnest(t.tags) as x(tag)`"
 IN_FROM = {
     **dict.fromkeys(("unnest", "explode"), LIST),
-    "json_each": "`from t, unnest(t.payload -> '$.items[*]') as x(item)`",
     **dict.fromkeys(("generate_series", "range", "sequence"), "`from t, generate_series(1, t.n) as g(i)`"),
 }
 """The words for functions that make rows, each with an example: no expression has one."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ddcli.expressions.types import FLOATS, INTEGERS, Type, is_field_name, parse_sql_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 NAME = r"""([^\s."'*$#@?()\[\]\\](?:[^."*\[\]\\]*[^\s."*\[\]\\])?)"""
 """A name without quotes."""
@@ -30,6 +30,10 @@ FROM_JSON = {*INTEGERS, *FLOATS, "decimal", "bool", "string", "date", "time", "d
 """The kinds of values that JSON is read as."""
 MISSING = object()
 """The value at a path that does not exist."""
+
+
+PLAIN_NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")
+"""A name that has no quotes in the paths of `json_rows`."""
 
 
 class NoJsonError(ValueError):
@@ -84,6 +88,60 @@ def part_of(text: str, steps: Sequence[str | int]) -> Any:
         else:
             found = found[step] if is_array(found) and -len(found) <= step < len(found) else MISSING
     return found
+
+
+def json_rows(text: str, path: str, steps: Sequence[str | int], *, whole: bool) -> list[dict[str, Any]]:
+    """Return the rows of `json_each`, or, if `whole`, of `json_tree`, for the value at a path, as DuckDB has them. Raises NoJsonError.
+
+    The `id` of a value counts the values, and the names of members, before it in the text.
+    """
+    place, value, number = path if path.startswith("$") else f'$."{path}"', read_json(text), 0
+    for step in steps:
+        found = [*_children(value, number, "")]
+        key = str(step if isinstance(step, str) or step >= 0 else len(found) + step)
+        inside = isinstance(value, Members) == isinstance(step, str)
+        value, number = next((each[1:3] for each in found if inside and each[0] == key), (MISSING, 0))
+    if value is MISSING:
+        return []
+    rows: list[dict[str, Any]] = []
+
+    def add(key: str | None, value: Any, number: int, parent: int | None, places: tuple[str, str]) -> None:
+        text, kind = written(value), kind_of(value)
+        atom = None if kind in {"OBJECT", "ARRAY", "NULL"} else text
+        facts = {"key": key, "value": text, "type": kind, "atom": atom, "id": number, "parent": parent}
+        rows.append({**facts, "fullkey": places[0], "path": places[1]})
+
+    def descend(value: Any, number: int, place: str) -> None:
+        for key, each, at, full in _children(value, number, place):
+            add(key, each, at, number if whole else None, (full, place))
+            if whole:
+                descend(each, at, full)
+
+    if whole or not isinstance(value, list):
+        add(None, value, number, None, (place, place))
+    descend(value, number, place)
+    return rows
+
+
+def _children(value: Any, number: int, place: str) -> Iterator[tuple[str, Any, int, str]]:
+    """Yield key, value, number and path of each part of a value with this number and path."""
+    at = number + 1
+    for position, each in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(value, Members):
+            name, each = each
+            quoted = name if PLAIN_NAME.fullmatch(name) else '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
+            at += 1
+            yield name, each, at, f"{place}.{quoted}"
+        else:
+            yield str(position), each, at, f"{place}[{position}]"
+        at += _size(each)
+
+
+def _size(value: Any) -> int:
+    """Return the number of values in a value, with itself, and of names."""
+    if isinstance(value, Members):
+        return 1 + sum(1 + _size(each) for _, each in value)
+    return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
 
 
 def is_array(value: Any) -> bool:

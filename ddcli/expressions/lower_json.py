@@ -21,6 +21,7 @@ from ddcli.expressions.json_text import (
     float_text,
     is_array,
     is_json,
+    json_rows,
     kind_of,
     merged,
     misfits,
@@ -55,6 +56,8 @@ def _json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
     def found(text: str) -> Any:
         try:
+            if call.function in ("json_each", "json_tree"):
+                return json_rows(text, path, steps, whole=call.function == "json_tree")
             part = part_of(text, steps)
             if call.function == "json_exists":
                 return part is not MISSING
@@ -226,7 +229,7 @@ LOWER: dict[str, Lower] = {
     **dict.fromkeys(
         ["json_extract", "json_extract_string", "get_json_object", "json_array_length", "json_value"], _json
     ),
-    **dict.fromkeys(["json_type", "json_keys", "json_exists"], _json),
+    **dict.fromkeys(["json_type", "json_keys", "json_exists", "json_each", "json_tree"], _json),
     **dict.fromkeys(
         ["json", "json_contains", "json_merge_patch", "parse_json", "try_parse_json", "json_structure"], _of_texts
     ),

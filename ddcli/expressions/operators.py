@@ -245,7 +245,20 @@ def concat_ws(name: str, args: Sequence[Expression]) -> Resolved:
     return [args[0], *values], Type("string"), name
 
 
-OF_WHOLE = {"json_array_length": INT64, "json_type": STRING, "json_keys": Type("list", inner=STRING.or_null())}
+OF_ROWS = {
+    "key": STRING.or_null(),
+    **dict.fromkeys(("value", "type"), STRING),
+    "atom": STRING.or_null(),
+    "id": INT64,
+    "parent": INT64.or_null(),
+    **dict.fromkeys(("fullkey", "path"), STRING),
+}
+OF_WHOLE = {
+    **dict.fromkeys(("json_each", "json_tree"), Type("list", inner=Type("struct", fields=tuple(OF_ROWS.items())))),
+    "json_array_length": INT64,
+    "json_type": STRING,
+    "json_keys": Type("list", inner=STRING.or_null()),
+}
 """The functions of JSON that need no path, with the types of their values."""
 JSON_MADE = (
     "json_extract",

@@ -200,6 +200,8 @@ FORMS = {
         """from_json({json}, '["TINYINT"]')[2]""",
         "json_array_length({json})",
         "cardinality(json_keys({json}))",
+        "json_each({json})[2].id",
+        "json_tree({json}, '$.a')[-1].parent",
         "list_position([{int}, {int}], {int})",
         "length({text})",
         "strpos({text}, {text})",

@@ -801,6 +801,39 @@ def json_at(call: Call, args: list[Any]) -> Any:
     return json_kind(found)
 
 
+def json_rows(call: Call, args: list[Any]) -> list[dict[str, Any]]:
+    """Return the rows below a path, or of the value there; all values and names of the text are numbered in its order."""
+    numbers = itertools.count()
+    every: list[tuple[tuple[str, ...], Parts, int, str]] = []
+
+    def walk(found: Parts, keys: tuple[str, ...], full: str) -> None:
+        every.append((keys, found, next(numbers), full))
+        for at, each in enumerate(found[1:] if found[0] in ("object", "list") else ()):
+            if found[0] == "object":
+                next(numbers)
+                simple = re.fullmatch("[a-zA-Z][a-zA-Z0-9_]*", each[0])
+                quoted = each[0].replace("\\", "\\\\").replace('"', '\\"')
+                walk(each[1], (*keys, each[0]), f"{full}.{each[0]}" if simple else f'{full}."{quoted}"')
+            else:
+                walk(each, (*keys, str(at)), f"{full}[{at}]")
+
+    walk(parts(args[0]), (), "$")
+    at = tuple(re.findall(r"\w+", args[1])) if args[1].startswith("$") else (args[1],)
+    of_path = {keys: (number, full) for keys, _, number, full in reversed(every)}
+    inner = next((found[0] in ("object", "list") for keys, found, *_ in every if keys == at), False)
+    rows = []
+    for keys, found, number, full in every:
+        depth = len(keys) - len(at)
+        if keys[: len(at)] != at or (call.function == "json_each" and depth != inner):
+            continue
+        kind, above = json_kind(found), of_path.get(keys[:-1])
+        row = {"key": keys[-1] if depth else None, "value": unmarked(found), "type": kind}
+        row["atom"] = None if kind in {"OBJECT", "ARRAY", "NULL"} else row["value"]
+        row |= {"id": number, "parent": above[0] if depth and above and call.function == "json_tree" else None}
+        rows.append({**row, "fullkey": full, "path": above[1] if depth and above else full})
+    return rows
+
+
 def json_kind(found: Parts) -> str:
     kind, value = found[0], found[-1]
     if kind == "number":
@@ -1156,6 +1189,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "from_json": from_json,
     "json_array_length": json_part,
     **dict.fromkeys(["json_type", "json_keys", "json_exists"], json_at),
+    **dict.fromkeys(["json_each", "json_tree"], json_rows),
     "json_contains": json_contains,
     "json_merge_patch": json_merge_patch,
     "to_json": to_json,

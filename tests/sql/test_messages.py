@@ -222,7 +222,6 @@ def test_a_hint_says_what_to_write():
         "select row_number() over (order by a) as r from t where r = 1": "write `qualify` instead of `where`",
         "select count(*) as n from t where n > 1": "write `having` instead of `where`",
         "select x from t, unnest(s) u(x)": "split(text, ',') makes a list; of a list in a JSON text write",
-        "select x from t, json_each(s) u(x)": "write unnest(x -> '$[*]')",
         "select explode([a]) from t": "write `from t, unnest(t.list) as e(x)`",
         "select c from t positional join u": "`cross join` pairs each row with each; the table before it is named `positional`",
         "selct a from t": "did you mean `select` instead of `selct`?",

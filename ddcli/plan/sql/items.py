@@ -340,26 +340,25 @@ class Items:
             before.items = [self.statement.one(self.environment, self.place(node))]
         relation = before.items[0]
         if isinstance(inner, exp.Subquery):
-            alias = alias or inner.args.get("alias")
+            alias, table = alias or inner.args.get("alias"), None
             around = Environment(self.environment.tables, Outer(self.scope(before), relation), self.environment.taken)
             result = self.statement.query(inner, around)
         else:
-            found, column, name = with_rows(self.over(before, relation), inner, self.taken(before))
+            found, columns, table = with_rows(self.over(before, relation), inner, self.taken(before))
             if (not left and on is None) or is_true(on):
                 if on is not None:
                     self.take(on, "this")
                 if not left:
-                    names = self.alias_names(alias, name, column, node)
+                    names = self.alias_names(alias, columns, table, node)
                     return replace(before, items=[found], names=[*before.names, *names])
             keys = tuple(relation.schema)
-            result = QueryResult(groupings.distinct(found), keys, ((name, column),))
             rows = groupings.distinct(relation)
-            found, column, name = with_rows(self.over(before, rows), inner, self.taken(before))
-            result = QueryResult(found, keys, ((name, column),))
+            found, columns, table = with_rows(self.over(before, rows), inner, self.taken(before))
+            result = QueryResult(found, keys, columns)
         separate = Environment(
             self.environment.tables, Outer(self.scope(before), relation), frozenset(self.taken(before))
         )
-        item = Items(self.statement, separate).named(result, alias, None, Chain(), node)
+        item = Items(self.statement, separate).named(result, alias, table, Chain(), node)
         names = [*before.names, *item.names]
         conditions = list(item.conditions)
         later = []
@@ -386,19 +385,20 @@ class Items:
     def alone(self, node: exp.Expr, chain: Chain) -> Chain:
         """Return the chain of a table function that reads no column."""
         made = Items(self.statement, Environment(self.environment.tables)).lateral(Chain(), node, None)
-        ((item,), (name,)) = made.items, made.names
-        result = QueryResult(nodes.projected(item, [name.column]), (), ((name.name, name.column),))
-        found = self.named(result, None, name.table, chain, node)
+        (item,), columns = made.items, [(name.name, name.column) for name in made.names]
+        result = QueryResult(nodes.projected(item, [column for _, column in columns]), (), tuple(columns))
+        found = self.named(result, None, made.names[0].table, chain, node)
         return Chain([found.node], [], found.names)
 
-    def alias_names(self, alias: exp.Expr | None, name: str, column: str, at: exp.Expr) -> list[Name]:
-        """Return the name of a table function's column, in a list; an alias may rename it."""
-        table: str | None = None
+    def alias_names(
+        self, alias: exp.Expr | None, columns: tuple[tuple[str, str], ...], table: str | None, at: exp.Expr
+    ) -> list[Name]:
+        """Return the names of a table function's columns, (name, column), and its table's; an alias may rename them."""
         if alias is not None:
             word, listed = self.take(alias, "this", "columns")
             table = self.statement.identifier(word) if word is not None else None
-            name = self.statement.columns_named(((name, column),), listed or [], table or "the table", at)[0][0]
-        return [Name(table, name, column)]
+            columns = self.statement.columns_named(columns, listed or [], table or "the table", at)
+        return [Name(table, name, column) for name, column in columns]
 
 
 def stem(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import SpecError
-from ddcli.expressions.coerce import INT64, TIMESTAMP, Mismatch, convert
+from ddcli.expressions.coerce import INT64, STRING, TIMESTAMP, Mismatch, convert
 from ddcli.expressions.moments import UTC
 from ddcli.expressions.parse import expanded
 from ddcli.expressions.tree import Column, Expression, Literal, TableCall, UnnestStep
@@ -29,15 +29,18 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.statement import Statement
 
 SERIES = ("generate_series", "range")
+JSON_ROWS = ("json_each", "json_tree")
 DAY = 86_400_000_000
 """Microseconds of a day."""
 LISTS = "split(text, ',') makes a list; of a list in a JSON text write unnest(x -> '$[*]')"
 
 
-def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node, str, str]:
-    """Return a block's rows, each with each row of a table function: the node, its new column, and the function's name.
+def with_rows(
+    block: Block, node: exp.Expr, taken: Iterable[str]
+) -> tuple[Node, tuple[tuple[str, str], ...], str | None]:
+    """Return a block's rows, each with each row of a table function: the node, the function's columns, (name, column) in order, and the name of its table, if it has several columns.
 
-    The column's name is not in `taken`.
+    The columns are not in `taken`.
     """
     statement = block.statement
     take, place = statement.tree.take, statement.tree.place
@@ -62,11 +65,22 @@ def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node,
     (column,) = renamed([name], {*taken, *block.schema}).values()
     if series in SERIES and len(args) == 3 and args[2].type.kind in ("duration", "months"):
         try:
-            return _moments(block, series, args, column), column, name
+            return _moments(block, series, args, column), ((name, column),), None
         except Mismatch as mismatch:
             raise SpecError(mismatch.problem, span=place(node), hint=mismatch.hint) from None
-    table = _called(name, args, node, statement)
-    return logical.Apply((block.node,), block.schema | {column: table.type}, UnnestStep(column, table)), column, name
+    if name in JSON_ROWS:
+        args = [block.reader.resolve(node, name, args)]
+    table = _called("unnest" if name in JSON_ROWS else name, args, node, statement)
+    found = logical.Apply((block.node,), block.schema | {column: table.type}, UnnestStep(column, table))
+    if name not in JSON_ROWS:
+        return found, ((name, column),), None
+    names = renamed([field for field, _ in table.type.fields], {*taken, *found.schema})
+    row = Column(column, table.type)
+    parts = {
+        names[field]: block.reader.resolve(node, "struct_extract", [row, Literal(field, STRING)])
+        for field, _ in table.type.fields
+    }
+    return nodes.mapped(found, nodes.every(found, block.schema) | parts), tuple(names.items()), name
 
 
 def _called(name: str, args: list[Expression], node: exp.Expr, statement: Statement) -> TableCall:
@@ -85,8 +99,6 @@ def _called(name: str, args: list[Expression], node: exp.Expr, statement: Statem
             last = call("-", last, nodes.ONE)
         return TableCall("generate_series", (first, last, *(step or [nodes.ONE])), INT64)
     hint = "unnest(list), generate_series(first, last), generate_series(day, day, interval 1 day), range(end)"
-    if name.startswith("json_"):
-        hint = "write unnest(x -> '$[*]'), a row for each element of a list in a JSON text"
     if name.startswith("read_"):
         hint = "`dd sql` without `--from` names files: `from 'orders.csv'`; of a pipeline they are inputs"
     problem = f"no function that returns rows is named `{name}`, or it takes other arguments"
@@ -127,5 +139,5 @@ def find_unnested(written: Sequence[exp.Expr]) -> list[exp.Expr]:
 
 def spread_list(block: Block, call: exp.Expr) -> None:
     """Replace a block's rows by one row for each element of a list; from then on the call of `unnest` is read as that element."""
-    block.node, column, _ = with_rows(block, call, ())
+    block.node, ((_, column),), _ = with_rows(block, call, ())
     block.known[id(call)] = Column(column, block.schema[column], span=block.statement.tree.place(call))
