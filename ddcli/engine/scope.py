@@ -247,6 +247,7 @@ class Scope(ScopeGraph):
                     place.count(shard).rows_read += operator.rows_read - read
                 result.rows += len(found.updates)
                 assert found.updates.shape[1] == place.none.updates.shape[1]
+                assert not found.owned, "a result may have several readers"
             else:
                 found = operator.step(given, interval)
         except SumOverflow as error:
