@@ -23,7 +23,7 @@ from ddcli.driver.run import run
 from ddcli.errors import CheckError, CheckErrors, DdError, EngineError, LockedError
 from ddcli.job.summary import OutputSummary
 from ddcli.plan.pipeline_file import load_spec
-from ddcli.store.extras import package
+from ddcli.version import package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

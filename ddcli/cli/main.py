@@ -21,7 +21,7 @@ COMMANDS = (
 )  # fmt: skip
 """The commands, each as `command` in a module of its name, or in one of `SHARED`."""
 SHARED = {
-    **dict.fromkeys(("bisect", "why"), "why"),
+    **dict.fromkeys(("bisect", "verify", "why"), "why"),
     **dict.fromkeys(("check", "checks"), "check"),
     **dict.fromkeys(("completion", "functions", "schema"), "reference"),
     **dict.fromkeys(("convert", "log"), "log"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddcli.compare.difference import Difference
+    from ddcli.compare.diff import Difference
     from ddcli.provenance.explanation import Answer
     from ddcli.render.view import View
 
@@ -18,7 +18,7 @@ def register(shell: Any) -> None:
     if shell is None:
         return
     html = shell.display_formatter.formatters["text/html"]
-    html.for_type_by_name("ddcli.compare.difference", "Difference", _difference)
+    html.for_type_by_name("ddcli.compare.diff", "Difference", _difference)
     html.for_type_by_name("ddcli.provenance.explanation", "Answer", _answer)
     html.for_type_by_name("ddcli.render.view", "View", _view)
 

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from ddcli.errors import CheckError, CheckErrors, DdError, UsageError
 from ddcli.screen import shell
 from ddcli.spec.model import DATABASE, SPARK, database_file
-from ddcli.store.extras import check_package, package
-from ddcli.version import __version__
+from ddcli.version import __version__, check_package, package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.counts import Progress
 from ddcli.errors import DdError, UsageError
-from ddcli.store.extras import check_package, package
-from ddcli.version import __version__
+from ddcli.version import __version__, check_package, package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -24,13 +24,13 @@ from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.file import read_text
 from ddcli.spec.model import SPARK, catalog_of
-from ddcli.store.extras import PRODUCTS, check_package
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.listing import Listing
+from ddcli.version import PRODUCTS, check_package
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,6 @@ NaN equals NaN, -0.0 equals 0.0, null equals null.
 
 * columns: common columns, their types, and the settings of a comparison
 * diff: the comparison: both sides are read once, divided by key, and compared bucket by bucket
-* difference: the result: counts, columns that differ, changed rows
 * output: a comparison in the chosen format
 * page: values and counts as text, and a comparison as one HTML page
 * pairs: open sides, and the differences between their rows

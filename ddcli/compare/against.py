@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.compare.columns import Settings
-    from ddcli.compare.difference import Difference
+    from ddcli.compare.diff import Difference
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary

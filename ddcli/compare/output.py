@@ -22,7 +22,7 @@ from ddcli.sources.change_log import DIFF, TIME
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ddcli.compare.difference import Difference
+    from ddcli.compare.diff import Difference
     from ddcli.compare.page import ChangedRow
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.compare.columns import ColumnDifference, Compared
-    from ddcli.compare.difference import Difference
+    from ddcli.compare.diff import Difference
 
 
 NULL = "null"

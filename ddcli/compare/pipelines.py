@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ddcli.compare.columns import Settings
-    from ddcli.compare.difference import Difference
+    from ddcli.compare.diff import Difference
     from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
     from ddcli.plan.pipeline_file import BoundPipeline

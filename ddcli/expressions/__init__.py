@@ -26,7 +26,6 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut
 * nested_values: the syntax of lists and structs
 * operators: typing of operators and conditionals; the keys that rows are ordered by
-* row_order: rows in the order in which they are shown
 * parse: text to a checked, typed tree; replacements for functions of other databases
 * patterns: patterns of `like`, and regular expressions as RE2 has them
 * python: Python functions that a pipeline names; a Python function's definition, read from its text
@@ -39,7 +38,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * syntax_tree: a syntax tree with places, whose every part must be used; its checks
 * time_functions: the table's functions of dates and times
 * tree: the typed tree, and the linear steps made of it
-* types: the types of columns
+* types: the types of columns; the order in which rows are shown
 * window_calls: window functions and frames, read from syntax
 * windows: the table of window functions, frames
 """

@@ -21,7 +21,7 @@ from ddcli.engine.counts import OUTPUT, Counts
 from ddcli.errors import BudgetError, Span, UsageError, did_you_mean, suggestion
 from ddcli.job.summary import plural, size_of
 from ddcli.screen import shell
-from ddcli.spec.bounds import EXAMPLES, UNITS, WORK_CLASSES, parse_bound
+from ddcli.spec.model import EXAMPLES, UNITS, WORK_CLASSES, parse_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.join import PairRoom
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.places import OperatorPlace
-    from ddcli.spec.bounds import Bounds, Budget
+    from ddcli.spec.model import Bounds, Budget
     from ddcli.store.state.entries import ArrangementEntry
 
 

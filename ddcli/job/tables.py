@@ -18,7 +18,6 @@ from ddcli.errors import InputError, StateError, Text, suggestion
 from ddcli.expressions.types import Type, parse_type
 from ddcli.spec.model import DATABASE, SPARK, TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
 from ddcli.spec.variables import is_given
-from ddcli.store.extras import check_package
 from ddcli.store.files.access import is_there, read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
@@ -31,6 +30,7 @@ from ddcli.store.state.register import keys_of, pick
 from ddcli.store.tables.file_identity import mark_of, size_and_time
 from ddcli.store.tables.wider_types import widens
 from ddcli.store.targets.mark import directory_of, read_marks
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

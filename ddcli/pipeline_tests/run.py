@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.test_steps import Expectation, Test
-    from ddcli.spec.bounds import Budget
+    from ddcli.spec.model import Budget
     from ddcli.store.state.manifest import Manifest
 
 

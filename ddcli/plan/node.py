@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.errors import Span
-    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.tree import Expression, Step
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import RowOrder, Schema, Type
     from ddcli.plan.estimates import PastRows
     from ddcli.plan.lower import GraphLowering
 

@@ -21,7 +21,7 @@ from ddcli.plan.physical_joins import EquiJoin
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ddcli.expressions.row_order import RowOrder
+    from ddcli.expressions.types import RowOrder
     from ddcli.plan.estimates import PastRun
 
 

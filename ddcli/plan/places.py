@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.spec.bounds import WORK_CLASSES
+from ddcli.spec.model import WORK_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.errors import Span, Text
-    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import RowOrder
     from ddcli.expressions.window_calls import OrderedBy, WindowedExpression
     from ddcli.expressions.windows import Frame, WindowCall
     from ddcli.plan.node import Node

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
     from ddcli.spec import model as written
-    from ddcli.spec.bounds import Budget
-    from ddcli.spec.model import InputSpec, Spec
+    from ddcli.spec.model import Budget, InputSpec, Spec
 
 
 WRITTEN = {

@@ -26,9 +26,8 @@ from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, Text, UsageError
 from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.moments import in_zone
-from ddcli.expressions.row_order import in_order
 from ddcli.expressions.statement import check_tables, query_text, read_statement, tables_of
-from ddcli.expressions.types import ARRIVAL
+from ddcli.expressions.types import ARRIVAL, in_order
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.inputs import find_upper
@@ -62,8 +61,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.errors import Span
     from ddcli.expressions.csv_dialect import Dialect
-    from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.types import Type
+    from ddcli.expressions.types import RowOrder, Type
     from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.plan.relation import Relation
     from ddcli.sources.readers import Reader

@@ -18,8 +18,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, StateError
 from ddcli.expressions.moments import in_utc
-from ddcli.expressions.row_order import order_among
-from ddcli.expressions.types import parse_type
+from ddcli.expressions.types import order_among, parse_type
 from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.logical import HISTORY
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
@@ -294,8 +293,8 @@ def _opened(
         with opened_table(spec, request.base, key, request.spec.outputs) as table:
             yield table
     else:
-        from ddcli.store.extras import check_package
         from ddcli.store.targets.delta import DeltaTarget
+        from ddcli.version import check_package
 
         check_package("deltalake")
         delta = DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)

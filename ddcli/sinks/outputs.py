@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
-    from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import RowOrder, Schema
     from ddcli.job.corrections import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.privacy import Tags

@@ -23,7 +23,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import DdError, EngineError, InputError, UsageError, first_line, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
-from ddcli.expressions.row_order import in_order, order_among
+from ddcli.expressions.types import in_order, order_among
 from ddcli.privacy import hide
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.engine.times import Time
-    from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import RowOrder, Schema
     from ddcli.privacy import Tags
     from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import Times

@@ -1,6 +1,5 @@
 """Pipeline files: from YAML text to a checked model, with every error at its place. `ddcli/plan/pipeline_file.py` reads them with the planner's operators.
 
-* bounds: the figures of a budget
 * budget: the most that a run and its operators may take
 * checks: checks, and the collections of violations that they become
 * column_shapes: names, columns, expressions and orders; the operators under `apply`, by a table of them

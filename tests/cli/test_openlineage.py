@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from ddcli import version
 from ddcli.commands import check, lineage
-from ddcli.store import extras
 
 SALES = """\
 dd: 1
@@ -184,7 +184,7 @@ outputs: {sales: {from: orders, path: out/sales/}, file: {from: orders, as: tabl
 
 
 def test_without_the_client_the_option_is_refused_and_the_environment_noted(sales, monkeypatch):
-    monkeypatch.setitem(extras.MODULES, "openlineage-python", "openlineage_that_is_not_there")
+    monkeypatch.setitem(version.MODULES, "openlineage-python", "openlineage_that_is_not_there")
     result = sales("run", "sales.yaml", "--openlineage", "events.jsonl")
     assert result.code == 2
     assert "events of OpenLineage need the package openlineage-python" in result.err

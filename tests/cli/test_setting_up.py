@@ -250,7 +250,7 @@ def test_doctor_finds_what_is_there(orders):
 
 def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
     monkeypatch.setattr(
-        "ddcli.store.extras.package_version", lambda name: None if name in {"polars", "numba", "pyspark"} else "1"
+        "ddcli.version.package_version", lambda name: None if name in {"polars", "numba", "pyspark"} else "1"
     )
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000, total=10**9))
     monkeypatch.setattr(cache, "is_kept", lambda _: False)

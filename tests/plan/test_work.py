@@ -11,7 +11,7 @@ from ddcli.plan import asof, windows
 from ddcli.plan.estimates import PastRun
 from ddcli.plan.lower import lower
 from ddcli.plan.physical_graph import estimated_rows
-from ddcli.spec.bounds import WORK_CLASSES
+from ddcli.spec.model import WORK_CLASSES
 from tests.cases import cases
 from tests.draws import chance
 from tests.plan.support import chain, logical, nodes, plan, planned

@@ -26,7 +26,7 @@ from ddcli.plan.logical import SignedSum
 from ddcli.plan.node import Node
 from ddcli.render.drawing import draw, svg
 from ddcli.render.page import BOUNDS, MEANINGS, meaning, page, sparkline
-from ddcli.spec.bounds import WORK_CLASSES
+from ddcli.spec.model import WORK_CLASSES
 from tests.harness import ROOT, copy_root, run
 from tests.render.chromium import look_at
 from tests.render.graphs import EVIL, evil, view_of_shape

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 import ddcli
-from ddcli.expressions.row_order import parse_order
+from ddcli.expressions.types import parse_order
 from tests.draws import chance, many
 from tests.tables.followers import small_files
 from tests.tables.histories import properties_of

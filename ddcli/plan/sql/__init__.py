@@ -4,7 +4,7 @@ A query becomes a product of its tables with conditions, then groups, a list, an
 that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli.expressions.statement`.
 
 * block: a relation while it is built, and the subqueries that attach to it; subqueries computed without the outer query's rows
-* calls: calls of aggregates, also of outer queries
+* calls: calls of aggregates, also of outer queries, and of functions that return rows
 * context: the scope of a query, and its result
 * groups: the list of a `select`, `group by`, aggregates, grouping sets
 * items: the items of a `from`, joined by the conditions on them
@@ -16,6 +16,5 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 * recursion: `union`, `intersect`, `except`, and `with recursive` as a loop
 * select: a `select`, its window functions and `qualify`
 * statement: a statement bound to the relations that it names; rows that depend on no table
-* table_functions: functions that return rows
 * top: `order by`, `limit`, `offset`
 """

@@ -19,11 +19,11 @@ from ddcli.plan.conditions import all_of, conjuncts, is_certain
 from ddcli.plan.joins import comparable
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, split
+from ddcli.plan.sql.calls import with_rows
 from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import Pair
 from ddcli.plan.sql.reader import RowExpressions, contains_query
-from ddcli.plan.sql.table_functions import with_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

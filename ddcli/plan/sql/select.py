@@ -17,7 +17,7 @@ from ddcli.expressions.window_calls import CallReader, OrderedBy
 from ddcli.plan import groupings
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, is_semijoin, split
-from ddcli.plan.sql.calls import outermost
+from ddcli.plan.sql.calls import find_unnested, outermost, spread_list
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
 from ddcli.plan.sql.groups import Entry, check_groups, grouped, is_grouped, listed_entries
 from ddcli.plan.sql.joins import Joins
@@ -25,7 +25,6 @@ from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import column
 from ddcli.plan.sql.present import names_present
 from ddcli.plan.sql.reader import AggregateCalls, contains_query
-from ddcli.plan.sql.table_functions import find_unnested, spread_list
 from ddcli.plan.sql.top import bounds, first, limited, listed_order, order_keys, position_of
 from ddcli.plan.windows import windowed
 

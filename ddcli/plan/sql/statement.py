@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.errors import Span, Text
-    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.syntax_tree import Tree
+    from ddcli.expressions.types import RowOrder
     from ddcli.plan.node import LoopName, Node
 
 Note = tuple["Span", str]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.expressions.operators import Key
-    from ddcli.expressions.row_order import RowOrder
+    from ddcli.expressions.types import RowOrder
     from ddcli.plan.sql.context import QueryResult
     from ddcli.plan.sql.statement import Statement
 

@@ -20,12 +20,11 @@ from ddcli.runtime.spark.classic import java_home, version_of
 from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
 from ddcli.runtime.spark.start import check_installed, start
 from ddcli.runtime.task import SHARED
-from ddcli.store.extras import package_version
 from ddcli.store.files.access import real
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
-from ddcli.version import __version__
+from ddcli.version import __version__, package_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -65,7 +65,7 @@ def adopt_settings(settings: Mapping[str, str]) -> None:
 
 def library() -> Any:
     """Return the library, which few need."""
-    from ddcli.store.extras import package
+    from ddcli.version import package
 
     return package("obstore")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.times import BEYOND, LEAST
 from ddcli.errors import DdError, InputError
-from ddcli.expressions.row_order import RowOrder, parse_order
+from ddcli.expressions.types import RowOrder, parse_order
 from ddcli.store.files.access import read_given
 from ddcli.store.files.objects import locate
 from ddcli.store.state.names import path_of

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
-    from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import RowOrder, Schema, Type
     from ddcli.privacy import Tags
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction

@@ -20,7 +20,6 @@ import polars as pl
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
-from ddcli.store.extras import check_package
 from ddcli.store.files.access import check_names, check_plain
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
@@ -30,6 +29,7 @@ from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.files import READ_ERRORS
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

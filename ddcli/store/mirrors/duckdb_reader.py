@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from ddcli.errors import InputError
 from ddcli.expressions.tree import delimited
-from ddcli.store.extras import check_package
 from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, errors_at_file, from_start
 from ddcli.store.tables.file_identity import stamp_of
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

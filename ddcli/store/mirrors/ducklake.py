@@ -22,7 +22,6 @@ from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type, from_polars
-from ddcli.store.extras import check_package
 from ddcli.store.files.access import below, check_plain, reading
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.mirrors.cancellation import DIFF
@@ -38,6 +37,7 @@ from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.postgres_reader import place_of
 from ddcli.store.mirrors.query_reader import connected, errors_at_file
 from ddcli.store.mirrors.source import MICRO, TableSource
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -18,11 +18,11 @@ import polars as pl
 
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, first_line
-from ddcli.store.extras import check_package
 from ddcli.store.files.access import below, check_plain
 from ddcli.store.mirrors.cancellation import FileRows, remainder
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import MICRO, TableSource
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

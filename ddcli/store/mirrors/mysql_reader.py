@@ -14,9 +14,9 @@ import polars as pl
 
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.tree import in_backticks as quoted
-from ddcli.store.extras import check_package
 from ddcli.store.mirrors.postgres_reader import read_text
 from ddcli.store.mirrors.query_reader import MOST, SILENT, WAIT, ServerReader, Start, from_start, longest_silence
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,9 +11,9 @@ import polars as pl
 
 from ddcli.errors import InputError
 from ddcli.expressions.tree import delimited
-from ddcli.store.extras import check_package
 from ddcli.store.mirrors import query_reader
 from ddcli.store.mirrors.query_reader import MOST, SILENT, ServerReader, Start, from_start, is_silence
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

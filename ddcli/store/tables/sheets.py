@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import InputError, first_line
-from ddcli.store.extras import package
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.csv_records import Damage
+from ddcli.version import package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,8 +15,7 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.errors import EngineError
 from ddcli.expressions.moments import in_utc
-from ddcli.expressions.row_order import in_order
-from ddcli.expressions.types import Type
+from ddcli.expressions.types import Type, in_order
 from ddcli.privacy import previewed
 from ddcli.store.log.writer import in_columns
 from ddcli.store.state.verify import read_checked
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.engine.columns import Lanes
-    from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import RowOrder, Schema
     from ddcli.store.state.entries import FileEntry
 
 DIFF = "diff"

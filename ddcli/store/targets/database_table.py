@@ -14,8 +14,8 @@ import polars as pl
 
 from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, LockedError, StateError, first_line
-from ddcli.expressions.row_order import in_order
 from ddcli.expressions.tree import delimited
+from ddcli.expressions.types import in_order
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
 from ddcli.store.targets.mark import CommitKey, Target, strange
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import DdError, EngineError, LockedError, StateError, first_line
-from ddcli.store.extras import check_package
 from ddcli.store.files.access import below
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.mark import CommitKey, strange
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

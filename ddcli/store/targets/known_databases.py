@@ -11,9 +11,9 @@ import polars as pl
 from ddcli.errors import EngineError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import SECOND_DIGITS
-from ddcli.store.extras import check_package
 from ddcli.store.mirrors.query_reader import SILENT, connected, is_silence
 from ddcli.store.targets.database import CHANGES, Database, committed, full_name
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
