@@ -116,7 +116,7 @@ def dying(at=None, *, after=False):
         yield begun
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_has_what_its_log_adds_up_to(session, tmp_path, kind):
     draw, each = chance("tables that spark writes", kind), SparkFollower(tmp_path, session, kind)
@@ -129,7 +129,7 @@ def test_a_table_has_what_its_log_adds_up_to(session, tmp_path, kind):
     assert not each.run().changed
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 @pytest.mark.parametrize("kind", ["whole", "merged"])
 def test_a_commit_is_made_once_whenever_a_run_dies(session, tmp_path, kind):
     """It dies before or after a step of Spark's, in the first commit or a later one; perhaps other rows come before the next run."""
@@ -147,7 +147,7 @@ def test_a_commit_is_made_once_whenever_a_run_dies(session, tmp_path, kind):
         each.check()
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_a_state_that_was_left_behind_brings_the_table_to_what_it_knows(session, tmp_path):
     each, draw = SparkFollower(tmp_path / "shop", session, "merged"), chance("copies of states")
     each.supply(draw)
@@ -162,7 +162,7 @@ def test_a_state_that_was_left_behind_brings_the_table_to_what_it_knows(session,
     each.check()
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_rows_of_others_are_refused_and_lost_ones_come_back(session, tmp_path):
     each, draw = SparkFollower(tmp_path / "shop", session, "whole"), chance("rows of others")
     each.supply(draw)
@@ -194,7 +194,7 @@ def test_rows_of_others_are_refused_and_lost_ones_come_back(session, tmp_path):
     each.check()
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_records_that_a_table_can_not_hold_are_refused(session, tmp_path):
     """Negative ones, two of one key and one without its key: in the first commit, and later."""
     for source, key, rows, problem in (

@@ -76,7 +76,7 @@ def change(session, draw):
         frame.write.insertInto("shop.orders", overwrite=True)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_an_input_is_what_spark_reads(session, tmp_path):
     """After each run the input has the table's rows, with their types, nulls and multiplicities; a run without a change has no update."""
     for seed in range(2):
@@ -160,7 +160,7 @@ def test_without_a_session_a_run_states_how_to_start(tmp_path):
         assert called(["check", str(pipeline(tmp_path, where))]) == 2
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_other_commands_use_the_rows_of_the_last_run(session, tmp_path, capsys):
     session.sql("create table shop.orders (id bigint) using parquet")
     session.sql("insert into shop.orders values (1)")

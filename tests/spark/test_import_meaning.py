@@ -193,7 +193,7 @@ def of_spark(session: Any, expressions: list[str], *, grouped: bool = False) -> 
     return [Counter((row["id"], repr(plain(value(row, name)))) for row in rows) for name in names]
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_values_are_those_of_spark(session: Any, shop: Any) -> None:
     models, wanted = {}, {}
     for letter, expressions, grouped in (("r", ROWS, False), ("g", GROUPS, True)):
@@ -218,7 +218,7 @@ def test_what_types_make_another_value_is_left_out(shop: Any) -> None:
     ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(9)
 def test_random_expressions_have_the_values_of_spark_or_are_left_out(session: Any, shop: Any) -> None:
     """An error here is safer than another value; what fails in Spark has none to compare."""
     from pyspark.errors import PySparkException

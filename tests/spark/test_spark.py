@@ -98,6 +98,7 @@ def files(path):
     }
 
 
+@pytest.mark.in_turn
 def test_a_run_that_a_check_stops_leaves_every_byte(spark, shop):
     """So does an edit, or a refresh, whose new files violate the check."""
     shop.write_text(PIPELINE + "checks: [{row: amount < 1000000, of: sums}]\n")
