@@ -231,9 +231,8 @@ class Doing:
     """What the traces of arrangements have taken in: what whoever reads them has to find."""
 
     def __post_init__(self) -> None:
-        shards = range(1 if self.resident else self.world.shards)
         size = {} if self.resident else {"little": self.little, "size": lambda _: 1}
-        self.schedule = Schedule(self.world.nest, shards, **size)
+        self.schedule = Schedule(self.world.nest, range(self.world.shards), **size)
         self.now: dict = {}
 
     def run(self) -> None:
@@ -260,36 +259,10 @@ class Doing:
                     for at, tokens in found.items():
                         for token in tokens:
                             self._send(at.place, at.shard, token, at.rounds)
-                case "rounds":
-                    self._rounds(leg)
                 case "whole" | "rest":
                     self._go_through(leg, found)
                 case _:
                     assert leg.action in ("seal", "end")
-
-    def _rounds(self, leg) -> None:
-        """Do the rounds of a loop of one stage and one shard, the first one first; what waits for the others waits again."""
-        bound = self.world.nest.loop(leg.path).limit.bound
-        while True:
-            found, called = self.schedule.taken(leg.path, leg.rounds)
-            now = min([number for each in (found, called) for number, some in each.items() if some], default=None)
-            if now is None or (bound is not None and now >= bound):
-                return
-            for number in found.keys() - {now}:
-                for at, tokens in found[number].items():
-                    for token in tokens:
-                        self.schedule.add(at, token)
-            for number in called.keys() - {now}:
-                for wake in called[number]:
-                    self.schedule.wake(wake)
-            self.go(
-                [
-                    (
-                        leg._replace(action="stage", rounds=(*leg.rounds, now), due=tuple(called.get(now, ()))),
-                        found.get(now, {}),
-                    )
-                ]
-            )
 
     def _note(self, leg) -> None:
         """Refuse a round that comes after a later one of its loop."""
@@ -381,7 +354,7 @@ class Doing:
         for number, variable in enumerate(loop.variables):
             if variable.result.index == index and token % 8:
                 to, back = (*path, variable.place.index), fed_back(token, number)
-                if then[-1] % GATHERING or self.resident:
+                if then[-1] % GATHERING or self.world.shards == 1:
                     self._send(to, shard, back, then)
                 else:
                     self.schedule.add(Address(to, APART, back % self.world.shards, then), back)
@@ -414,7 +387,7 @@ class Doing:
         memory = Doing(self.world, resident=True, given=self.given, called=self.called)
         given = nest.given(path)
         for wake in leg.due:
-            memory.schedule.wake(wake._replace(shard=0))
+            memory.schedule.wake(wake)
         for at, tokens in found.items():
             place, inside = at.place, at.place[: len(path)] == path != at.place
             if at.what == KEPT or not (inside or (at.place in given and at.rounds == outer)):
@@ -430,16 +403,14 @@ class Doing:
                     continue
                 place = source
             for token in tokens:
-                memory.schedule.add(Address(place, LATE if at.what == LATE else HERE, 0, at.rounds), token)
+                memory.schedule.add(Address(place, LATE if at.what == LATE else HERE, at.shard, at.rounds), token)
         memory.go(memory.schedule.loop(path, outer, leg.stage, begun=leg.action == "rest"))
         moving, wakes = memory.schedule.left()
         for at, tokens in moving.items():
             for token in tokens if at.place not in given else ():
-                shard = token // 8 % self.world.shards
-                self.schedule.add(at._replace(shard=shard), token)
+                self.schedule.add(at, token)
         for wake in wakes:
-            for shard in range(self.world.shards):
-                self.schedule.wake(wake._replace(shard=shard))
+            self.schedule.wake(wake)
 
 
 @pytest.mark.parametrize("way", ["memory", "tasks", "mixed"])

@@ -18,7 +18,7 @@ from ddcli.circuit.operators import INT64, Operators, reduction
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
-from ddcli.engine.in_memory import step_in_memory
+from ddcli.engine.executor import step_in_memory
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums

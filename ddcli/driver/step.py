@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddcli.circuit.traces import memory_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.in_memory import step_in_memory
+from ddcli.engine.executor import Executor, step_in_memory
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.operators.base import Delta, consolidated, empty
 from ddcli.engine.pool import Pool
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ddcli.circuit.graph import Assembled
     from ddcli.circuit.traces import StateTraces
     from ddcli.engine.counts import Counts
-    from ddcli.engine.lanes import Columns, Layout
+    from ddcli.engine.executor import Part
+    from ddcli.engine.lanes import Layout
     from ddcli.engine.rounds import Interval
-    from ddcli.engine.scope import Part
     from ddcli.engine.trace.spine import Trace
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical_graph import PhysicalGraph
@@ -88,8 +88,9 @@ class StepExecutor:
         """Step over all updates at once, then write outputs and traces. Large ones are written by threads as they are done, small ones by one thread, as two would wait for each other."""
         progress, scope = self.publishing.request.progress, self.assembled.scope
         progress.begin("reading inputs")
-        parts = self._parts() if scope.streams else {}
-        given = [(self.assembled.sources[name].index, part) for name, found in parts.items() for part in found]
+        first = {index for stage in self.assembled.nest.scope.stages if stage.first for index in stage.places}
+        # Inputs need not be read as a whole where their first operators take each row by itself.
+        parts = [each for each in self._parts() if each[0] in first] if scope.streams else []
         with ThreadPoolExecutor(max(2, self.cut.threads)) as threads:
             writing = deque[Future[None]]()
 
@@ -118,9 +119,9 @@ class StepExecutor:
 
             found = step_in_memory(
                 self.assembled.nest,
-                self._fed(parts),
+                self._fed({index for index, _ in parts}),
                 self.interval,
-                given,
+                parts,
                 *((on_trace_ready, leave) if scope.streams else ()),
             )
             progress.begin("writing outputs and state")
@@ -138,22 +139,24 @@ class StepExecutor:
         for write in writing:
             write.result()
 
-    def _parts(self) -> dict[str, list[Part]]:
-        """Return the parts of each input that need not be read as a whole: its first operators take each row by itself."""
-        assembled, pool = self.assembled, self.pools[0]
-        first = {index for stage in assembled.nest.scope.stages if stage.first for index in stage.places}
-        return {
-            name: [partial(part.updates, layout, pool) for part in self.taken[name].slices]
-            for name, layout in assembled.layouts.items()
-            if assembled.sources[name].index in first
-        }
+    def _parts(self) -> list[tuple[int, Part]]:
+        """Return the parts of each input, by place."""
 
-    def _fed(self, apart: Container[str]) -> dict[int, Delta | list[Delta]]:
-        """Read each input's updates of the interval into lanes, a slice a shard; but for those that are read `apart`."""
+        def part(piece: Slice, layout: Layout) -> Part:
+            return lambda shard: piece.updates(layout, self.pools[shard])
+
+        return [
+            (self.assembled.sources[name].index, part(piece, layout))
+            for name, layout in self.assembled.layouts.items()
+            for piece in self.taken[name].slices
+        ]
+
+    def _fed(self, apart: Container[int]) -> dict[int, Delta | list[Delta]]:
+        """Read each input's updates of the interval into lanes, a slice a shard; but for the places that are read `apart`."""
         assembled, workers, count = self.assembled, self.assembled.scope.workers, self.cut.passes
         fed: dict[int, Delta | list[Delta]] = {}
         for name, layout in assembled.layouts.items():
-            if name in apart:
+            if assembled.sources[name].index in apart:
                 continue
             slices = self.taken[name].slices
 
@@ -194,10 +197,11 @@ class StepExecutor:
 
     def run_out_of_core(self, directory: Path, files: Files) -> None:
         """Step stage by stage and shard by shard, and write each part of outputs and traces as soon as it is known."""
-        from ddcli.engine.out_of_core import OutOfCoreExecutor
+        from ddcli.engine.schedule import Schedule
+        from ddcli.engine.spill_store import SpillStore
         from ddcli.store.scratch.spill import Spill
 
-        assembled, scope = self.assembled, self.assembled.scope
+        assembled, nest = self.assembled, self.assembled.nest
 
         def give(index: int, shard: int, delta: Delta) -> None:
             updates = consolidated(delta)
@@ -211,17 +215,13 @@ class StepExecutor:
             elif self.publishing.request.arranged is not None:
                 self.traces.measure(trace)
 
-        def part(piece: Slice, layout: Layout) -> Callable[[Pool], np.ndarray | Columns]:
-            return lambda pool: piece.updates(layout, pool)
-
-        fed = {
-            assembled.sources[name].index: [part(piece, layout) for piece in self.taken[name].slices]
-            for name, layout in assembled.layouts.items()
-        }
         assert self.cut.room is not None, "out of core has room for something"
         spill = Spill(directory, files, self.cut.room)
         try:
-            OutOfCoreExecutor(scope, self.pools, spill, give, on_trace_ready).step(fed, {}, self.interval)
+            store = SpillStore(nest, self.pools, spill, on_trace_ready)
+            executor = Executor(nest, self.interval, store, give, self._parts())
+            schedule = Schedule[Delta](nest, range(self.cut.passes))
+            executor.run(schedule.legs())
         finally:
             spill.clear()
 

@@ -5,10 +5,9 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * arrow: series to memory and back, without pyarrow; memory lent to polars
 * columns: columns to lanes and back, by type
 * counts: the counts of operators, and the receiver of a run's progress
+* executor: takes shards through the stages of a schedule, and loops through their rounds
 * lanes: frames and Python records to matrices and back
-* out_of_core: a step whose updates don't fit in memory, and loops as tasks
 * pool: the value that each 64-bit hash stands for
-* in_memory: a schedule executed in memory
 * buffer_pool: memory of large matrices, reused or returned to the system
 * rounds: time lanes: compared with frontiers, corrected in the past; rounds of loops
 * schedule: the order in which operators step, stage by stage and round by round; pure
@@ -17,6 +16,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * shards: updates exchanged by key, spread evenly, or put together
 * stages: the places of a scope, and its stages; the places of operators in a scope, and their inputs
 * times: times and frontiers: the lattice of updates
-* spill_store: the updates between the stages of a step out of core
+* memory_store: the updates between the stages of a step in memory; operators live on
+* spill_store: the updates and operators between the stages of a step out of core, and of tasks
 * workers: threads that step shards
 """

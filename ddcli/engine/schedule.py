@@ -4,8 +4,8 @@ Stages run one after the other: no leg of a stage begins before all legs of the 
 stage, from the first round on in which updates wait in it or in a loop within; an inner loop runs likewise.
 
 The executor of the legs moves the updates and reports those that then wait, and where: it reports all updates that a leg leaves for others, of any
-kind. `InMemoryExecutor` executes legs in memory with operators that live from leg to leg. A task executes a leg with operators of its own, or
-a loop, or the rest of it, as one leg, which `InMemoryExecutor` executes with a schedule that begins with the updates that wait in this one.
+kind. In memory operators live from leg to leg. A task executes a leg with operators of its own, or
+a loop, or the rest of it, as one leg: in memory, by a schedule that begins with the updates that wait in this one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 """Updates that wait somewhere."""
 
-Action = Literal["stage", "enter", "sum", "seal", "rounds", "whole", "rest", "end"]
-"""A stage for some shards; for a loop: its beginning, the consolidation of its variables, the end of a round, all of its rounds, its end; the whole of a loop, or its rest, for all shards."""
+Action = Literal["stage", "enter", "sum", "seal", "whole", "rest", "end"]
+"""A stage for some shards; for a loop: its beginning, the consolidation of its variables, the end of a round, its end; the whole of a loop, or its rest, for all shards."""
 
 
 WITHIN = ("whole", "rest", "end")
@@ -58,7 +58,7 @@ class Schedule(Generic[P]):
 
     With `little`, an operator lives for one leg only: its knowledge of other legs waits for it as updates. `little` returns whether a number of bytes in a
     loop is too small for many tasks, given the bytes that its traces keep. Without it, operators live on: they keep what their traces
-    take in, all shards go together as the first, and each end of a round, and of a loop, is a leg.
+    take in, all shards go together, and each end of a round, and of a loop, is a leg.
     """
 
     nest: ScopeTree
@@ -110,21 +110,22 @@ class Schedule(Generic[P]):
             self._entered(path, outer, number)
         bound = self.nest.loop(path).limit.bound
         stages = self.nest.scopes[path].stages
-        # All updates of a round are for its only stage: the executor of the rounds needs no schedule for them.
+        # In memory all updates of a round are for its only stage.
         alone = not self.little and self.nest.is_single(path)
-        if alone:
-            yield Leg("rounds", path, outer, 0, self._every), {}
-        while not alone and (now := self._next(path, outer)) is not None:
+        while (now := self._next(path, outer)) is not None:
             if bound is not None and now >= bound:
                 self._drop(path, outer)
                 break
             rounds = (*outer, now)
-            if self.little:
-                # Only after the arrangements that enter: they exist from round 0 on.
-                if now and self._is_little(path, rounds):
-                    yield self._whole("rest", path, outer, number)
-                    break
-                yield from self._sum(path, rounds)
+            if alone:
+                yield self._round(path, rounds)
+                yield Leg("seal", path, rounds), {}
+                continue
+            # Only after the arrangements that enter: they exist from round 0 on.
+            if now and self._is_little(path, rounds):
+                yield self._whole("rest", path, outer, number)
+                break
+            yield from self._sum(path, rounds)
             for at, stage in enumerate(stages):
                 if stage.whole:
                     if self._has_work((*path, *stage.places), rounds):
@@ -156,6 +157,14 @@ class Schedule(Generic[P]):
             del moving[at]
         if apart:
             yield Leg("sum", path, rounds, shards=_shards(apart), size=self._size(apart)), apart
+
+    def _round(self, path: Path, rounds: Rounds) -> tuple[Leg, Found[P]]:
+        """Return the leg of a round of a loop whose only stage all that waits is for."""
+        due = tuple(self._wakes[path].pop(rounds, ()))
+        found = self._moving[path].pop(rounds, {})
+        if not rounds[-1]:
+            found |= self._arrived(path, rounds[:-1])
+        return Leg("stage", path, rounds, 0, self._every, due), found
 
     def _stage(self, path: Path, rounds: Rounds, number: int, stage: Stage) -> tuple[Leg, Found[P]] | None:
         """Return the leg of a stage in a loop for the shards that have work in it, if any have."""
@@ -200,15 +209,6 @@ class Schedule(Generic[P]):
         return leg, moving | given | self._keeps(path)
 
     # --- waiting updates ------------------------------------------------------------------------------------------
-
-    def taken(self, path: Path, outer: Rounds) -> tuple[dict[int, Found[P]], dict[int, set[ScheduledActivation]]]:
-        """Return the updates that wait in a loop, in some rounds around it, and the called operators, by the loop's own round, and remove both."""
-        moving, wakes = self._moving[path], self._wakes[path]
-        found = {rounds[-1]: moving.pop(rounds) for rounds in [*moving] if rounds[:-1] == outer}
-        called = {rounds[-1]: wakes.pop(rounds) for rounds in [*wakes] if rounds[:-1] == outer}
-        if (0 in found or 0 in called) and (arrived := self._arrived(path, outer)):
-            found[0] = found.get(0, {}) | arrived
-        return found, called
 
     def left(self) -> tuple[Found[P], set[ScheduledActivation]]:
         """Return all waiting updates and called operators."""

@@ -16,153 +16,29 @@ from __future__ import annotations
 
 import itertools
 import time as clock
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.lanes import Columns
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import HalfJoin, Join, RowLookup
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.rounds import split_rounds
-from ddcli.engine.shards import PackedArrival, Routing, dealt_to, drained, exchanged, exchanged_for, joined, summed
-from ddcli.engine.stages import NOTHING, Deltas, ScopeGraph, StageResult
-from ddcli.engine.workers import LARGE
+from ddcli.engine.shards import summed
+from ddcli.engine.stages import ScopeGraph, StageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     import numpy as np
 
+    from ddcli.engine.buffer_pool import BufferPool
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.stages import OperatorSlot, Stage
 
 
-Part = Callable[[], "np.ndarray | Columns"]
-"""A part of a source's updates that is not read yet."""
-
-
 class Scope(ScopeGraph):
     """Operators that step together."""
-
-    def step_stage(
-        self,
-        stage: Stage,
-        given: dict[int, list[Deltas]],
-        late: dict[int, Deltas],
-        due: set[int],
-        interval: Interval,
-        leave: Callable[[int, Delta], bool] | None = None,
-        done: Callable[[int, StageResult], None] | None = None,
-    ) -> Sequence[StageResult]:
-        """Take each shard that has work through a stage; return the result of each.
-
-        Kept updates without another reader may `leave` as soon as a shard has emitted them: then they are not in its result. `done` is called
-        for each shard in the thread that has stepped it.
-
-        `given` has the updates that the stage reads of others and its inputs, in parts, `late` those held for these rounds, `due` the called places.
-        The last reader of given updates releases them.
-        """
-        count = self.workers.count
-        if count == 1 and not self.streams:
-            here: dict[int, Delta] = {}
-            while given:
-                i, parts = given.popitem()
-                here[i] = joined(parts)[0]
-                del parts
-            held = {i: found[0] for i, found in late.items()} if late else {}
-            late.clear()
-            return [self.through(stage, 0, here, held, due, interval)]
-        rows = sum(delta.rows for parts in given.values() for found in parts for delta in found)
-        rows += sum(len(delta.updates) for found in late.values() for delta in found)
-        routed = self._routed(stage, given)
-        read = {i: joined(given.pop(i)) for i in list(given)}
-        ways = [
-            (
-                {i: found[shard] for i, found in read.items()},
-                {i: found[shard] for i, found in late.items()},
-                {at: found[shard] for at, found in routed.items()},
-            )
-            for shard in range(count)
-        ]
-        late.clear()
-        read, routed = {}, {}
-        buffers = BufferPool()
-
-        def go(shard: int) -> StageResult:
-            here, held, waiting = ways[shard]
-            found = self.through(stage, shard, here, held, due, interval, self._arrived(shard, waiting, buffers))
-            if leave is not None:
-                for index in [index for index in found.found if index in self.kept and index not in stage.exports]:
-                    if leave(index, found.found[index]):
-                        del found.found[index]
-            if done is not None:
-                done(shard, found)
-            return found
-
-        busy = [shard for shard, groups in enumerate(ways) if self._is_busy(stage, groups, due)]
-        passes = [NOTHING] * count
-        for shard, found in zip(busy, self.workers.each(go, busy, rows), strict=True):
-            passes[shard] = found
-        return passes
-
-    @staticmethod
-    def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta | PackedArrival]], due: set[int]) -> bool:
-        """Return whether a shard has work in a stage: for a small change most have none."""
-        return any(delta.rows for group in groups for delta in group.values()) or not due.isdisjoint(stage.members)
-
-    def _arrived(
-        self, shard: int, waiting: dict[tuple[int, int], Delta | PackedArrival], buffers: BufferPool
-    ) -> dict[tuple[int, int], Delta]:
-        """Return the exchanged updates of a shard, and remove them."""
-        found = {}
-        while waiting:
-            at, delta = waiting.popitem()
-            if isinstance(delta, PackedArrival):
-                began = clock.perf_counter()
-                delta = delta.arrived(buffers)
-                if self.counted:
-                    self.places[at[0]].count(shard).seconds += clock.perf_counter() - began
-            found[at] = delta
-            del delta
-        return found
-
-    def _routed(
-        self, stage: Stage, given: dict[int, list[Deltas]]
-    ) -> dict[tuple[int, int], Sequence[Delta | PackedArrival]]:
-        """Return the exchanged inputs of the places of a stage that need their groups whole, by place and input; updates without another reader are removed from `given`."""
-        read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
-        gathering = [
-            (index, i) for index in stage.places if self.places[index].route for i in self.places[index].inputs
-        ]
-        last = {i: index for index, i in gathering if self.streams and i in stage.seals - stage.members - read}
-        routed: dict[tuple[int, int], Sequence[Delta | PackedArrival]] = {}
-        for index, i in gathering:
-            if i not in given:
-                continue
-            began, place = clock.perf_counter(), self.places[index]
-            ends = last.get(i) == index
-            deltas = drained(given.pop(i)) if ends else itertools.chain.from_iterable(given[i])
-            routed[index, i] = exchanged_for(deltas, index, self._way(index, i), self.workers)
-            if self.counted:
-                place.count(0).seconds += clock.perf_counter() - began
-        for i in [i for i in given if i not in read and i not in stage.members]:
-            del given[i]
-        return routed
-
-    def gathered(self, deltas: Deltas) -> Deltas:
-        """Exchange updates so that equal ones are in one shard."""
-        if self.workers.count == 1:
-            return deltas
-        return exchanged([*deltas], Routing(tuple(range(deltas[0].updates.shape[1] - 1 - self.nt))), self.workers)
-
-    def _way(self, index: int, i: int) -> Routing:
-        """Return the exchange of one place's updates for another."""
-        place = self.places[index]
-        # Many rows are exchanged in the lanes that their reader keeps: else it would copy them all.
-        taken = place.shards[0].takes(self.places[i].none.updates.shape[1]) if self.streams else None
-        return Routing(place.route, taken)
 
     def through(
         self,
@@ -261,30 +137,6 @@ class Scope(ScopeGraph):
             wakes.clear()
         return self._here(index, found, interval.rounds, result) if place.shifts else found
 
-    def through_parts(
-        self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval
-    ) -> list[list[StageResult]]:
-        """Take parts of the inputs, by place, through a stage whose operators keep nothing; return the results of each part, by shard."""
-        count, ways, buffers = self.workers.count, self._ways(stage), BufferPool()
-
-        def dealing(shard: int, found: StageResult) -> StageResult:
-            for index in ways.keys() & found.found.keys():
-                began, readers = clock.perf_counter(), ways[index]
-                found.found[index] = dealt_to(readers, found.found[index], count)
-                if self.counted:
-                    self.places[next(iter(readers))].count(shard).seconds += clock.perf_counter() - began
-            return found
-
-        def go(shard: int) -> list[StageResult]:
-            # Adjacent parts: so a file that is read from its beginning on is read once.
-            own = parts[len(parts) * shard // count : len(parts) * (shard + 1) // count]
-            return [dealing(shard, through(shard, index, part)) for index, part in own]
-
-        def through(shard: int, index: int, part: Part) -> StageResult:
-            return self.through_first(stage, shard, index, part(), interval, buffers)
-
-        return self.workers.each(go, range(count), LARGE)
-
     def through_first(
         self, stage: Stage, shard: int, index: int, found: np.ndarray | Columns, interval: Interval, buffers: BufferPool
     ) -> StageResult:
@@ -305,25 +157,6 @@ class Scope(ScopeGraph):
             return False
         readers = (self.places[i] for i in stage.places if index in self.places[i].inputs)
         return all(place.shards and place.shards[shard].takes_columns for place in readers)
-
-    def _ways(self, stage: Stage) -> dict[int, dict[int, Routing]]:
-        """Return the places of a stage all of whose readers need an exchange, each with its readers: their parts are dealt as soon as they are read."""
-        readers = [index for index in range(len(self.places)) if index not in stage.members]
-        others = {i for index in readers if not self.places[index].route for i in self.places[index].inputs}
-        return {
-            i: {index: self._way(index, i) for index in readers if i in self.places[index].inputs}
-            for i in stage.exports - self.kept - others
-        }
-
-    def seal(self, indices: Iterable[int], interval: Interval) -> None:
-        """Take the updates of some places' last steps into their traces."""
-        for index in indices:
-            if self.counted:
-                for shard in range(self.workers.count):
-                    self.seal_shard(index, shard, interval)
-            else:
-                for operator in self.places[index].shards:
-                    operator.seal(interval)
 
     def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
         """Take the updates of a shard's last step into its traces."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.scope import Scope
-    from ddcli.engine.stages import Deltas, Handle, Stage
+    from ddcli.engine.stages import Deltas, Handle, OperatorSlot, Stage
     from ddcli.engine.trace.spine import Trace
     from ddcli.errors import Text
 
@@ -96,15 +96,11 @@ class ScopeTree:
         self.origins: dict[Path, Path] = {}
         """The place of the arrangement outside, for each place at which it enters a loop."""
         self._loops: dict[Path, LoopScope] = {}
-        self._beginning: dict[Path, list[tuple[int, Operator]]] = {}
+        self._beginning: dict[tuple[Path, int], list[tuple[int, Operator]]] = {}
         self._closing: dict[Path, list[Operator]] = {}
         self._add((), scope)
         self._below = {
             path: tuple(other for other in self.scopes if other[: len(path)] == path) for path in self.scopes
-        }
-        self._gives = {
-            path: [tuple(stage.exports | (each.kept & stage.members)) for stage in each.stages]
-            for path, each in self.scopes.items()
         }
         self._arriving = {
             path: tuple((place, origin) for place, origin in self.origins.items() if place[:-1] == path)
@@ -136,12 +132,13 @@ class ScopeTree:
         scope = self.scopes[path]
         return len(scope.stages) == 1 and scope.workers.count == 1
 
-    def beginners(self, path: Path) -> list[tuple[int, Operator]]:
-        """Return the operators of a scope that do something when an interval begins, each with its place."""
-        found = self._beginning.get(path)
+    def beginners(self, path: Path, shard: int) -> list[tuple[int, Operator]]:
+        """Return a shard's operators of a scope that do something when an interval begins, each with its place."""
+        found = self._beginning.get((path, shard))
         if found is None:
-            shards = [(at, each) for at, place in enumerate(self.scopes[path].places) for each in place.shards]
-            found = self._beginning[path] = [(at, each) for at, each in shards if _does(each, "begin")]
+            places = enumerate(self.scopes[path].places)
+            every = [(at, each) for at, place in places for each in place.shards[shard : shard + 1]]
+            found = self._beginning[path, shard] = [(at, each) for at, each in every if _does(each, "begin")]
         return found
 
     def closers(self, path: Path) -> list[Operator]:
@@ -161,6 +158,10 @@ class ScopeTree:
         for inner in self.below(path):
             for operator in self.closers(inner):
                 operator.close(interval)
+
+    def slot(self, place: Path) -> OperatorSlot:
+        """Return the slot of a place."""
+        return self.scopes[place[:-1]].places[place[-1]]
 
     def loop(self, path: Path) -> LoopScope:
         """Return the loop whose scope has a path."""
@@ -189,10 +190,6 @@ class ScopeTree:
     def fed(self, path: Path) -> Sequence[Handle]:
         """Return the handles of a loop's variables, then of the other entries, in the order of `inputs`."""
         return self.loop(path).fed
-
-    def read_places(self, path: Path, stage: int) -> tuple[int, ...]:
-        """Return the places of a stage whose updates others read, or that leave."""
-        return self._gives[path][stage]
 
     def is_sent(self, path: Path, stage: Stage) -> bool:
         """Return whether all updates of a stage of a loop are sent to their readers at once, and none leaves the loop."""
@@ -228,9 +225,6 @@ def _does(operator: Operator, method: str) -> bool:
 
 LITTLE = 1_000_000
 """Rows that leave a loop before they are consolidated."""
-
-GATHERING = 64
-"""Rounds after which updates are consolidated across shards; within a shard that is done in each round."""
 
 
 @frozen
@@ -296,31 +290,20 @@ class LoopScope:
         """Yield the traces of all its operators."""
         return self.scope.traces()
 
-    def enter(self, given: Sequence[Deltas | None]) -> Iterator[tuple[int, int, Deltas]]:
-        """Yield (round, place, updates) of everything that enters but arrangements: initials enter in round 0 and are retracted in round 1."""
-        for at, (handle, deltas) in enumerate(zip(self.fed, given, strict=True)):
-            if not deltas or (at >= len(self.variables) and self.entries[at - len(self.variables)].arranged):
+    def enter(self, given: Sequence[Delta | None]) -> Iterator[tuple[int, int, Delta]]:
+        """Yield (place, round, updates) of everything that enters a shard but arrangements: initials enter in round 0 and are retracted in round 1."""
+        for at, (handle, delta) in enumerate(zip(self.fed, given, strict=True)):
+            if delta is None or (at >= len(self.variables) and self.entries[at - len(self.variables)].arranged):
                 continue
-            yield handle.index, 0, [Delta(with_rounds(d.updates, (0,), 1), d.distinct) for d in deltas]
+            yield handle.index, 0, Delta(with_rounds(delta.updates, (0,), 1), delta.distinct)
             if at < len(self.variables):
-                yield handle.index, 1, [Delta(taken_back(d.updates), d.distinct) for d in deltas]
+                yield handle.index, 1, Delta(taken_back(delta.updates), delta.distinct)
 
     def restart(self) -> None:
         """Reset entered arrangements to before their new updates."""
         for entry in self.entries:
             for shard in entry.arranged:
                 shard.restart()
-
-    def fed_back(self, deltas: Deltas, number: int) -> Deltas | None:
-        """Return the variable's updates in the next round, whose number is given, from its result's updates. Updates that cancel are dropped: else they might circulate for ever."""
-        if number % GATHERING == 0:
-            deltas = self.scope.gathered(deltas)
-        later, rows = [], 0
-        for delta in deltas:
-            updates = advanced(delta)
-            rows += len(updates)
-            later.append(Delta(updates, distinct=True))
-        return later if rows else None
 
     def check_settled(self, found: Mapping[int, Deltas]) -> None:
         """Raise EngineError where a variable still changes."""

@@ -112,13 +112,6 @@ def dealt(delta: Delta, count: int) -> Deltas:
     return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]
 
 
-def joined(parts: Sequence[Deltas]) -> Deltas:
-    """Return the sum of updates, shard by shard."""
-    if len(parts) == 1:
-        return parts[0]
-    return [summed(deltas) for deltas in zip(*parts, strict=True)]
-
-
 def drained(parts: Sequence[Deltas]) -> Iterator[Delta]:
     """Yield the deltas of parts, and remove them from there, so that the caller can release their memory."""
     for deltas in parts:

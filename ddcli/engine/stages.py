@@ -405,6 +405,19 @@ class OperatorSlot:
 
 
 @dataclass(slots=True)
+class StageInput:
+    """The input of a shard in a stage: what it reads of others and what was held for these rounds, by place; what was exchanged for it, by place and input; the called places.
+
+    In one shard nothing is exchanged: then `routed` is None.
+    """
+
+    deltas: dict[int, Delta] = field(default_factory=dict)
+    late: dict[int, Delta] = field(default_factory=dict)
+    routed: dict[tuple[int, int], Delta] | None = None
+    due: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class StageResult:
     """The result of a shard in a stage: updates by place, with later rounds apart, the places that it woke, the places that stepped, and the number of rows."""
 

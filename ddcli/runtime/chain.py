@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from ddcli.dataclass import dataclass, frozen
+from ddcli.engine.schedule import Leg
 from ddcli.engine.scope_tree import EXCHANGED
 from ddcli.errors import DdError
 from ddcli.runtime.task import Result, TaskAttempt, failure, packed_result, unpacked
@@ -29,8 +30,8 @@ from ddcli.store.scratch.spill import chunks, from_chunks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ddcli.engine.executor import Executor
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.out_of_core import OutOfCoreExecutor
     from ddcli.engine.pool import Pool
     from ddcli.engine.scope_tree import Address, ScopeTree
     from ddcli.engine.stages import Stage
@@ -212,7 +213,7 @@ class _Partition:
         files.flush()
         doing.result.sent = files.sent
 
-    def _shards(self, rows: Iterator[Row], step: OutOfCoreExecutor, doing: TaskAttempt) -> Iterator[Row]:
+    def _shards(self, rows: Iterator[Row], step: Executor, doing: TaskAttempt) -> Iterator[Row]:
         number, exchange = self.stage.number, self.exchange
         stage, lost = step.nest.scope.stages[number], False
         for self.shard, group in groupby(rows, attrgetter("shard")):
@@ -240,7 +241,7 @@ class _Partition:
                 continue
             exchange.arrived = arrived
             exchange.files.incoming = pickle.loads(mark.chunk).get(number, {}) if mark.chunk else {}  # noqa: S301
-            step.step_shard(stage, self.shard, {}, doing.job.interval)
+            step.perform(Leg("stage", stage=number), (self.shard,))
             self.stepped += 1
             yield from exchange.sent()
         assert not lost, "all rows of a shard are in one partition"

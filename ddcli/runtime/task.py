@@ -21,12 +21,14 @@ from ddcli.circuit.graph import assemble
 from ddcli.circuit.traces import Merged, Rest, ShardFiles, StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
+from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
+from ddcli.engine.executor import Executor
 from ddcli.engine.operators.base import consolidated
-from ddcli.engine.out_of_core import OutOfCoreExecutor
 from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import reopened
 from ddcli.engine.scope import Scope
+from ddcli.engine.spill_store import SpillStore, run_loop
 from ddcli.engine.workers import ThreadLimit, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.privacy import hide
@@ -42,7 +44,7 @@ from ddcli.store.state.transaction import StateFiles
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.context import Failed
     from ddcli.circuit.graph import Assembled
+    from ddcli.engine.executor import Part
     from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.rounds import Interval
@@ -358,7 +361,7 @@ class TaskAttempt:
         return FileExchange(real(self.job.scratch), Files(), self.name, sent)
 
     @contextmanager
-    def stepping(self, exchange: Exchange, threads: int = 1, memos: Memos | None = None) -> Iterator[OutOfCoreExecutor]:
+    def stepping(self, exchange: Exchange, threads: int = 1, memos: Memos | None = None) -> Iterator[Executor]:
         """Give the step, to take slices or shards through stages; in the end take over its counts and calls."""
         self._check_shared()
         ThreadLimit.threads = min(threads, processors())
@@ -371,36 +374,38 @@ class TaskAttempt:
             for name in names[index]:
                 self._give(name, consolidated(delta), assembled.outputs[name])
 
-        step = OutOfCoreExecutor(
-            assembled.scope, self.pools, exchange, give, self._on_trace_ready, memos=dict(memos or {})
-        )
+        nest, interval = assembled.nest, self.job.interval
+        store = SpillStore(nest, self.pools, exchange, self._on_trace_ready, memos=dict(memos or {}))
         try:
-            yield step
+            yield Executor(nest, interval, store, give)
         finally:
             assembled.scope.workers.close()
-        self.result.wakes, self.result.memos = step.wakes, step.memos
+        self.result.wakes, self.result.memos = store.wakes, store.memos
         self.result.counts = Counts.of(assembled.scope.counts())
 
-    def _step(self, task: Task, step: OutOfCoreExecutor, exchange: FileExchange) -> None:
+    def _step(self, task: Task, step: Executor, exchange: FileExchange) -> None:
         leg = task.leg
         assert leg is not None
         if not leg.path and step.nest.scope.stages[leg.stage].first:
             self.step_slices(step, leg.stage, task.slices)
+        elif leg.action in ("whole", "rest"):
+            assert isinstance(step.store, SpillStore)
+            run_loop(step.store, leg, exchange.incoming, self.job.interval)
         else:
-            step.perform(leg, task.shards, exchange.incoming, self.job.interval)
+            step.perform(leg, task.shards)
 
-    def step_slices(self, step: OutOfCoreExecutor, stage: int, slices: Iterable[tuple[str, int]]) -> None:
+    def step_slices(self, step: Executor, stage: int, slices: Iterable[tuple[str, int]]) -> None:
         """Take slices of inputs through the first stage, whose number is `stage`."""
         assembled = self.dataflow
         parts = [(assembled.sources[name].index, self._part(name, at, assembled.layouts[name])) for name, at in slices]
-        step.step_first(step.nest.scope.stages[stage], 0, parts, self.job.interval)
+        step.read(step.nest.scope.stages[stage], 0, parts, BufferPool())
 
-    def _part(self, name: str, at: int, layout: Layout) -> Callable[[Pool], np.ndarray | Columns]:
+    def _part(self, name: str, at: int, layout: Layout) -> Part:
         """Return a function that reads a slice of an input."""
 
-        def read(pool: Pool) -> np.ndarray | Columns:
+        def read(shard: int) -> np.ndarray | Columns:
             began = clock.perf_counter()
-            found = self.job.taken[name].slices[at].updates(layout, pool)
+            found = self.job.taken[name].slices[at].updates(layout, self.pools[shard])
             self.seconds[self.scans[name]] += clock.perf_counter() - began
             return found
 

@@ -172,7 +172,7 @@ UNUSED = [
     "ddcli.runtime.scheduler",
     "ddcli.runtime.task",
     "ddcli.runtime.spark",
-    "ddcli.engine.out_of_core",
+    "ddcli.engine.spill_store",
     "ddcli.store.scratch",
     "ddcli.store.state.upkeep",
     "ddcli.store.formats.upsert",

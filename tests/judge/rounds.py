@@ -15,11 +15,13 @@ import numpy as np
 
 from ddcli.circuit.context import LazyShards
 from ddcli.circuit.graph import assemble
-from ddcli.engine.out_of_core import OutOfCoreExecutor
+from ddcli.engine.buffer_pool import BufferPool
+from ddcli.engine.executor import Executor
 from ddcli.engine.pool import Pool
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Address, ScopeTree
+from ddcli.engine.spill_store import SpillStore, run_loop
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
@@ -167,10 +169,11 @@ class Rounds:
     def _out_of_core(self, made: Assembled, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Deltas]:
         found, give = _giving(made)
         spill = Spill(self.folder, Files(), self.chance.choice([0, 1000]))
-        parts = {made.sources[name].index: [lambda _, m=delta.updates: m] for name, delta in fed.items()}
+        parts = [(made.sources[name].index, lambda _, m=delta.updates: m) for name, delta in fed.items()]
         try:
-            step = OutOfCoreExecutor(made.scope, [self.pool] * self.shards, spill, give, self.kept.on_trace_ready)
-            step.step(parts, {}, interval)
+            store = SpillStore(made.nest, [self.pool] * self.shards, spill, self.kept.on_trace_ready)
+            legs = Schedule(made.nest, range(self.shards)).legs()
+            Executor(made.nest, interval, store, give, parts).run(legs)
         finally:
             spill.clear()
         return found
@@ -194,20 +197,22 @@ class Rounds:
                 mine = {at: parts for at, parts in waiting.items() if at.shard in shards}
                 exchange = self._exchange(mine)
                 known = {at: memo for at, memo in memos.items() if at[1] in shards}
-                task = OutOfCoreExecutor(
-                    made.scope, [self.pool] * self.shards, exchange, give, self.kept.on_trace_ready, memos=known
-                )
+                nest = ScopeTree(made.scope)
+                store = SpillStore(nest, [self.pool] * self.shards, exchange, self.kept.on_trace_ready, memos=known)
+                task = Executor(nest, interval, store, give)
                 if not leg.path and made.scope.stages[leg.stage].first:
                     parts = [(made.sources[name].index, lambda _, m=delta.updates: m) for name, delta in fed.items()]
-                    task.step_first(made.scope.stages[leg.stage], shards[0], parts if 0 in shards else [], interval)
+                    task.read(nest.scope.stages[leg.stage], shards[0], parts if 0 in shards else [], BufferPool())
+                elif leg.action in ("whole", "rest"):
+                    run_loop(store, leg, mine, interval)
                 else:
-                    task.perform(leg, shards, mine, interval)
+                    task.perform(leg, shards)
                 exchange.flush()
                 for sent in exchange.sent:
                     schedule.add(sent.to, sent)
-                for wake in task.wakes:
+                for wake in store.wakes:
                     schedule.wake(wake)
-                memos |= task.memos
+                memos |= store.memos
         moving, _ = schedule.left()
         assert not moving, f"nobody has read {list(moving)}"
         return found

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
-from ddcli.engine import buffer_pool, in_memory, kernels, scope, scope_tree, workers
+from ddcli.engine import buffer_pool, kernels, memory_store, scope, scope_tree, workers
 from ddcli.engine.kernels import partition, sort, uniform
 from ddcli.engine.operators import reduce, reduce_instances, revisit, running_windows, sweep
 from ddcli.engine.operators.reduce import Reduce
@@ -66,7 +66,7 @@ def few(rows: int):
             patch.setattr(sort, "CUT", 0)
             patch.setattr(uniform, "LEAST", 1 + rows)
             patch.setattr(uniform, "REPEATED", 2)
-            patch.setattr(in_memory, "MANY", rows)
+            patch.setattr(memory_store, "MANY", rows)
             patch.setattr(policy, "LITTLE", rows)
             patch.setattr(policy, "MOST_RUNS", 2)
             patch.setattr(policy, "LEAST_FUEL", 1)

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine import out_of_core, scope_tree
+from ddcli.engine import executor
 from ddcli.errors import InputError, UsageError
 from ddcli.sinks.log_compaction import compact
 from ddcli.sources.change_log import read_log
@@ -124,8 +124,7 @@ def judge_all(case, most, seed):
     chance = random.Random(seed)
     shards, finely = chance.choice([2, 2, 3]), chance.random() < 0.2
     with few(most), tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        for module in (scope_tree, out_of_core):
-            patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
+        patch.setattr(executor, "GATHERING", chance.choice([1, 2, 64]))
         judge_in_memory(case, chance.choice([1, 1, shards]), finely=finely)
         judge_by_rounds(case, shards, chance, Path(folder), finely=finely)
 

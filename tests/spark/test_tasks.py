@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ddcli.driver import step
 from ddcli.driver.run import run
-from ddcli.engine import out_of_core, scope_tree
+from ddcli.engine import executor
 from ddcli.errors import EngineError
 from ddcli.runtime import placement, task
 from ddcli.runtime.placement import Placement, Rule
@@ -97,8 +97,7 @@ def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed)
     patching = pytest.MonkeyPatch.context()
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), few(rows), started(Here(seed)), patching as patch:
         patch.setattr(Rule, "wants_memory", lambda *_: chance.random() < share)
-        for module in (scope_tree, out_of_core):
-            patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
+        patch.setattr(executor, "GATHERING", chance.choice([1, 2, 64]))
         judge(case, Path(folder), switching(seed, 0.7))
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli import Dataflow
-from ddcli.engine import in_memory, kernels
+from ddcli.engine import kernels, memory_store
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 from ddcli.engine.trace.spine import Trace
@@ -206,11 +206,11 @@ def test_small_matrices_between_others_are_given_back(when):
 
 def test_a_loop_gives_back_what_its_large_rounds_were_in(monkeypatch):
     given = []
-    monkeypatch.setattr(in_memory, "give_back", lambda: given.append(True))
+    monkeypatch.setattr(memory_store, "give_back", lambda: given.append(True))
 
     def times(many):
         """Return how often it does where so many updates count as many."""
-        monkeypatch.setattr(in_memory, "MANY", many)
+        monkeypatch.setattr(memory_store, "MANY", many)
         given.clear()
         dataflow = Dataflow()
         numbers = dataflow.input("numbers", {"n": "int64"})

@@ -1,0 +1,261 @@
+"""The executor of a step: takes shards through the stages of a schedule, and loops through their rounds.
+
+A store decides what becomes of updates and operators between two legs. In memory (`memory_store`) both stay as they are: an operator lives from leg to leg. Out of
+core and in tasks (`spill_store`) both are put away and taken back: any process may take the next stage or shard.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.buffer_pool import BufferPool
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.scope_tree import APART, HERE, LATE, Address, ScheduledActivation, advanced
+from ddcli.engine.shards import dealt, summed
+from ddcli.engine.stages import NOTHING
+from ddcli.engine.workers import LARGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Columns
+    from ddcli.engine.memory_store import MemoryStore
+    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.schedule import Found, Leg
+    from ddcli.engine.scope_tree import Path, ScopeTree
+    from ddcli.engine.spill_store import SpillStore
+    from ddcli.engine.stages import Deltas, Stage, StageResult
+    from ddcli.engine.trace.spine import Trace
+
+    Part = Callable[[int], np.ndarray | Columns]
+    """A part of a source's updates that is not read yet. Its values come into the pool of the shard that reads it."""
+
+
+GATHERING = 64
+"""Rounds after which updates are consolidated across shards; within a shard that is done in each round."""
+
+
+def step_in_memory(
+    nest: ScopeTree,
+    fed: dict[int, Delta | Deltas],
+    interval: Interval,
+    parts: Sequence[tuple[int, Part]] = (),
+    on_trace_ready: Callable[[Trace], None] | None = None,
+    leave: Callable[[int, Delta], bool] | None = None,
+) -> dict[int, Deltas]:
+    """Close the interval: step the operators that have work, and return the updates of the places that are kept.
+
+    A shard's updates may `leave` as soon as they are known, in the thread that made them: `leave` returns True for those that it takes.
+
+    `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. They are removed from it, so that
+    their last reader releases their memory. The updates of a scope that
+    streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all readers are done.
+    """
+    scope = nest.scope
+    if nest.is_flat and not scope.streams:
+        return step_flat(nest, fed, interval)
+    from ddcli.engine.memory_store import MemoryStore  # a step of one stage needs no store and no schedule
+
+    found: dict[int, list[list[Delta]]] = {index: [[] for _ in range(scope.workers.count)] for index in scope.kept}
+    # A stage that takes parts may emit equal updates in several of them.
+    early = {i for stage in scope.stages if not stage.first for i in stage.members - stage.exports} if leave else ()
+
+    def give(index: int, shard: int, delta: Delta) -> None:
+        if leave is None or index not in early or not leave(index, delta):
+            found[index][shard].append(delta)
+
+    store = MemoryStore(nest, on_trace_ready)
+    executor = Executor(nest, interval, store, give, parts)
+    executor.begin((), range(scope.workers.count))
+    for index in [*fed]:
+        _feed(store, index, fed.pop(index))
+    executor.run(store.schedule.legs())
+    # Times before the upper have no more readers, so sealed updates may be compacted up to there.
+    nest.close((), interval)
+    store.seal((), interval)
+    return {index: [summed(given) for given in shards if given] for index, shards in found.items() if any(shards)}
+
+
+def step_flat(nest: ScopeTree, fed: dict[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
+    """Close the interval of a nest that is one stage of one shard: nothing is scheduled, as that would take longer than a step of few rows."""
+    scope = nest.scope
+    (stage,) = scope.stages
+    scope.announce(stage)
+    given = {index: _in_one(fed.pop(index)) for index in [*fed]}
+    beginning = nest.beginners((), 0)
+    due = (
+        {index for index, operator in beginning if any(True for _ in operator.begin(interval))} if beginning else set()
+    )
+    found = scope.through(stage, 0, given, {}, due, interval)
+    nest.close((), interval)
+    for index in found.stepped:
+        scope.seal_shard(index, 0, interval)
+    return {index: [delta] for index, delta in found.found.items()}
+
+
+def _in_one(given: Delta | Deltas) -> Delta:
+    """Return a place's input as one delta."""
+    return given if isinstance(given, Delta) else summed(given)
+
+
+def _feed(store: MemoryStore, index: int, given: Delta | Deltas) -> None:
+    """Have a place's input wait for it, for each shard."""
+    for shard, delta in enumerate(given if isinstance(given, list) else dealt(given, store.nest.scope.workers.count)):
+        if delta.rows:
+            store.add(Address((index,), HERE, shard), delta)
+
+
+class Executor:
+    """A nest that is stepped once, or a loop of it. `give` receives the updates that the outermost scope keeps, by place and shard."""
+
+    def __init__(
+        self,
+        nest: ScopeTree,
+        interval: Interval,
+        store: MemoryStore | SpillStore,
+        give: Callable[[int, int, Delta], None],
+        parts: Sequence[tuple[int, Part]] = (),
+    ) -> None:
+        self.nest = nest
+        self.interval = interval
+        self.store = store
+        self.give = give
+        self.parts = parts
+
+    def begin(self, path: Path, shards: Iterable[int]) -> None:
+        """Collect from operators the rounds in which updates wait since earlier intervals."""
+        for inner in self.nest.below(path):
+            for shard in shards:
+                for index, operator in self.nest.beginners(inner, shard):
+                    for rounds in operator.begin(self.interval):
+                        self.store.wake(ScheduledActivation((*inner, index), rounds, shard))
+
+    def run(self, legs: Iterable[tuple[Leg, Found[Delta]]]) -> None:
+        """Run legs, each for all shards that have work in it."""
+        for leg, found in legs:
+            self.perform(leg, leg.shards, found)
+            self.store.release(leg)
+
+    def perform(self, leg: Leg, shards: Sequence[int], found: Found[Delta] | None = None) -> None:
+        """Run a leg for some shards. In memory the leg has `found` its updates, and loses them."""
+        found = {} if found is None else found
+        match leg.action:
+            case "stage":
+                self._stage(leg, shards, found)
+            case "enter":
+                self._enter(leg, shards, found)
+            case "sum":
+                self._sum(leg, shards, found)
+            case "seal":
+                self.store.seal(leg.path, self.interval.at(leg.rounds))
+            case _:
+                self.store.end(leg, shards, self.interval.at(leg.rounds))
+
+    # --- stages ---------------------------------------------------------------------------------------------------
+
+    def _stage(self, leg: Leg, shards: Sequence[int], found: Found[Delta]) -> None:
+        """Take shards through a stage."""
+        path, scope, interval = leg.path, self.nest.scopes[leg.path], self.interval.at(leg.rounds)
+        stage, spills = scope.stages[leg.stage], self.store.spills
+        if not path:
+            scope.announce(stage, len(shards) if spills else None)
+        parts = [] if path else [each for each in self.parts if each[0] in stage.members]
+        busy, rows, take = self.store.inputs(leg, stage, shards, found, interval)
+        if parts:
+            busy, rows, buffers = shards, LARGE, BufferPool()
+
+        def go(shard: int) -> int:
+            if parts:
+                # Adjacent parts: so a file that is read from its beginning on is read once.
+                first, end = (len(parts) * at // len(shards) for at in (shard, shard + 1))
+                self.read(stage, shard, parts[first:end], buffers)
+            given, result = take(shard), NOTHING
+            if given is not None:
+                put = partial(self._put, path, stage, shard, leg.rounds) if spills else None
+                result = scope.through(stage, shard, given.deltas, given.late, given.due, interval, given.routed, put)
+                self._put(path, stage, shard, leg.rounds, result)
+            self.store.has_stepped(path, stage, shard, result.stepped, interval)
+            return result.rows
+
+        moved = sum(scope.workers.each(go, busy, rows))
+        if path and scope.counted:
+            scope.turns.add_round(leg.rounds[-1], moved)
+
+    def read(self, stage: Stage, shard: int, parts: Iterable[tuple[int, Part]], buffers: BufferPool) -> None:
+        """Take parts of the inputs, by place, through the first stage. Its operators keep nothing, so any shard's operators serve."""
+        for index, part in parts:
+            result = self.nest.scope.through_first(stage, shard, index, part(shard), self.interval, buffers)
+            self.store.has_read(stage, shard, result)
+            self._put((), stage, shard, (), result)
+            del result
+            self.store.forget(shard)
+
+    def _put(self, path: Path, stage: Stage, shard: int, rounds: Rounds, result: StageResult) -> None:
+        """Send the updates that a shard emitted in a stage to the stages that read them."""
+        scope, feeds, store = self.nest.scopes[path], self.nest.feeds(path), self.store
+        for index in [*result.found]:
+            delta = result.found.pop(index)
+            # A loop's inputs were sent to all readers when they came, but for arrangements: those are read in place.
+            if index in stage.exports and (index not in feeds or (*path, index) in self.nest.origins):
+                store.send((*path, index), shard, delta, rounds)
+            if index not in scope.kept:
+                continue
+            if path:
+                self._leave(path, index, shard, delta, rounds)
+            else:
+                self.give(index, shard, delta)
+        for index, when, delta in result.later:
+            store.add(Address((*path, index), LATE, shard, when), delta)
+        for index, when in result.wakes:
+            store.wake(ScheduledActivation((*path, index), when, shard))
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    def _enter(self, leg: Leg, shards: Sequence[int], found: Found[Delta]) -> None:
+        """Begin a loop, in some rounds of the loops around it: feed the entering updates to its places."""
+        path, loop = leg.path, self.nest.loop(leg.path)
+        self.store.enter(leg, found)
+        for shard in shards:
+            if self.store.spills and len(path) == 1:
+                self.begin(path, (shard,))
+            given = [self.store.take(Address(each, HERE, shard, leg.rounds), found) for each in self.nest.inputs(path)]
+            for index, number, delta in loop.enter(given):
+                self.store.send((*path, index), shard, delta, (*leg.rounds, number))
+            self.store.forget(shard)
+
+    def _leave(self, path: Path, index: int, shard: int, delta: Delta, rounds: Rounds) -> None:
+        """Send the updates of a place of a loop out of it, and to the next round, as far as they go there."""
+        loop = self.nest.loop(path)
+        if index in loop.leaving:
+            self.store.leave(path, index, shard, delta, rounds)
+        if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:
+            loop.check_settled({index: [delta]})
+        for variable in loop.variables:
+            if variable.result.index == index and len(updates := advanced(delta)):
+                back = Delta(updates, distinct=True)
+                self._send_back((*path, variable.place.index), shard, back, (*rounds[:-1], rounds[-1] + 1))
+
+    def _send_back(self, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
+        """Send a variable's updates to its next round. From time to time they are consolidated across shards: updates that cancel would circulate for ever."""
+        count = self.nest.scope.workers.count
+        if count == 1 or rounds[-1] % GATHERING:
+            self.store.send(place, shard, delta, rounds)
+            return
+        lanes = range(delta.updates.shape[1] - 1 - self.nest.scopes[place[:-1]].nt)
+        for to, part in enumerate(kernels.exchange([delta.updates], tuple(lanes), count)):
+            if len(part):
+                self.store.add(Address(place, APART, to, rounds), Delta(part), by=shard)
+
+    def _sum(self, leg: Leg, shards: Sequence[int], found: Found[Delta]) -> None:
+        """Consolidate the variables' updates that were dealt to shards by whole records."""
+        for shard in shards:
+            for variable in self.nest.loop(leg.path).variables:
+                place = (*leg.path, variable.place.index)
+                delta = self.store.take(Address(place, APART, shard, leg.rounds), found)
+                if delta is not None and len(updates := kernels.consolidate(delta.updates)):
+                    self.store.send(place, shard, Delta(updates, distinct=True), leg.rounds)
+            self.store.forget(shard)

@@ -1,0 +1,270 @@
+"""The store of a step in memory: operators live from leg to leg, and updates wait in the schedule. A stage's updates are exchanged for all shards when it begins."""
+
+from __future__ import annotations
+
+import itertools
+import time as clock
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.arrow import take_back
+from ddcli.engine.buffer_pool import BufferPool, Heap, give_back
+from ddcli.engine.schedule import Schedule
+from ddcli.engine.scope_tree import HERE, LATE, Address, LeavingUpdates
+from ddcli.engine.shards import PackedArrival, Routing, dealt_to, drained, exchanged_for, summed
+from ddcli.engine.stages import StageInput
+from ddcli.engine.workers import LARGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.engine.operators.base import Delta
+    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.schedule import Found, Leg
+    from ddcli.engine.scope_tree import Path, ScheduledActivation, ScopeTree
+    from ddcli.engine.stages import Stage, StageResult
+    from ddcli.engine.trace.spine import Trace
+
+    Given = dict[int, dict[int, list[Delta]]]
+    """The updates that wait for a stage, by place and shard."""
+    Waiting = dict[tuple[int, int], Delta | PackedArrival]
+    """The exchanged updates of a shard, by place and input."""
+
+MANY = 1 << 16
+"""Updates of rounds and stages after which freed memory is given back: to take it again costs a few hundredths of their time."""
+
+
+class MemoryStore:
+    """The updates that wait in memory. `on_trace_ready` receives each trace of the outermost scope as soon as its readers are done."""
+
+    spills = False
+
+    def __init__(self, nest: ScopeTree, on_trace_ready: Callable[[Trace], None] | None = None) -> None:
+        self.nest = nest
+        self.schedule: Schedule[Delta] = Schedule(nest, range(nest.scope.workers.count))
+        self.on_trace_ready = on_trace_ready
+        # Reading the resident memory takes longer than a step of few rows.
+        self._heap = Heap() if on_trace_ready else None
+        self._emitted = 0
+        """The updates emitted since memory was given back."""
+        self._left: dict[Path, dict[tuple[int, int], LeavingUpdates]] = {path: {} for path in nest.scopes}
+        """The updates that have left a loop, by place and shard."""
+        self._stepped: dict[tuple[Path, int], set[int]] = defaultdict(set)
+        """The places whose traces have updates to take in, by scope and shard."""
+        self._entered: dict[Path, float] = {}
+
+    def add(self, at: Address, delta: Delta, by: int = 0) -> None:
+        """Have updates wait at an address."""
+        self._emitted += delta.rows
+        self.schedule.add(at, delta)
+
+    def wake(self, wake: ScheduledActivation) -> None:
+        """Have an operator called in some rounds."""
+        self.schedule.wake(wake)
+
+    def send(self, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
+        """Have updates of a place wait for its readers."""
+        self.add(Address(place, HERE, shard, rounds), delta)
+
+    def take(self, at: Address, found: Found[Delta]) -> Delta | None:
+        """Return the updates that a leg has found at an address."""
+        return summed(found[at]) if at in found else None
+
+    def forget(self, shard: int) -> None:
+        """Keep all: operators live on."""
+
+    def release(self, leg: Leg) -> None:
+        """Return memory that is free after a leg to the system; of many updates, unless the run measures its memory (`Heap`)."""
+        if self._heap is None:
+            if self._emitted >= MANY:
+                self._emitted = 0
+                take_back()
+                give_back()
+        elif leg.action == "stage" and not leg.path:
+            take_back()
+            self._heap.give_back()
+
+    # --- stages ---------------------------------------------------------------------------------------------------
+
+    def inputs(
+        self, leg: Leg, stage: Stage, shards: Sequence[int], found: Found[Delta], interval: Interval
+    ) -> tuple[Sequence[int], int, Callable[[int], StageInput | None]]:
+        """Return the shards to take through a stage, the number of rows, and a function that returns a shard's input, if it has work. `found` loses its updates.
+
+        The last reader of given updates releases them.
+        """
+        path, scope = leg.path, self.nest.scopes[leg.path]
+        exchanges = scope.workers.count > 1 or scope.streams
+        inputs: dict[int, StageInput] = defaultdict(StageInput)
+        given: Given = defaultdict(dict)
+        rows = 0
+        while found:
+            at, parts = found.popitem()
+            rows += sum([delta.rows for delta in parts])
+            if at.what == LATE:
+                inputs[at.shard].late[at.place[-1]] = summed(parts)
+                continue
+            indices = [at.place[-1]]
+            if at.place[:-1] != path:
+                entered = [place[-1] for place, origin in self.nest.entered_traces(path) if origin == at.place]
+                indices = [index for index in entered if index in stage.members]
+            for index in indices:
+                if exchanges:
+                    given[index][at.shard] = parts
+                else:
+                    inputs[at.shard].deltas[index] = summed(parts)
+            del parts
+        for wake in leg.due:
+            # Where an arrangement enters, only its updates are passed on.
+            if wake.place not in self.nest.origins:
+                inputs[wake.shard].due.add(wake.place[-1])
+        if not exchanges:
+            return [*inputs], rows, lambda shard: inputs.pop(shard, None)
+        routed = self._exchange(path, stage, given)
+        while given:
+            index, by_shard = given.popitem()
+            while by_shard:
+                shard, parts = by_shard.popitem()
+                inputs[shard].deltas[index] = summed(parts)
+                del parts
+        busy, buffers = sorted({*inputs, *routed}), BufferPool()
+
+        def take(shard: int) -> StageInput | None:
+            if shard not in inputs and shard not in routed:
+                return None
+            here = inputs.pop(shard, None) or StageInput()
+            here.routed = self._unpacked(path, shard, routed.pop(shard, {}), buffers)
+            return here
+
+        return (busy, rows, take) if path or self.on_trace_ready is None else (shards, LARGE, take)
+
+    def _exchange(self, path: Path, stage: Stage, given: Given) -> dict[int, Waiting]:
+        """Return the exchanged inputs of the places of a stage that need their groups whole, by shard; updates without another reader are removed from `given`."""
+        scope = self.nest.scopes[path]
+        places, routed = scope.places, defaultdict[int, "Waiting"](dict)
+        read = {i for index in stage.places if not places[index].route for i in places[index].inputs}
+        gathering = [(index, i) for index in stage.places if places[index].route for i in places[index].inputs]
+        last = {i: index for index, i in gathering if scope.streams and i in stage.seals - stage.members - read}
+        for index, i in gathering:
+            if i not in given:
+                continue
+            began, ends = clock.perf_counter(), last.get(i) == index
+            by_shard = given.pop(i) if ends else given[i]
+            parts = [by_shard[shard] for shard in sorted(by_shard)]
+            deltas = drained(parts) if ends else itertools.chain.from_iterable(parts)
+            for shard, delta in enumerate(exchanged_for(deltas, index, self._way(path, index, i), scope.workers)):
+                if delta.rows:
+                    routed[shard][index, i] = delta
+            if scope.counted:
+                places[index].count(0).seconds += clock.perf_counter() - began
+        for i in [i for i in given if i not in read and i not in stage.members]:
+            del given[i]
+        return routed
+
+    def _way(self, path: Path, index: int, i: int) -> Routing:
+        """Return the exchange of one place's updates for another."""
+        scope = self.nest.scopes[path]
+        place = scope.places[index]
+        # Many rows are exchanged in the lanes that their reader keeps: else it would copy them all.
+        taken = place.shards[0].takes(scope.places[i].none.updates.shape[1]) if scope.streams else None
+        return Routing(place.route, taken)
+
+    def _unpacked(self, path: Path, shard: int, waiting: Waiting, buffers: BufferPool) -> dict[tuple[int, int], Delta]:
+        """Return the exchanged updates of a shard, and remove them."""
+        scope, found = self.nest.scopes[path], {}
+        while waiting:
+            at, delta = waiting.popitem()
+            if isinstance(delta, PackedArrival):
+                began = clock.perf_counter()
+                delta = delta.arrived(buffers)
+                if scope.counted:
+                    scope.places[at[0]].count(shard).seconds += clock.perf_counter() - began
+            found[at] = delta
+            del delta
+        return found
+
+    def has_read(self, stage: Stage, shard: int, result: StageResult) -> None:
+        """Deal the updates of a part of an input, where all readers need an exchange: as soon as they are read."""
+        scope = self.nest.scope
+        for index in stage.exports - scope.kept:
+            readers = [at for at, place in enumerate(scope.places) if at not in stage.members and index in place.inputs]
+            if index in result.found and all(scope.places[at].route for at in readers):
+                began = clock.perf_counter()
+                ways = {at: self._way((), at, index) for at in readers}
+                result.found[index] = dealt_to(ways, result.found[index], scope.workers.count)
+                if scope.counted:
+                    scope.places[readers[0]].count(shard).seconds += clock.perf_counter() - began
+
+    def has_stepped(self, path: Path, stage: Stage, shard: int, stepped: Sequence[int], interval: Interval) -> None:
+        """Note the places that have stepped. Where traces are handed over, those without readers after the stage are: they take in the new updates."""
+        waiting = self._stepped[path, shard]
+        waiting.update(stepped)
+        if path or self.on_trace_ready is None:
+            return
+        for index in sorted(waiting):
+            operator = self.nest.scope.places[index].shards[shard]
+            if stage.takes_in(index, shared=operator.shared):
+                waiting.discard(index)
+                operator.close(interval)
+                self.nest.scope.seal_shard(index, shard, interval)
+                for trace in operator.traces:
+                    self.on_trace_ready(trace)
+
+    def seal(self, path: Path, interval: Interval) -> None:
+        """Have the traces of operators that have stepped take in their updates: all readers are done, and so is a loop's round."""
+        scope = self.nest.scopes[path]
+        for shard in range(scope.workers.count):
+            waiting = self._stepped[path, shard]
+            while waiting:
+                scope.seal_shard(waiting.pop(), shard, interval)
+        if path and scope.counted:
+            scope.turns.turn(interval.rounds[-1], 0)
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    def enter(self, leg: Leg, found: Found[Delta]) -> None:
+        """Begin a loop, in some rounds of the loops around it."""
+        path, scope = leg.path, self.nest.scopes[leg.path]
+        if len(path) == 1:
+            around = self.nest.scope
+            around.announce(next(stage for stage in around.stages if path[0] in stage.places))
+        if scope.counted:
+            self._entered[path] = clock.perf_counter()
+            rows = sum(
+                delta.rows
+                for place in self.nest.inputs(path)
+                for at, parts in found.items()
+                if at.place == place
+                for delta in parts
+            )
+            self.nest.slot(path).count(0).rows_in += rows
+        self.nest.loop(path).restart()
+
+    def leave(self, path: Path, index: int, shard: int, delta: Delta, rounds: Rounds) -> None:
+        """Keep updates of a place of a loop that leave it until the loop ends."""
+        self._emitted += delta.rows
+        left = self._left[path]
+        if (index, shard) not in left:
+            left[index, shard] = LeavingUpdates()
+        left[index, shard].add(delta.updates)
+
+    def end(self, leg: Leg, shards: Sequence[int], interval: Interval) -> None:
+        """End a loop, in some rounds of the loops around it: its leaving updates come to its ports."""
+        path, slot = leg.path, self.nest.slot(leg.path)
+        self.release(leg)  # the memory of rounds of few rows, before the updates that have left are put together
+        left, self._left[path] = self._left[path], {}
+        # Equal collections leave by several ports: they are of one place.
+        sums = {at: each.delta() for at, each in left.items()}
+        count = slot.count(0)
+        for index, port in zip(self.nest.loop(path).leaving, slot.ports, strict=True):
+            for shard in shards:
+                delta = sums.get((index, shard))
+                if delta is None or not delta.rows:
+                    continue
+                self.add(Address((*path[:-1], port), HERE, shard, leg.rounds), delta)
+                if path in self._entered:
+                    count.rows_out += delta.rows
+                    count.inserted += kernels.inserted(delta.updates)
+        if path in self._entered:
+            count.seconds += clock.perf_counter() - self._entered.pop(path)
