@@ -8,7 +8,7 @@ import polars as pl
 
 from tests.draws import chance, many
 
-DAYS = min(60, many(120))
+DAYS = min(60, max(15, many(60)))
 RENAMED, TWICE = DAYS * 2 // 3, DAYS // 2
 PLACES = [(f"p{at % 7}" if at % 5 else "", f"c{at % 4}", at) for at in range(24)]
 OLD, NEW = ("Province/State", "Country/Region", "Deaths"), ("Province_State", "Country_Region", "Deaths")
