@@ -39,6 +39,9 @@ NUMBERED_TEXT = re.compile(r'"(\w[^"#]*)(?:#\d+)+"')
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
 """A column that stands for two keys exists twice, the second time under such a name."""
 MADE = {"$from": "from {}", "$until": "until {}", "$round": "at round {}"}
+INTERVAL = re.compile("interval '(-?[0-9]+)' microsecond")
+UNITS = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "microsecond": 1}
+"""Microseconds of each unit in which an interval is shown."""
 NOT_NULL = re.compile(r'not \(([\w.]+|"[^"]*") is null\)')
 
 
@@ -66,8 +69,19 @@ def expression(text: str, texts: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text with words for the plan's own columns whose expressions are unknown."""
+    """Return a text with words for the plan's own columns whose expressions are unknown, and with intervals in their largest units.
+
+    >>> _plain("interval '604800000000' microsecond"), _plain("a + interval '5400000000' microsecond")
+    ("interval '7' day", "a + interval '90' minute")
+    """
+    text = INTERVAL.sub(_in_units, text)
     return NUMBERED_TEXT.sub(r"\1", INTERNAL.sub(r"\1", text)) if "#" in text else text
+
+
+def _in_units(found: re.Match[str]) -> str:
+    size = int(found[1])
+    unit, one = next((unit, one) for unit, one in UNITS.items() if size % one == 0)
+    return f"interval '{size // one}' {unit}"
 
 
 def step(given: Step, texts: dict[str, str]) -> str:

@@ -24,7 +24,7 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.run import dry_run
 from ddcli.engine.times import BEYOND, Frontier
-from ddcli.errors import DdError, StateError, UsageError, first_line, suggestion
+from ddcli.errors import DdError, InputError, StateError, UsageError, first_line, suggestion
 from ddcli.expressions.types import parse_schema
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
@@ -187,7 +187,11 @@ def verify(
         try:
             try:
                 found = _verified(request, manifest, chosen, select, memory)
-            except (OSError, *READ_ERRORS):  # of a file that polars can't read: which, its checksum shows
+            except (
+                OSError,
+                InputError,
+                *READ_ERRORS,
+            ):  # of a file that is gone or can't be read: which, its checksum shows
                 for name, entry in _chosen(request, manifest, select).items():
                     for file in entry.files:
                         check_bytes(request.outputs[name] / file.name, file)

@@ -161,6 +161,14 @@ def test_a_log_with_a_diff_that_is_null(ran):
     assert (code, tree["same"]) == (1, False)
 
 
+@pytest.mark.parametrize("part", [["--slice", "1/1"], ["--all"]])
+def test_a_log_without_one_of_its_files(ran, part):
+    """A state that is not whole, not an input that is refused: the hint is not to run again."""
+    next(iter((ran.folder / "out/totals").glob("updates-*"))).unlink()
+    result = ran("verify", "orders.yaml", *part)
+    assert (result.code, "restore the state" in result.err) == (4, True), result.err
+
+
 def test_an_input_file_that_has_changed_since(ran):
     ran.log("orders/1.parquet", [("west", 9, 0, 1)], **ORDER_COLUMNS)
     assert ran("verify", "orders.yaml", "--slice", "1/1").code == 3
