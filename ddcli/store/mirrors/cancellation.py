@@ -29,8 +29,8 @@ DIFF = "_diff"
 """The column of a row's diff."""
 GROWN, FEWEST = 2, 1 << 17
 """The factor, and the addition, that the left rows must have grown by before they are compared again."""
-READ = 1 << 18
-"""The most rows of one side that are read ahead from several files while others are compared; more if the other side's next file has more."""
+AHEAD, READ = 2, 1 << 18
+"""The files that are read ahead while others are compared, and the rows of more than these, at most."""
 FEW = 4
 """A comparison place by place may leave one row in this many."""
 SAMPLE = 256
@@ -141,179 +141,109 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and the rows of new ones with 1, but for rows that both have.
 
-    While rows are compared the next files of each side are read.
+    While rows are compared the next files are read.
     """
+    sides = (_ComparedRows(-1), _ComparedRows(1))
+    # Of files without a place, one side's first is beside the other's first: so the sides advance together.
+    placed = [
+        (place, number, side, file)
+        for side, files in enumerate(in_order(gone, new))
+        for number, (place, file) in enumerate(files)
+    ]
+    files = [(side, file) for *_, side, file in sorted(placed, key=lambda each: each[:3])]
+    compared = 0
+    for number, (at, frames) in enumerate(_read_ahead(files), 1):
+        sides[at].fresh += frames
+        _drop_equal(*sides)
+        fewer, more = sorted(side.rows for side in sides)
+        large = sum(side.size for side in sides) > buckets.HELD
+        last = number == len(files)
+        if fewer and (large or last or fewer * FEW >= more * (FEW - 1)):
+            rest = different_elsewhere(*(pl.concat(side.fresh) for side in sides))
+            for side, frame in zip(sides, rest, strict=True):
+                side.fresh = []
+                side.leave(frame)
+        if last:
+            for side in sides:
+                side.left += side.rows
+                side.compared, side.fresh = [*side.compared, *side.fresh], []
+        # Rows of the other side that a file lacks may be in the next ones, if rows were moved between files.
+        if last or sum(side.left for side in sides) > GROWN * compared + (0 if large else FEWEST):
+            if all(side.left for side in sides):
+                rest = different(*(pl.concat(side.compared) for side in sides))
+                for side, frame in zip(sides, rest, strict=True):
+                    side.compared, side.left, side.kept = [], 0, 0
+                    side.leave(frame)
+            compared = sum(side.left for side in sides)
+        if large and sum(side.size for side in sides) > buckets.HELD // 2:
+            for side in sides:
+                yield from side.release()
+            compared = 0
+    for side in sides:
+        yield from side.release()
+
+
+def _read_ahead(files: Sequence[tuple[int, FileRows]]) -> Iterator[tuple[int, list[pl.DataFrame]]]:
+    """Yield the side and the rows of each file; the next two are read meanwhile, and more if they have few rows."""
     with ThreadPoolExecutor(2, "dd-table") as threads:
-        sides = (_ComparedRows(-1), _ComparedRows(1))
-        waiting = [_FileQueue(placed, threads) for placed in in_order(gone, new)]
-        _read_ahead(waiting)
-        compared = 0
-        at = _behind(waiting, sides)
-        while at is not None:
-            sides[at].take(waiting[at].read())
-            _read_ahead(waiting)
-            _drop_equal(*sides)
-            last, at = at, _behind(waiting, sides)
-            fewer, more = sorted(side.rows for side in sides)
-            large = sum(side.size + side.kept for side in sides) > buckets.HELD
-            near = fewer * FEW >= more * (FEW - 1) and at != last
-            if fewer and (large or near or at is None):
-                for side, frame in zip(sides, different_elsewhere(*(side.whole() for side in sides)), strict=True):
-                    side.keep(frame)
-            # Rows of the other side that a file lacks may be in the next ones, if rows were moved between files.
-            if sum(side.left for side in sides) > GROWN * compared + (0 if large else FEWEST):
-                if all(side.left for side in sides):
-                    for side, frame in zip(sides, different(*(side.whole_left() for side in sides)), strict=True):
-                        side.keep_left(frame)
-                compared = sum(side.left for side in sides)
-            if large and sum(side.size + side.kept for side in sides) > buckets.HELD // 2:
-                for side in sides:
-                    yield from side.release()
-                compared = 0
-        for side in sides:
-            yield from side.release()
-
-
-class _FileQueue:
-    """The files of one side that are still to be compared; the first ones are being read."""
-
-    def __init__(self, placed: Sequence[tuple[Place, FileRows]], threads: ThreadPoolExecutor) -> None:
-        self._placed, self._threads = deque(placed), threads
-        self._reading = deque[Future[list[pl.DataFrame]]]()
-
-    @property
-    def place(self) -> Place | None:
-        """The place of the next file in the order; None: there is none."""
-        return self._placed[0][0] if self._placed else None
-
-    @property
-    def rows(self) -> int:
-        """Return the number of rows of the next file."""
-        return self._placed[0][1].rows if self._placed else 0
-
-    def read(self) -> list[pl.DataFrame]:
-        """Return the rows of the next file, which are being read."""
-        found = self._reading.popleft().result()
-        self._placed.popleft()
-        return found
-
-    def read_ahead(self, most: int) -> None:
-        """Start reads of the next files, together of at most `READ` or `most` rows, but of one at least."""
-        rows = 0
-        for at, (_, file) in enumerate(self._placed):
-            rows += file.rows
-            if at and rows > max(READ, most):
-                return
-            if at == len(self._reading):
-                self._reading.append(self._threads.submit(_rows_of, file))
-
-
-def _read_ahead(sides: Sequence[_FileQueue]) -> None:
-    """Have the next files of each side read."""
-    for side, other in (sides, sides[::-1]):
-        side.read_ahead(other.rows)
-
-
-def _drop_equal(left: _ComparedRows, right: _ComparedRows) -> None:
-    """Drop rows at the beginnings of both sides while most are equal to those at the same places, part by part as they are in memory.
-
-    So files with some updated rows are compared in place, however many rows each file has: the longer side's rest waits for the other's next file.
-    """
-    while left.rows and right.rows and not left.elsewhere:
-        rows = min(left.ahead, right.ahead)
-        ours, theirs = left.first(rows), right.first(rows)
-        apart = apart_rows(ours, theirs)
-        if int(apart.sum()) * FEW > rows:
-            left.elsewhere = True
-            return
-        for side, frame in ((left, ours), (right, theirs)):
-            side.drop(rows)
-            side.leave(frame.filter(apart))
+        reading = deque[tuple[int, int, Future[list[pl.DataFrame]]]]()
+        for side, file in files:
+            reading.append((side, file.rows, threads.submit(_rows_of, file)))
+            while len(reading) > AHEAD and sum(rows for _, rows, _ in reading) > READ:
+                at, _, found = reading.popleft()
+                yield at, found.result()
+        for at, _, found in reading:
+            yield at, found.result()
 
 
 def _rows_of(file: FileRows) -> list[pl.DataFrame]:
     return list(file.read())
 
 
+def _drop_equal(*sides: _ComparedRows) -> None:
+    """Drop the first rows of both sides where most are equal to those at the same places: the longer side's rest waits for the other's next file."""
+    rows = min(side.rows for side in sides)
+    if not rows:
+        return
+    whole = [pl.concat(side.fresh) for side in sides]
+    apart = apart_rows(*(frame.head(rows) for frame in whole))
+    if int(apart.sum()) * FEW <= rows:
+        for side, frame in zip(sides, whole, strict=True):
+            side.fresh = [frame.slice(rows)] if rows < frame.height else []
+            side.leave(frame.head(rows).filter(apart))
+
+
 class _ComparedRows:
-    """Rows of one side: those that were read, and those that were compared and are left."""
+    """Rows of one side: `fresh` ones, and the rows that comparisons have left, `compared`: their number is `left`, their bytes are `kept`."""
 
     def __init__(self, diff: int) -> None:
-        self._diff, self._fresh, self._left = diff, deque[pl.DataFrame](), list[pl.DataFrame]()
-        self.rows = self.size = self.left = self.kept = 0
-        self.elsewhere = False
-        """True: the first rows that were read are not those at the same places of the other side."""
-
-    def take(self, frames: Sequence[pl.DataFrame]) -> None:
-        for frame in frames:
-            self.rows += frame.height
-            self.size += int(frame.estimated_size())
-            for part in _parts(frame):
-                self._fresh.append(part)
+        self._diff = diff
+        self.fresh, self.compared = list[pl.DataFrame](), list[pl.DataFrame]()
+        self.left = self.kept = 0
 
     @property
-    def ahead(self) -> int:
-        """Return the number of rows in one piece at the beginning of those that were read."""
-        return self._fresh[0].height
+    def rows(self) -> int:
+        """Return the number of fresh rows."""
+        return sum(frame.height for frame in self.fresh)
 
-    def first(self, rows: int) -> pl.DataFrame:
-        """Return the first rows that were read, of those that are in one piece."""
-        return self._fresh[0].head(rows)
-
-    def drop(self, rows: int) -> None:
-        """Drop the first rows that were read."""
-        whole = self._fresh.popleft()
-        self.size -= self.size * rows // self.rows
-        self.rows -= rows
-        if rows < whole.height:
-            self._fresh.appendleft(whole.slice(rows))
-
-    def whole(self) -> pl.DataFrame:
-        """Return the rows that were read."""
-        return pl.concat(self._fresh)
-
-    def keep(self, frame: pl.DataFrame) -> None:
-        """Keep `frame` as the rest of all rows that were read."""
-        self._drop_all()
-        self.leave(frame)
-
-    def _drop_all(self) -> None:
-        self._fresh.clear()
-        self.rows = self.size = 0
-        self.elsewhere = False
+    @property
+    def size(self) -> int:
+        """Return the bytes of all rows."""
+        return self.kept + sum(int(frame.estimated_size()) for frame in self.fresh)
 
     def leave(self, frame: pl.DataFrame) -> None:
         """Note rows that are left, with texts of their own: few rows would else hold all texts of their file."""
         if frame.height:
             frame = _with_own_texts(frame)
-            self._left.append(frame)
+            self.compared.append(frame)
             self.left += frame.height
             self.kept += int(frame.estimated_size())
 
-    def whole_left(self) -> pl.DataFrame:
-        """Return the rows that are left."""
-        return pl.concat(self._left)
-
-    def keep_left(self, frame: pl.DataFrame) -> None:
-        """Keep `frame` as the rest of the rows that were left."""
-        self._left, self.left, self.kept = [frame], frame.height, int(frame.estimated_size())
-
     def release(self) -> Iterator[pl.DataFrame]:
         """Yield all rows, and release them."""
-        for frame in (*self._left, *self._fresh):
+        for frame in (*self.compared, *self.fresh):
             yield frame.with_columns(pl.lit(self._diff, pl.Int64).alias(DIFF))
-        self._left = []
-        self.left = self.kept = 0
-        self._drop_all()
-
-
-def _parts(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a frame in parts that are one piece of memory each."""
-    start = 0
-    for rows in frame.to_series(0).chunk_lengths() if frame.width else [frame.height]:
-        if rows:
-            yield frame.slice(start, rows)
-        start += rows
+        self.fresh, self.compared, self.left, self.kept = [], [], 0, 0
 
 
 def _with_own_texts(frame: pl.DataFrame) -> pl.DataFrame:
@@ -335,12 +265,6 @@ class _UntypedArray:
         """Return the capsules of its schema and of its memory."""
         schema, memory = self._array.__arrow_c_array__(requested_schema)
         return schema, memory
-
-
-def _behind(waiting: Sequence[_FileQueue], sides: Sequence[_ComparedRows]) -> int | None:
-    """Return the side whose next file comes first in the order: so the sides advance together, even if one has fewer rows."""
-    places = [(place, sides[side].rows, side) for side, each in enumerate(waiting) if (place := each.place) is not None]
-    return min(places)[2] if places else None
 
 
 def consolidated(frames: Sequence[pl.DataFrame]) -> Iterator[pl.DataFrame]:
