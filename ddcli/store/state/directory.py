@@ -6,12 +6,13 @@ The work that a commit leaves is written in its manifest (see `transaction`), an
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ddcli.errors import StateError
 from ddcli.privacy import hide
-from ddcli.store.files.access import is_there, real
+from ddcli.store.files.access import is_directory, is_there, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import take_lock
@@ -21,23 +22,111 @@ from ddcli.store.state.contents import (
     check_directory,
     check_renamings,
     clear_scratch,
+    gone,
+    left_by_attempts,
     publish,
+    remove_unnamed,
     unpublished,
 )
 from ddcli.store.state.manifest import manifest_path, read_newest
+from ddcli.store.state.names import branch_of
 from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
-from ddcli.store.state.transaction import LockedDirectory, Transaction, transactions
+from ddcli.store.state.shared_arrangements import holding, read_claims
+from ddcli.store.state.transaction import Transaction, try_to
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
+    from types import TracebackType
 
-    from ddcli.store.files.lock import IfLocked
+    from ddcli.store.files.lock import IfLocked, Lock, ObjectLock
     from ddcli.store.state.manifest import Manifest
 
 
-class State(LockedDirectory):
-    """A state that this process has opened."""
+class State:
+    """A state that this process has opened, under its lock: the newest manifest (`manifest`, None before the first commit) is in force."""
+
+    def __init__(
+        self, directory: Path, lock: Lock | ObjectLock, files: Files, written: frozenset[Path], identity: str
+    ) -> None:
+        self.directory = directory
+        self.files = files
+        self.written = written
+        """The directories outside of the state that may be written to."""
+        self.manifest: Manifest | None = None
+        self.identity = identity
+        """The identity of the state, shared only by copies of it; outputs record it as their owner."""
+        self.staged: list[Transaction] | None = None
+        """The commits that wait to become one; None: each is made at once."""
+        self.replaced: Manifest | None = None
+        """The manifest on the disk, while that in force is of a commit that waits."""
+        self.checks: object = None
+        """What the driver has of the checks of a commit that waits: they are judged with the commit that it becomes one with."""
+        self.lock = lock
+        self._locks: list[Lock | ObjectLock] = []
+        self._made: list[Path] = []
+
+    @property
+    def waiting(self) -> dict[Path, Path]:
+        """The places of files of outputs that commits which wait to become one have written, by the paths that they will have."""
+        return {target: source for each in self.staged or () for source, target in each.unpublished}
+
+    def close(self) -> None:
+        """Release the locks; if nothing was ever committed, remove the directories that were made for them."""
+        with ExitStack() as last:  # if one fails, the others are released
+            if self.manifest is None:
+                for directory in self._made:  # the outermost goes last
+                    last.callback(try_to, partial(self.files.remove_directory, directory))
+            for lock in (self.lock, *self._locks):
+                last.callback(lock.release)
+
+    def check_locks(self) -> None:
+        """Make sure that no other process has taken over a lock meanwhile (LockedError)."""
+        for lock in (self.lock, *self._locks):
+            lock.check()
+
+    def lock_outputs(self, outputs: Iterable[Path], if_locked: IfLocked) -> None:
+        """Keep other states from writing to these directories. All take them in one order, so none waits for one that waits for it."""
+        for path in sorted(set(outputs), key=str):
+            self._made += self.files.make_directory(path)
+            self._locks.append(take_lock(path, self.files, if_locked, self.directory))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def drop(self, before: Manifest | None, of_tasks: Collection[Path] = ()) -> None:
+        """Remove files that the commit `before` named and the one in force doesn't; search for other unnamed files only if there may be some.
+
+        Attempts at tasks that have failed leave files where others have written the files `of_tasks`.
+        """
+        now = self.manifest
+        assert now is not None, "something was committed"
+        held = branch_of(self.directory) or is_directory(self.directory / "holds")
+        if before is None or _shape(before) != _shape(now) or held:  # a commit of a branch drops files that are main's
+            self.sweep()
+            return
+        self.files.remove(manifest_path(self.directory, before.number))
+        left = left_by_attempts(self.directory, now, of_tasks, self.written) if of_tasks else ()
+        self.files.remove_all([*gone(self.directory, before, now), *left])
+
+    def sweep(self, outputs: Iterable[Path] = ()) -> None:
+        """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.
+
+        A manifest that another pipeline may be reading by is left, with its files; so is the one on the disk while the one in force waits.
+        """
+        outputs = {*outputs, *self.written}
+        replaced = () if self.replaced is None else (self.replaced.number,)
+        if not is_directory(self.directory / "holds"):  # there never was a reader
+            remove_unnamed(self.files, self.directory, self.manifest, replaced, outputs)
+            return
+        with holding(self.directory, self.files):
+            held = {*read_claims(self.directory).manifests, *replaced}
+            remove_unnamed(self.files, self.directory, self.manifest, held, outputs)
 
     @classmethod
     def open(
@@ -118,7 +207,7 @@ class State(LockedDirectory):
     def joined(self) -> Iterator[None]:
         """Make one commit of all that are made in the block: they wait until it ends, and are undone if it fails."""
         before: Manifest | None = self.manifest
-        staged: list[object] = []
+        staged: list[Transaction] = []
         self.staged, self.replaced = staged, before
         try:
             try:
@@ -128,11 +217,11 @@ class State(LockedDirectory):
             last = self.manifest
             if staged:
                 assert last is not None, "the last commit of the block"
-                with Transaction(self, of=transactions(staged)) as whole:
+                with Transaction(self, of=staged) as whole:
                     staged = []
                     whole.commit(last)
         except BaseException:
-            for each in reversed(transactions(staged)):
+            for each in reversed(staged):
                 each.abort()
             if self.manifest is None or not is_there(manifest_path(self.directory, self.manifest.number)):
                 self.manifest = before
@@ -145,6 +234,12 @@ class State(LockedDirectory):
         if self.lock.sole:
             clear_scratch(self.directory / SPILL, self.files)
             self.sweep(outputs.values())
+
+
+def _shape(manifest: Manifest) -> tuple[dict[str, int], set[str]]:
+    """Return the number of shards of each arrangement, and the paths of the outputs."""
+    shards = {identity: len(entry.shards) for identity, entry in manifest.arrangements.items()}
+    return shards, {output.path for output in manifest.outputs.values()}
 
 
 def new_identity() -> str:

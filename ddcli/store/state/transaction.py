@@ -1,4 +1,4 @@
-"""A directory that this process alone writes to, and a commit in the making there: files that no reader opens yet, then a manifest that makes them count.
+"""A commit in the making in a state's directory: files that no reader opens yet, then a manifest that makes them count.
 
 A commit happens wholly or not at all. Until the rename of the manifest no file that a reader opens has changed; from
 then on the state and the outputs are the new ones, and the remaining work (renames of outputs, removals of files) is
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError
-from ddcli.store.files.access import is_directory, is_there, real
+from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
-from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
@@ -28,124 +26,22 @@ from ddcli.store.state.contents import (
     batch_directory,
     batch_path,
     batches_of,
-    gone,
-    left_by_attempts,
     publish,
-    remove_unnamed,
     waiting_path,
 )
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, remember
-from ddcli.store.state.names import branch_of, home_of
+from ddcli.store.state.names import home_of
 from ddcli.store.state.register import SEGMENTS
-from ddcli.store.state.shared_arrangements import holding, read_claims
 from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
-    from ddcli.store.files.gate import Files
-    from ddcli.store.files.lock import IfLocked, ObjectLock
     from ddcli.store.state.batch_lists import BatchList
-
-
-class LockedDirectory:
-    """A state under its lock: the newest manifest (`manifest`, None before the first commit) is in force."""
-
-    def __init__(
-        self, directory: Path, lock: Lock | ObjectLock, files: Files, written: frozenset[Path], identity: str
-    ) -> None:
-        self.directory = directory
-        self.files = files
-        self.written = written
-        """The directories outside of the state that may be written to."""
-        self.manifest: Manifest | None = None
-        self.identity = identity
-        """The identity of the state, shared only by copies of it; outputs record it as their owner."""
-        self.staged: list[object] | None = None
-        """The commits that wait to become one; None: each is made at once."""
-        self.replaced: Manifest | None = None
-        """The manifest on the disk, while that in force is of a commit that waits."""
-        self.checks: object = None
-        """What the driver has of the checks of a commit that waits: they are judged with the commit that it becomes one with."""
-        self.lock = lock
-        self._locks: list[Lock | ObjectLock] = []
-        self._made: list[Path] = []
-
-    @property
-    def waiting(self) -> dict[Path, Path]:
-        """The places of files of outputs that commits which wait to become one have written, by the paths that they will have."""
-        return {target: source for each in transactions(self.staged) for source, target in each.unpublished}
-
-    def close(self) -> None:
-        """Release the locks; if nothing was ever committed, remove the directories that were made for them."""
-        with ExitStack() as last:  # if one fails, the others are released
-            if self.manifest is None:
-                for directory in self._made:  # the outermost goes last
-                    last.callback(try_to, partial(self.files.remove_directory, directory))
-            for lock in (self.lock, *self._locks):
-                last.callback(lock.release)
-
-    def check_locks(self) -> None:
-        """Make sure that no other process has taken over a lock meanwhile (LockedError)."""
-        for lock in (self.lock, *self._locks):
-            lock.check()
-
-    def lock_outputs(self, outputs: Iterable[Path], if_locked: IfLocked) -> None:
-        """Keep other states from writing to these directories. All take them in one order, so none waits for one that waits for it."""
-        for path in sorted(set(outputs), key=str):
-            self._made += self.files.make_directory(path)
-            self._locks.append(take_lock(path, self.files, if_locked, self.directory))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def drop(self, before: Manifest | None, of_tasks: Collection[Path] = ()) -> None:
-        """Remove files that the commit `before` named and the one in force doesn't; search for other unnamed files only if there may be some.
-
-        Attempts at tasks that have failed leave files where others have written the files `of_tasks`.
-        """
-        now = self.manifest
-        assert now is not None, "something was committed"
-        held = branch_of(self.directory) or is_directory(self.directory / "holds")
-        if before is None or _shape(before) != _shape(now) or held:  # a commit of a branch drops files that are main's
-            self.sweep()
-            return
-        self.files.remove(manifest_path(self.directory, before.number))
-        left = left_by_attempts(self.directory, now, of_tasks, self.written) if of_tasks else ()
-        self.files.remove_all([*gone(self.directory, before, now), *left])
-
-    def sweep(self, outputs: Iterable[Path] = ()) -> None:
-        """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.
-
-        A manifest that another pipeline may be reading by is left, with its files; so is the one on the disk while the one in force waits.
-        """
-        outputs = {*outputs, *self.written}
-        replaced = () if self.replaced is None else (self.replaced.number,)
-        if not is_directory(self.directory / "holds"):  # there never was a reader
-            remove_unnamed(self.files, self.directory, self.manifest, replaced, outputs)
-            return
-        with holding(self.directory, self.files):
-            held = {*read_claims(self.directory).manifests, *replaced}
-            remove_unnamed(self.files, self.directory, self.manifest, held, outputs)
-
-
-def transactions(staged: Iterable[object] | None) -> list[Transaction]:
-    """Return the transactions of commits that wait to become one."""
-    return [each for each in staged or () if isinstance(each, Transaction)]
-
-
-def _shape(manifest: Manifest) -> tuple[dict[str, int], set[str]]:
-    """Return the number of shards of each arrangement, and the paths of the outputs."""
-    shards = {identity: len(entry.shards) for identity, entry in manifest.arrangements.items()}
-    return shards, {output.path for output in manifest.outputs.values()}
+    from ddcli.store.state.directory import State
 
 
 def try_to(action: Callable[[], None]) -> None:
@@ -183,7 +79,7 @@ class Transaction:
     A transaction that is left without a commit, or fails before its manifest is in place, removes all its files.
     """
 
-    def __init__(self, state: LockedDirectory, *, bundled: bool = False, of: Sequence[Transaction] = ()) -> None:
+    def __init__(self, state: State, *, bundled: bool = False, of: Sequence[Transaction] = ()) -> None:
         self.state = state
         self.bundled = bundled
         self.number = (state.manifest.number if state.manifest else 0) + 1
