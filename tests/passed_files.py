@@ -50,6 +50,7 @@ CALLS = {
 STATEMENT = """
     select a.carrier, sum(a.flights) as flights from airborne a join airborne b using (carrier)
     where a.flights > 3 group by a.carrier having sum(a.flights) > 10"""
+COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 CODE = f"{ROOT / 'ddcli'}{os.sep}"
 
 
@@ -58,7 +59,9 @@ def passed(call: Callable[[], object]) -> set[str]:
     found: set[str] = set()
 
     def enter(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # bodies of modules and classes are not
+        # Bodies of modules and classes are not optimized; a comprehension in one is, up to Python 3.11.
+        outer = frame.f_back if frame.f_code.co_name in COMPREHENSIONS else frame
+        if event == "call" and outer is not None and outer.f_code.co_flags & inspect.CO_OPTIMIZED:
             name = frame.f_code.co_filename
             if name.startswith(CODE):
                 found.add(name.removeprefix(CODE))
