@@ -8,7 +8,7 @@ that it reads: see `block`. Each part of sqlglot's tree must be read: see `ddcli
 * context: the scope of a query, and its result
 * groups: the list of a `select`, `group by`, aggregates, grouping sets
 * items: the items of a `from`, joined by the conditions on them
-* joins: the joins of a `from`
+* joins: a `from` and its joins
 * names: the names in scope, and the columns that they mean
 * nodes: constructors of logical nodes: joins on expressions, null-safe joins, padding with nulls
 * present: comparisons with the present time, as bounds of time
