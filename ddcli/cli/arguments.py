@@ -253,10 +253,22 @@ def check_following(count: int | None, timeout: float | None, *, follow: bool) -
         raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
 
 
+class StateDirectory(click.Path):
+    """The directory of a state: its whole path, or a path in an object store."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=str)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ddcli.store.files.objects import locate
+
+        return locate(Path.cwd(), str(super().convert(value, param, ctx)))
+
+
 STATE = click.option(
     "--state",
     metavar="DIRECTORY",
-    type=click.Path(path_type=str, file_okay=False),
+    type=StateDirectory(),
     help="The state's directory, or a path in an object store (s3://BUCKET/PREFIX, gs://, az://). [default: the file's `state`, or .dd/NAME/ next to it]",
 )
 BRANCH = click.option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +11,8 @@ from ddcli.cli.arguments import IF_LOCKED, ONLY_PIPELINE, REPORT, SHOW, STATE, V
 from ddcli.screen import json_text, near, say, shell
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddcli.commands.branch import BranchChanges
     from ddcli.store.files.lock import IfLocked
 
@@ -39,7 +40,7 @@ def command() -> None:
 @IF_LOCKED
 @REPORT
 @VAR
-def new(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, output: str) -> None:
+def new(name: str, pipeline: Path, state: Path | None, if_locked: IfLocked, output: str) -> None:
     """Begin the branch NAME of PIPELINE at the last commit of its state.
 
     It shares main's batches, which stay as long as the branch exists, and links the files of the outputs' logs; an object store copies these itself.
@@ -54,7 +55,7 @@ def new(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, outpu
     """
     from ddcli.commands.branch import begin
 
-    made = begin(name, pipeline, _place(state), if_locked, partial(say, err=True))
+    made = begin(name, pipeline, state, if_locked, partial(say, err=True))
     if output == "json":
         say(json_text(made.to_json()))
         return
@@ -66,7 +67,7 @@ def new(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, outpu
 @STATE
 @REPORT
 @VAR
-def ls(pipeline: Path, state: str | None, output: str) -> None:
+def ls(pipeline: Path, state: Path | None, output: str) -> None:
     """List the branches of PIPELINE with their changes: added files, withdrawn files, edits of the pipeline file.
 
     JSON: [{branch, state, file, commit, added: {INPUT: [FILE]}, withdrawn: {INPUT: [FILE]}, edited}].
@@ -77,7 +78,7 @@ def ls(pipeline: Path, state: str | None, output: str) -> None:
     """
     from ddcli.commands.branch import branches
 
-    found = branches(pipeline, _place(state))
+    found = branches(pipeline, state)
     if output == "json":
         say(json_text([each.to_json() for each in found]))
         return
@@ -96,7 +97,7 @@ def ls(pipeline: Path, state: str | None, output: str) -> None:
 @REPORT
 @SHOW
 @VAR
-def merge(name: str, pipeline: Path, state: str | None, dry_run: bool, if_locked: IfLocked, output: str) -> None:
+def merge(name: str, pipeline: Path, state: Path | None, dry_run: bool, if_locked: IfLocked, output: str) -> None:
     """Bring the changes of the branch NAME to PIPELINE with a run, in one commit, and drop the branch.
 
     The changes are added files, withdrawn files, and the edit of the branch's file, which main's file gets.
@@ -117,9 +118,7 @@ def merge(name: str, pipeline: Path, state: str | None, dry_run: bool, if_locked
     from ddcli.cli.messages import MessagePrinter
     from ddcli.commands.branch import merge as take_in
 
-    changes, conflicts, summary = take_in(
-        name, pipeline, _place(state), if_locked, dry_run=dry_run, say=partial(say, err=True)
-    )
+    changes, conflicts, summary = take_in(name, pipeline, state, if_locked, dry_run=dry_run, say=partial(say, err=True))
     if output == "json":
         rest = {"conflicts": [asdict(each) for each in conflicts], "run": summary.to_json() if summary else None}
         say(json_text(changes.to_json() | rest))
@@ -144,7 +143,7 @@ def merge(name: str, pipeline: Path, state: str | None, dry_run: bool, if_locked
 @IF_LOCKED
 @REPORT
 @VAR
-def drop(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, output: str) -> None:
+def drop(name: str, pipeline: Path, state: Path | None, if_locked: IfLocked, output: str) -> None:
     """Remove the branch NAME of PIPELINE: its state, its outputs, and its file unless that differs from main's.
 
     Main then removes the old files that it kept for the branch, with its next commit. JSON: {dropped, files}.
@@ -155,15 +154,8 @@ def drop(name: str, pipeline: Path, state: str | None, if_locked: IfLocked, outp
     """
     from ddcli.commands.branch import drop as remove
 
-    count = remove(name, pipeline, _place(state), if_locked, partial(say, err=True))
+    count = remove(name, pipeline, state, if_locked, partial(say, err=True))
     say(json_text({"dropped": name, "files": count}) if output == "json" else f"dropped {name}: {count} files removed")
-
-
-def _place(state: str | None) -> Path | None:
-    """Return the directory of a state that a call names."""
-    from ddcli.store.files.objects import locate
-
-    return None if state is None else locate(Path.cwd(), state)
 
 
 def _show(branch: BranchChanges) -> None:

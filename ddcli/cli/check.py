@@ -96,7 +96,7 @@ def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, st
 @SHOW
 @VAR
 def checks_command(
-    pipelines: tuple[Path, ...], state: str | None, now: str | None, junit: Path | None, output: str
+    pipelines: tuple[Path, ...], state: Path | None, now: str | None, junit: Path | None, output: str
 ) -> None:
     """Show the verdict of each check of PIPELINE at the last commit, without a run, and the commits that were accepted although a check failed.
     A directory means the pipeline files in it.
@@ -121,13 +121,12 @@ def checks_command(
     from ddcli.commands.checks import junit as junit_of
     from ddcli.commands.pipelines import find_pipelines
     from ddcli.errors import CheckError, UsageError
-    from ddcli.store.files.objects import locate
 
     several = len(pipelines) > 1 or pipelines[0].is_dir()
     if several and state is not None:
         raise UsageError("--state is for one pipeline", hint="name one pipeline file")
     paths = [each.path for each in find_pipelines(pipelines)[0]] if several else pipelines
-    found = [checks(path, None if state is None else locate(Path.cwd(), state), now) for path in paths]
+    found = [checks(path, state, now) for path in paths]
     if junit is not None:
         junit.write_bytes(junit_of(each.suite() for each in found))
     if output == "json":

@@ -46,7 +46,7 @@ def correct(
     pipeline: Path,
     *arguments: Any,
     by: Callable[..., RunSummary | ForgettingSummary] | None = None,
-    state: str | None,
+    state: Path | None,
     dry_run: bool,
     quiet: bool,
     if_locked: IfLocked,
@@ -57,13 +57,12 @@ def correct(
     """Correct a state `by` a function of the driver (default: `ddcli.driver.run.run`) with the arguments `asked`, and print the result."""
     from ddcli.cli.startup import keep_freed_memory
     from ddcli.driver.run import run
-    from ddcli.store.files.objects import locate
 
     keep_freed_memory()
     summary = (by or run)(
         pipeline,
         *arguments,
-        state=None if state is None else locate(Path.cwd(), state),
+        state=state,
         dry_run=dry_run,
         if_locked=if_locked,
         no_code=no_code,

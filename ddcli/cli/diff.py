@@ -358,7 +358,7 @@ def print_scenarios(
     pipelines: tuple[Path, ...],
     branch: str | None,
     file: Path,
-    state: str | None,
+    state: Path | None,
     memory: int | None,
     output: str,
     *,
@@ -367,7 +367,6 @@ def print_scenarios(
     """Print the rows that scenarios change. Raises UsageError for options of runs that commit."""
     from ddcli.compare.scenarios import scenarios
     from ddcli.render.rows import write_rows
-    from ddcli.store.files.objects import locate
 
     context = click.get_current_context()
     fit = {"pipelines", "scenarios", "state", "memory", "no_code", "output", "branch", "var", "show"}
@@ -377,8 +376,7 @@ def print_scenarios(
         option = f"--{given[0].replace('_', '-')}" if given else "a second pipeline"
         raise UsageError(f"--scenarios and {option} don't go together", hint="leave out one of them")
     pipeline = file_at(pipelines[0], branch)
-    place = None if state is None else locate(Path.cwd(), state)
-    found = scenarios(pipeline, file, place, memory, no_code=no_code, say=partial(say, err=True))
+    found = scenarios(pipeline, file, state, memory, no_code=no_code, say=partial(say, err=True))
     if output == "json":
         rows = {}
         for name, frame in found.items():

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ddcli import version
-from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, REPORT, VAR
+from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, REPORT, VAR, StateDirectory
 from ddcli.cli.run import LEAST_MEMORY
 from ddcli.screen import json_text, near, say
 from ddcli.version import install_command
@@ -39,6 +39,7 @@ LEAST_DISK = 1 << 30
 @click.option(
     "--state",
     metavar="DIRECTORY",
+    type=StateDirectory(),
     help="The directory that executors must read and write. [default: PIPELINE's state]",
 )
 @REPORT
@@ -49,7 +50,7 @@ def command(
     master: str | None,
     remote: str | None,
     conf: dict[str, str],
-    state: str | None,
+    state: Path | None,
     output: str,
 ) -> None:
     """Check this machine: Python and packages, memory and processors of a run, compiled kernels, Java, and the disk of
@@ -90,7 +91,7 @@ def command(
 
 
 def _check_spark(
-    pipeline: Path | None, where: tuple[str | None, str | None, dict[str, str]], state: str | None, output: str
+    pipeline: Path | None, where: tuple[str | None, str | None, dict[str, str]], state: Path | None, output: str
 ) -> None:
     """Print the result of each check of Spark as soon as it is known; exit with 5 if one failed."""
     from ddcli.engine.jit.settings import cache_dir
@@ -115,7 +116,7 @@ def _check_spark(
         given |= {f"output '{name}'": each.path for name, each in spec.outputs.items() if each.path}
         paths = {what: locate(base, text.value) for what, text in given.items()}
     found = []
-    for check in checks(options, locate(Path.cwd(), state) if state else place, cache_dir(), paths):
+    for check in checks(options, state or place, cache_dir(), paths):
         found.append(check)
         if output == "text":
             say(f"{'ok' if check.ok else 'FAILED':7} {check.name:11} {check.said}")

@@ -42,7 +42,7 @@ COLUMNS = 100
 )
 @click.pass_context
 @VAR
-def command(context: click.Context, pipeline: Path, state: str | None, form: str, out: Path | None) -> None:
+def command(context: click.Context, pipeline: Path, state: Path | None, form: str, out: Path | None) -> None:
     """Show the operators that PIPELINE becomes: linear steps fused into one, arrangements and their readers, loops as
     boxes.
 
@@ -70,14 +70,13 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
       dd explain pipelines/airborne.yaml -o yaml
     """
     from ddcli.commands.explain import explain
-    from ddcli.store.files.objects import locate
 
     chosen = context.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE
     if out is not None and not chosen:
         form = _form_of(out)
     lines = partial(_written, pipeline) if form == "yaml" else None
     if lines is None:
-        view = explain(pipeline, None if state is None else locate(Path.cwd(), state))
+        view = explain(pipeline, state)
         lines = partial(_lines, pipeline, view, form)
     if out is None:
         for line in lines(terminal=sys.stdout):

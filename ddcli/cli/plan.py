@@ -27,7 +27,7 @@ WORK = 10
 @REPORT
 @VAR
 def plan_command(
-    pipeline: Path, until: str | None, state: str | None, counts: bool, exit_code: bool, output: str
+    pipeline: Path, until: str | None, state: Path | None, counts: bool, exit_code: bool, output: str
 ) -> None:
     """Show the work of a run of PIPELINE: the files and rows to read.
 
@@ -51,9 +51,8 @@ def plan_command(
       dd plan pipelines/airborne.yaml --exit-code -o json      # exit 10
     """
     from ddcli.commands.plan import preview
-    from ddcli.store.files.objects import locate
 
-    found = preview(pipeline, state=None if state is None else locate(Path.cwd(), state), until=until, counts=counts)
+    found = preview(pipeline, state=state, until=until, counts=counts)
     if output == "json":
         say(json_text(found.to_json()))
     else:
@@ -112,7 +111,7 @@ def lineage_command(pipeline: Path, columns: tuple[str, ...], output: str) -> No
 )
 @REPORT
 @VAR
-def inputs_command(pipeline: Path, state: str | None, select: tuple[str, ...], output: str) -> None:
+def inputs_command(pipeline: Path, state: Path | None, select: tuple[str, ...], output: str) -> None:
     """List the files of the inputs of PIPELINE, each with its state: `read` (and unchanged since), `new`, `waiting` (it has rows at times that are not
     closed yet), `grown` (a log with more rows), `changed` or `missing` (a run refuses it), `withdrawn`, `repaired` (withdrawn, and changed since), `archived`,
     `forgotten` (read, and may be gone) or `skipped`. Tables and imported arrangements have no files here.
@@ -129,9 +128,8 @@ def inputs_command(pipeline: Path, state: str | None, select: tuple[str, ...], o
       dd inputs pipelines/airborne.yaml --select changed --select missing -o json
     """
     from ddcli.job.summary import plural, size_of
-    from ddcli.store.files.objects import locate
 
-    found = input_files(pipeline, None if state is None else locate(Path.cwd(), state))
+    found = input_files(pipeline, state)
     if select:
         found = {name: [file for file in files if file.state in select] for name, files in found.items()}
     if output == "json":

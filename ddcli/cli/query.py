@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,6 +28,7 @@ from ddcli.spec.file import file_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import polars as pl
 
@@ -58,7 +58,7 @@ def query_command(
     name: str,
     key: tuple[str, ...],
     as_of: str | None,
-    state: str | None,
+    state: Path | None,
     no_code: bool,
     follow: bool,
     count: int | None,
@@ -82,7 +82,6 @@ def query_command(
     from ddcli.errors import UsageError
     from ddcli.query import Lookup
     from ddcli.render.rows import write_rows
-    from ddcli.store.files.objects import locate
     from ddcli.store.key_text import null_hint, parse_keys
 
     if follow and as_of is not None:
@@ -91,8 +90,7 @@ def query_command(
             hint="leave out one of them: --as-of reads the past, --follow waits for commits",
         )
     check_following(count, timeout, follow=follow)
-    where = None if state is None else locate(Path.cwd(), state)
-    lookup = Lookup.open(pipeline, name, state=where, no_code=no_code)
+    lookup = Lookup.open(pipeline, name, state=state, no_code=no_code)
     wanted = parse_keys(key, lookup.known)
     if follow:
         write_rows(changes(lookup, wanted, count, timeout), "jsonl" if output == "json" else output, sys.stdout.buffer)
@@ -159,7 +157,7 @@ def sql_command(
     limit: int | None,
     csv: str | None,
     branch: str | None,
-    state: str | None,
+    state: Path | None,
     no_code: bool,
     output: RowFormat,
 ) -> None:
@@ -184,7 +182,6 @@ def sql_command(
     from ddcli.errors import UsageError
     from ddcli.query.statement import answer, answer_of_files
     from ddcli.render.rows import write_rows
-    from ddcli.store.files.objects import locate
 
     if output == "parquet" and sys.stdout.isatty():
         raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > rows.parquet`")
@@ -199,11 +196,10 @@ def sql_command(
             raise UsageError(
                 "`--csv` is for files that the query names", hint="the pipeline states how its files are written"
             )
-        where = None if state is None else locate(Path.cwd(), state)
         found = answer(
             file_at(pipeline, branch),
             text,
-            state=where,
+            state=state,
             as_of=as_of,
             no_code=no_code,
         )

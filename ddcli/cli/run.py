@@ -212,7 +212,7 @@ def command(
     added: tuple[str, ...],
     without: tuple[str, ...],
     scenarios: Path | None,
-    state: str | None,
+    state: Path | None,
     dry_run: bool,
     apply: bool,
     full_refresh: tuple[str, ...],
@@ -285,7 +285,6 @@ def command(
     from ddcli.driver.run import run
     from ddcli.engine.counts import SILENT
     from ddcli.errors import UsageError
-    from ddcli.store.files.objects import locate
 
     unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None, "--accept": bool(accept)}
     if watch and any(unfit.values()):
@@ -314,10 +313,9 @@ def command(
 
         live = LiveProgress()
     speaker = MessagePrinter(log_format, quiet, live.say if live else partial(say, err=True))
-    state_directory = None if state is None else locate(Path.cwd(), state)
     run_one: Callable[..., RunSummary] = partial(
         run,
-        state=state_directory,
+        state=state,
         until=until,
         dry_run=dry_run,
         apply=apply,
@@ -342,10 +340,10 @@ def command(
         from ddcli.cli.openlineage import emitting
 
         run_one = emitting(run_one, openlineage, partial(speaker.say, event="openlineage", level="warning"))
-    run_one = _reporting_checks(run_one, state_directory, json=output == "json" and not several)
+    run_one = _reporting_checks(run_one, state, json=output == "json" and not several)
     skips = if_locked == "skip"
-    put = _reports(summary_file, metrics_file, junit, state_directory)
-    run_one, put = (run_one, put) if dry_run else _telemetry(run_one, put, state_directory, speaker, live or SILENT)
+    put = _reports(summary_file, metrics_file, junit, state)
+    run_one, put = (run_one, put) if dry_run else _telemetry(run_one, put, state, speaker, live or SILENT)
     if several:
         from ddcli.cli.run_several import run_several
 
@@ -367,7 +365,7 @@ def command(
         records.done(summary)
         if watch and not summary.changed:
             return
-        found = profile_of(pipeline, state_directory, summary) if profile and summary.changed else None
+        found = profile_of(pipeline, state, summary) if profile and summary.changed else None
         if output == "json":
             say(json_text(summary.to_json() | ({"operators": found.to_json()} if found else {})))
         else:
@@ -377,7 +375,7 @@ def command(
 
     with ending(speaker, records, skips=skips):
         if standby is not None:
-            stand(pipeline, state_directory, standby, once, tell, speaker, records, skips=skips)
+            stand(pipeline, state, standby, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
 

@@ -46,7 +46,7 @@ for each in (adopt, compact, gc, release, reopen, reshard, unlock):
 
 @command.command("ls", short_help="List arrangements, outputs and holds.")
 @on_a_state
-def ls(pipeline: Path | None, state: str | None, output: str) -> None:
+def ls(pipeline: Path | None, state: Path | None, output: str) -> None:
     """List the arrangements and outputs of a state, holds of readers in other pipelines, consumers of outputs, and rows that were put aside.
 
     An arrangement has the name of its collection, and its key, if the pipeline file is the one of the state.
@@ -125,7 +125,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     help="The arrangement: the name of its collection, as in `ls`, or the beginning of its hash.",
 )
 @on_a_state
-def show(pipeline: Path | None, state: str | None, arrangement: str, output: str) -> None:
+def show(pipeline: Path | None, state: Path | None, arrangement: str, output: str) -> None:
     """Show one arrangement: its key and columns, and the batches of each shard.
 
     JSON: {its fields in `ls`, files: [{shard, file, run, rows, bytes, lower, upper, since}]}. The files of one run hold
@@ -170,7 +170,7 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
 
 @command.command("verify", short_help="Read every file and report damage.")
 @on_a_state
-def verify(pipeline: Path | None, state: str | None, output: str) -> None:
+def verify(pipeline: Path | None, state: Path | None, output: str) -> None:
     """Read every file of a state and of its outputs, and compare it with the manifest.
 
     Names each file that is damaged or missing, and exits with 4 if there is one. Names files in the state that `dd` did not write.
@@ -206,7 +206,7 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
 @click.argument("pipelines", type=PIPELINE, nargs=-1, metavar="[PIPELINE]")  # so that a single path is the last one
 @click.argument("directory")
 @with_options
-def export(pipelines: tuple[Path, ...], directory: str, state: str | None, output: str) -> None:
+def export(pipelines: tuple[Path, ...], directory: str, state: Path | None, output: str) -> None:
     """Copy a state as of its newest commit into DIRECTORY, which is new or empty and may be s3://BUCKET/PREFIX.
 
     Compares every file with its checksums; exits with 4 if one is damaged, and names it. Runs may continue meanwhile. If the command is killed,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR, only_pipeline
+from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR, StateDirectory, only_pipeline
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.entries import Size
@@ -33,22 +33,22 @@ def with_options(function: Function) -> Function:
     state = click.option(
         "--state",
         metavar="DIRECTORY",
+        type=StateDirectory(),
         help="The state's directory, or a path in an object store (s3://BUCKET/PREFIX, gs://, az://).",
     )
     return state(REPORT(VAR(function)))
 
 
-def directory_of(pipeline: Path | None, state: str | None) -> Path:
+def directory_of(pipeline: Path | None, state: Path | None) -> Path:
     """Return the state's directory."""
     return places_of(pipeline, state)[0]
 
 
-def places_of(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] | None]:
+def places_of(pipeline: Path | None, state: Path | None) -> tuple[Path, list[Path] | None]:
     """Return the state's directory, and the directories that the pipeline writes to, if one is named."""
     from ddcli.store.files.access import real
-    from ddcli.store.files.objects import locate
 
-    given = None if state is None else real(locate(Path.cwd(), state))
+    given = None if state is None else real(state)
     if pipeline is None and given is None:
         pipeline = only_pipeline()
     if pipeline is not None:
@@ -71,7 +71,7 @@ def name_strangers(directory: Path) -> None:
 @click.command("compact", short_help="Merge each shard's batches into one.")
 @IF_LOCKED
 @on_a_state
-def compact(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
+def compact(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output: str) -> None:
     """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge by themselves.
 
     Batches that other pipelines have not read yet stay separate.
@@ -98,7 +98,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: IfLocked, outpu
 @click.option("--shards", type=click.IntRange(1, 4096), required=True, help="The number of shards of each arrangement.")
 @IF_LOCKED
 @on_a_state
-def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: IfLocked, output: str) -> None:
+def reshard(pipeline: Path | None, state: Path | None, shards: int, if_locked: IfLocked, output: str) -> None:
     """Partition every arrangement into another number of shards, the number of tasks that can work on it at once. Each shard must fit into memory.
 
     Reads and writes the state once and computes nothing; runs continue from there, here or on Spark. After fewer shards, `compact` merges
@@ -127,7 +127,7 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: If
 @click.command("gc", short_help="Remove files that no manifest names.")
 @IF_LOCKED
 @on_a_state
-def gc(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
+def gc(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output: str) -> None:
     """Remove files that no manifest names, which runs that died have left. Each run does so when it begins.
 
     Names files that `dd` did not write, and leaves them alone. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
@@ -157,7 +157,7 @@ def gc(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: st
 @click.command("release", short_help="Drop the hold of a reader.")
 @click.option("--reader", required=True, metavar="NAME", help="The reader's name in `dd state ls`.")
 @on_a_state
-def release(pipeline: Path | None, state: str | None, reader: str, output: str) -> None:
+def release(pipeline: Path | None, state: Path | None, reader: str, output: str) -> None:
     """Drop the hold of a reader in another pipeline, so that batches it has not read may be compacted.
 
     Use it for readers that no longer exist: one that comes back must start again.
@@ -180,7 +180,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 @click.command("adopt", short_help="Give a state to another pipeline file.")
 @IF_LOCKED
 @on_a_state
-def adopt(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
+def adopt(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output: str) -> None:
     """Give the state of another pipeline file to the file PIPELINE. A run refuses the state of another file.
 
     A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats the differences between the
@@ -210,7 +210,7 @@ def adopt(pipeline: Path | None, state: str | None, if_locked: IfLocked, output:
 @click.command("unlock", short_help="Show the process that holds the lock.")
 @click.option("--force", is_flag=True, help="Take the lock away from a live process. It must not be writing.")
 @on_a_state
-def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -> None:
+def unlock(pipeline: Path | None, state: Path | None, force: bool, output: str) -> None:
     """Show the process that holds the lock of a state. The lock of an ended process is released automatically.
 
     Exits with 75 while a process holds it. --force lets the next run start in spite of that process: use it only if the process hangs on a machine where nobody can end it. JSON: {locked, holder, forced}.
@@ -262,7 +262,7 @@ def _size_change(before: Size, after: Size, nothing: str) -> str:
 @REPORT
 @VAR
 def reset_command(
-    pipeline: Path, state: str | None, outputs: bool, dry_run: bool, yes: bool, if_locked: IfLocked, output: str
+    pipeline: Path, state: Path | None, outputs: bool, dry_run: bool, yes: bool, if_locked: IfLocked, output: str
 ) -> None:
     """Remove the state of PIPELINE, so that the next run starts from scratch. Lists the files to remove, and asks.
 
@@ -280,14 +280,12 @@ def reset_command(
     from ddcli.errors import StateError, UsageError
     from ddcli.job.request import imports, read_request
     from ddcli.job.summary import plural, size_of
-    from ddcli.store.files.objects import locate
     from ddcli.store.state.manifest import read_newest
     from ddcli.store.state.outputs import check_pipeline
     from ddcli.store.state.removal import find_removal, remove
     from ddcli.store.state.shared_arrangements import forget, read_holds
 
-    place = None if state is None else locate(Path.cwd(), state)
-    request = read_request(pipeline, place)
+    request = read_request(pipeline, state)
 
     def find() -> Removal:
         try:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @SHOW
 @VAR
 def command(
-    pipeline: Path, only: str | None, state: str | None, no_code: bool, junit: Path | None, output: str
+    pipeline: Path, only: str | None, state: Path | None, no_code: bool, junit: Path | None, output: str
 ) -> None:
     """Run the tests in PIPELINE, under `tests`.
 
@@ -84,9 +84,8 @@ def command(
       dd test pipelines/components.yaml --junit test-results.xml
     """
     from ddcli.pipeline_tests.run import run_tests
-    from ddcli.store.files.objects import locate
 
-    found = run_tests(pipeline, state=None if state is None else locate(Path.cwd(), state), only=only, no_code=no_code)
+    found = run_tests(pipeline, state=state, only=only, no_code=no_code)
     if junit is not None:
         junit.write_bytes(junit_xml(found))
     if output == "json":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,6 +25,9 @@ from ddcli.cli.arguments import (
 from ddcli.cli.diff import DIFFERENT, LEAST_MEMORY
 from ddcli.errors import UsageError
 from ddcli.screen import json_text, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 UNWRAPPED = 1 << 16
 """The width of a stream that is not a terminal: no line is wrapped there."""
@@ -67,7 +70,7 @@ def why_command(
     at: str | None,
     change: bool,
     limit: int,
-    state: str | None,
+    state: Path | None,
     no_code: bool,
     output: str,
 ) -> None:
@@ -106,16 +109,14 @@ def why_command(
     from ddcli.job.summary import plural
     from ddcli.provenance import trees
     from ddcli.provenance.explanation import explain, not_there
-    from ddcli.store.files.objects import locate
 
-    where = None if state is None else locate(Path.cwd(), state)
     progress = SILENT
     if sys.stderr.isatty():
         from ddcli.render.live import LiveProgress
 
         progress = LiveProgress()
     answer = explain(
-        pipeline, collection, keys, at=at, change=change, state=where, limit=limit, no_code=no_code, progress=progress
+        pipeline, collection, keys, at=at, change=change, state=state, limit=limit, no_code=no_code, progress=progress
     )
     if output == "json":
         say(json_text(trees.to_json(answer)))
@@ -159,7 +160,7 @@ def bisect_command(
     good: str | None,
     bad: str | None,
     between: tuple[str, str] | None,
-    state: str | None,
+    state: Path | None,
     no_code: bool,
     output: str,
 ) -> None:
@@ -186,16 +187,14 @@ def bisect_command(
     from ddcli.engine.counts import SILENT
     from ddcli.provenance.bisection import bisect
     from ddcli.provenance.trees import bisection_json, bisection_lines
-    from ddcli.store.files.objects import locate
 
-    where = None if state is None else locate(Path.cwd(), state)
     progress = SILENT
     if sys.stderr.isatty():
         from ddcli.render.live import LiveProgress
 
         progress = LiveProgress()
     found = bisect(
-        pipeline, query, good=good, bad=bad, between=between, state=where, no_code=no_code, progress=progress
+        pipeline, query, good=good, bad=bad, between=between, state=state, no_code=no_code, progress=progress
     )
     if output == "json":
         say(json_text(bisection_json(found)))
@@ -250,7 +249,7 @@ def verify_command(
     select: tuple[str, ...],
     limit: int,
     memory: int | None,
-    state: str | None,
+    state: Path | None,
     no_code: bool,
     output: str,
 ) -> None:
@@ -288,12 +287,11 @@ def verify_command(
     """
     from ddcli.provenance.trees import verification_json, verification_lines
     from ddcli.provenance.verification import verify
-    from ddcli.store.files.objects import locate
 
     found = verify(
         pipeline,
         None if whole else _slice(part),
-        state=None if state is None else locate(Path.cwd(), state),
+        state=state,
         select=select,
         memory=memory,
         no_code=no_code,
