@@ -104,13 +104,12 @@ def build_collections(
     spec: model.Spec,
     schemas: Mapping[str, Schema],
     time: Sequence[Type] = HERE.time,
-    keys: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Relation]:
     """Return every input and collection of `spec` by name, whether an output reads it or not; raise the errors that `build` does.
 
     Collections of loops' bodies are not among them. An input that another pipeline keeps has no key here, like other inputs.
     """
-    return relations_of(built(spec, schemas, time, keys or {}), spec)
+    return relations_of(built(spec, schemas, time, {}), spec)
 
 
 def relations_of(section: Section, spec: model.Spec) -> dict[str, Relation]:

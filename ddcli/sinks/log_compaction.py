@@ -28,7 +28,7 @@ from ddcli.store.log.lineage import Part, Summary, read_summary
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import file_name, time_column, write_progress
-from ddcli.store.parquet.pages import CHUNK, parquet_bytes
+from ddcli.store.parquet.pages import parquet_bytes
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.consumers import claimants, is_summed
 from ddcli.store.state.directory import State
@@ -317,4 +317,4 @@ class _Old:
         ((name, kind),) = self.time.items()
         times = time_column(name, np.full(len(rows), summary.horizon[0], np.int64), kind)
         frame = rows.insert_column(rows.width - 1, times)
-        return parquet_bytes(len(frame), lambda start, end: frame[start:end], group=CHUNK, metadata=summary.metadata())
+        return parquet_bytes(len(frame), lambda start, end: frame[start:end], summary.metadata())

@@ -83,13 +83,13 @@ def _encoded(content: bytes, data: memoryview, metadata: dict[str, str]) -> memo
     """Return a file of the rows of one and then another, encoded anew; None where their columns are not the same."""
     import polars as pl
 
-    from ddcli.store.parquet.pages import CHUNK, parquet_bytes
+    from ddcli.store.parquet.pages import parquet_bytes
 
     known, added = (pl.read_parquet(io.BytesIO(part)) for part in (content, data))
     if known.schema != added.schema:
         return None
     whole = pl.concat([known, added], rechunk=True)
-    return parquet_bytes(len(whole), lambda start, end: whole[start:end], group=CHUNK, metadata=metadata)
+    return parquet_bytes(len(whole), lambda start, end: whole[start:end], metadata)
 
 
 def read_versions(path: Path) -> tuple[FileVersion, ...]:

@@ -25,7 +25,7 @@ from ddcli.expressions.nanoseconds import EPOCH
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import relative
 from ddcli.store.log.progress import PROGRESS, Owner, progress_bytes
-from ddcli.store.parquet.pages import CHUNK, parquet_bytes
+from ddcli.store.parquet.pages import parquet_bytes
 from ddcli.store.state.contents import UPDATES
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def output_bytes(updates: Matrix, layout: Layout, pool: Pool, time: Schema) -> m
     The updates must be consolidated. They are sorted by time, and keep their order within one.
     """
     updates = kernels.sort_by(updates, range(layout.width, layout.width + len(time)))
-    return parquet_bytes(
-        len(updates), lambda start, end: output_frame(updates[start:end], layout, pool, time), group=CHUNK
-    )
+    return parquet_bytes(len(updates), lambda start, end: output_frame(updates[start:end], layout, pool, time))
 
 
 def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema) -> pl.DataFrame:
@@ -79,7 +77,7 @@ def frame_bytes(frame: pl.DataFrame, time: Schema, metadata: dict[str, str] | No
     """Return the content of a file that has the rows of a frame of `output_frame`, sorted by time."""
     if len(time) > 1 or not frame[next(iter(time))].is_sorted():  # most files are
         frame = frame.sort(list(time), maintain_order=True)
-    return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK, metadata=metadata)
+    return parquet_bytes(frame.height, lambda start, end: frame[start:end], metadata)
 
 
 def in_columns(frame: Frame, schema: Schema) -> Frame:

@@ -213,12 +213,12 @@ class SparkSource(TableSource):
 
     def whole(self) -> tuple[MirrorCursor, Additions]:
         end = self._mark(self.version, self._committed_now(0))
-        return end, self._written_by_tasks(self._signed_rows(1), end)
+        return end, self._written_by_tasks(self._counted_rows(), end)
 
     def difference(self, mark: MirrorCursor, mirrored: Sequence[Path]) -> tuple[MirrorCursor, Additions]:
         self._check_columns(mark, [])
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
-        rows = self._signed_rows(1)
+        rows = self._counted_rows()
         if mirrored:
             kept = partial(_subtracted, self.columns, settings_in_use())
             paths = self._session.createDataFrame([(str(path.resolve()),) for path in mirrored], "path string")
@@ -237,8 +237,8 @@ class SparkSource(TableSource):
     def _rows(self) -> Iterator[pl.DataFrame]:
         raise UnknownChange  # tasks read them
 
-    def _signed_rows(self, sign: int) -> DataFrame:
-        return self._frame.selectExpr(*map(in_backticks, self.columns), f"cast({sign} as bigint) as {DIFF}")
+    def _counted_rows(self) -> DataFrame:
+        return self._frame.selectExpr(*map(in_backticks, self.columns), f"cast(1 as bigint) as {DIFF}")
 
     def _written_by_tasks(self, rows: DataFrame, end: MirrorCursor) -> Additions:
         """Return a function that has tasks write these rows, as updates at a version, to files of a mirror."""

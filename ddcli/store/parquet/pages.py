@@ -237,7 +237,7 @@ LEVEL = 1
 
 
 def parquet_bytes(
-    rows: int, chunk: Callable[[int, int], pl.DataFrame], *, group: int, metadata: dict[str, str] | None = None
+    rows: int, chunk: Callable[[int, int], pl.DataFrame], metadata: dict[str, str] | None = None
 ) -> memoryview:
     """Return the content of a Parquet file of `rows` rows; `chunk(start, end)` returns any range of them.
 
@@ -247,7 +247,7 @@ def parquet_bytes(
     data = io.BytesIO()
     if rows <= CHUNK:
         chunk(0, rows).write_parquet(
-            data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=group, metadata=metadata
+            data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=CHUNK, metadata=metadata
         )
         return memoryview(data.getvalue())
 
@@ -259,6 +259,6 @@ def parquet_bytes(
             yield frame.select(with_columns) if with_columns else frame
 
     register_io_source(chunks, schema=chunk(0, 1).schema).sink_parquet(
-        data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=group, metadata=metadata
+        data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=CHUNK, metadata=metadata
     )
     return memoryview(data.getvalue())

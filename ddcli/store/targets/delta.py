@@ -21,7 +21,7 @@ from ddcli.store.files.access import check_names, is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
-from ddcli.store.parquet.pages import CHUNK, parquet_bytes
+from ddcli.store.parquet.pages import parquet_bytes
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.version import __version__
 
@@ -205,7 +205,7 @@ def _metadata(table: DeltaTable, schema: DeltaSchema) -> dict[str, Any]:
 
 def _write(directory: Path, files: Files, footer: dict[str, str] | None, name: str, rows: pl.DataFrame) -> int:
     """Write a file of rows; return its size."""
-    data = parquet_bytes(rows.height, lambda start, end: rows[start:end], group=CHUNK, metadata=footer)
+    data = parquet_bytes(rows.height, lambda start, end: rows[start:end], footer)
     files.write(directory / name, data)
     files.sync(directory / name)
     return data.nbytes
