@@ -37,7 +37,7 @@ from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import is_there
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.log_files import scan_entries
-from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.manifest import BUSY, read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
 from ddcli.store.tables.files import READ_ERRORS
 from ddcli.store.tables.input_path import pattern_of
@@ -96,9 +96,12 @@ def on_newest(state: Path, attempt: Callable[[Manifest], Found], say: Callable[[
         manifest = newest_manifest(state)
         try:
             found = attempt(manifest)
-        except (DdError, OSError, *READ_ERRORS):  # files of logs may be gone, too
+        except (DdError, OSError, *READ_ERRORS) as error:  # files of logs may be gone, too
             newest = read_newest(state)
-            if not left or newest is None or newest.number == manifest.number:
+            committed = newest is not None and newest.number != manifest.number
+            if committed and not left and isinstance(error, DdError):
+                error.hint = BUSY
+            if not (committed and left):
                 raise
         else:
             newest = read_newest(state)

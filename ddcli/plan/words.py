@@ -69,13 +69,18 @@ def expression(text: str, texts: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text with words for the plan's own columns whose expressions are unknown, and with intervals in their largest units.
+    """Return a text with words for the plan's own columns whose expressions are unknown."""
+    text = in_units(text)
+    return NUMBERED_TEXT.sub(r"\1", INTERNAL.sub(r"\1", text)) if "#" in text else text
 
-    >>> _plain("interval '604800000000' microsecond"), _plain("a + interval '5400000000' microsecond")
+
+def in_units(text: str) -> str:
+    """Return a text with each interval in the largest unit that divides it.
+
+    >>> in_units("interval '604800000000' microsecond"), in_units("a + interval '5400000000' microsecond")
     ("interval '7' day", "a + interval '90' minute")
     """
-    text = INTERVAL.sub(_in_units, text)
-    return NUMBERED_TEXT.sub(r"\1", INTERNAL.sub(r"\1", text)) if "#" in text else text
+    return INTERVAL.sub(_in_units, text)
 
 
 def _in_units(found: re.Match[str]) -> str:

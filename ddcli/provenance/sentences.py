@@ -13,7 +13,7 @@ from ddcli.expressions.tree import MapStep, quoted
 from ddcli.expressions.types import no_column
 from ddcli.plan import groupings, logical
 from ddcli.plan.relation import PRESENCE
-from ddcli.plan.words import without_parentheses
+from ddcli.plan.words import in_units, without_parentheses
 from ddcli.privacy import previewed
 from ddcli.screen import json_number
 
@@ -37,6 +37,7 @@ DEEPEST = 6
 
 def readable(text: str, node: Node) -> str:
     """Return the words for an operator with the expressions in place of the columns that the plan has made of them for it."""
+    text = in_units(text)
     if not HIDDEN.search(text):
         return text
     made: dict[str, str] = {}

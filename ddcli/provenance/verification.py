@@ -39,6 +39,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.document import Document
 from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numbers
+from ddcli.store.state.manifest import BUSY
 from ddcli.store.state.names import VERIFIED
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.verify import check_bytes, read_checked
@@ -196,8 +197,11 @@ def verify(
                     for file in entry.files:
                         check_bytes(request.outputs[name] / file.name, file)
                 raise
-        except DdError:
-            if not left or newest_of(request) == manifest:
+        except DdError as error:
+            committed = newest_of(request) != manifest
+            if committed and not left:
+                error.hint = BUSY
+            if not (committed and left):
                 raise
         else:
             if found.same or not left or newest_of(request) == manifest:

@@ -65,6 +65,7 @@ SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
 LAST = 999_999_999
+BUSY = "the state was committed during each attempt, and files of earlier commits are gone: repeat the command between runs"
 RESTORE = "restore the state directory from a backup, or start again: `dd reset PIPELINE --outputs`"
 
 _LATELY: dict[Path, tuple[bytes, Manifest]] = {}
