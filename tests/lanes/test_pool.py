@@ -109,10 +109,11 @@ def test_hashes_under_a_secret_are_those_of_the_reference(values: list[bytes], s
     assert lanes.view(np.uint64).tolist() == [siphash(secret, value) for value in values]
 
 
-@pytest.mark.parametrize("length", [*range(70), 1000, 65_536])
-def test_each_length_is_hashed_as_by_the_reference(length: int) -> None:
-    value = bytes(at * 167 % 256 for at in range(length))
-    assert Pool(SECRET).intern_bytes([value], BINARY).view(np.uint64).tolist() == [siphash(SECRET, value)]
+def test_each_length_is_hashed_as_by_the_reference() -> None:
+    for length in (*range(70), 1000, 65_536):
+        value = bytes(at * 167 % 256 for at in range(length))
+        found = Pool(SECRET).intern_bytes([value], BINARY).view(np.uint64).tolist()
+        assert found == [siphash(SECRET, value)], length
 
 
 def test_a_hash_under_a_secret_that_looks_like_null_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:

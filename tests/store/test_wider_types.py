@@ -3,7 +3,6 @@
 Directories whose files count only as far as a table's own log says: refused wherever a directory is listed.
 """
 
-import itertools
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
@@ -45,23 +44,25 @@ for kind in INTEGERS:
     EXTREMES[kind] = [0, 2**bits - 1] if kind.startswith("u") else [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
 
 
-@pytest.mark.parametrize(("found", "wanted"), list(itertools.product(EXTREMES, EXTREMES)))
-def test_what_widens_loses_nothing(found, wanted):
-    source, target = parse_type(found + "?"), parse_type(wanted + "?")
-    if not widens(source, target):
-        assert found != wanted
-        return
+@pytest.mark.parametrize("found", EXTREMES)
+def test_what_widens_loses_nothing(found):
+    source = parse_type(found + "?")
     values = pl.Series(
         "x", EXTREMES[found], dtype=pl.Datetime("us") if found == "datetime[us, UTC]" else source.to_polars()
     )
     values = values.dt.replace_time_zone("UTC") if found == "datetime[us, UTC]" else values
-    try:
-        wide = widen(values, target)
-    except OverflowError:
-        assert "ns" in wanted
-        return
-    assert wide.dtype == target.to_polars()
-    assert wide.cast(values.dtype).to_list() == values.to_list()
+    for wanted in EXTREMES:
+        target = parse_type(wanted + "?")
+        if not widens(source, target):
+            assert found != wanted
+            continue
+        try:
+            wide = widen(values, target)
+        except OverflowError:
+            assert "ns" in wanted
+            continue
+        assert wide.dtype == target.to_polars()
+        assert wide.cast(values.dtype).to_list() == values.to_list(), wanted
 
 
 @pytest.mark.parametrize(
