@@ -20,7 +20,7 @@ from ddcli.compare.diff import compare, unchanged
 from ddcli.compare.pairs import WEIGHT, Side
 from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
 from ddcli.driver.prepare import bind_remembered
-from ddcli.driver.requested_changes import is_beside
+from ddcli.driver.requested_changes import depends_on_more
 from ddcli.errors import BudgetError, DdError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.corrections import with_added_files, with_withdrawn_files
@@ -260,7 +260,7 @@ def chosen_files(
 def _reached(request: Request, manifest: Manifest, inputs: Mapping[str, InputFiles] | None) -> Request:
     """Return the request with the outputs alone that may differ from the state's, and with all checks, which are judged anew."""
     spec = request.spec
-    if inputs is not None or request.decided.withdrawn or is_beside(spec):
+    if inputs is not None or request.decided.withdrawn or depends_on_more(spec):
         return request
     names = reached_outputs(spec, manifest.cache["plan"]["outline"]) | spec.checks.keys()
     outputs = {name: place for name, place in request.outputs.items() if name in names}

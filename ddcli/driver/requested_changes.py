@@ -84,15 +84,15 @@ def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> b
     That is not so if the state was made by this very file, and the file depends on no code or state beside it that may have changed: then only
     this version of dd plans differently, or inputs have more columns.
     """
-    beside = is_beside(request.spec)
+    beside = depends_on_more(request.spec)
     if has_grown(request, manifest):
         reasons = [reason for name in changes.rewritten for reason in changes.why(name)]
         beside = beside and not all(reason.startswith(f"{INPUT}:") for reason in reasons)
     return bool(changes.rewritten) and (beside or manifest.pipeline != request.digest)
 
 
-def is_beside(spec: Spec) -> bool:
-    """Return whether a part of a pipeline is beside its file: code of functions, or another pipeline's state."""
+def depends_on_more(spec: Spec) -> bool:
+    """Return whether a pipeline depends on more than its file and inputs: on the code of functions, or on another pipeline's state."""
     return any(functions_of(spec)) or any(given.arrangement is not None for given in spec.inputs.values())
 
 
