@@ -90,11 +90,18 @@ class Sizes:
 
     @property
     def pairs(self) -> PairRoom:
-        """The room for rows of joins."""
+        """The room for rows of joins.
+
+        Shard by shard a part passes the cache, and the C library reuses its memory: the system would have to clear that of a larger one.
+        But each shard that it is exchanged to should get some of its rows.
+
+        >>> [Sizes(passes, passes, 1, 50_000, 0).pairs.size >> 20 for passes in (4, 1 << 16)]
+        [24, 64]
+        """
         from ddcli.engine.operators.join import PairRoom  # with numpy, which a run with nothing new does without
 
-        # Shard by shard, parts pass the cache, and the C library reuses the memory of each: the system would have to clear that of larger ones.
-        return PairRoom(self.joined, each=False) if self.room is None else PairRoom(min(self.joined, PART), each=True)
+        apart = self.room is not None
+        return PairRoom(min(self.joined, max(PART, self.passes << 10)) if apart else self.joined, each=apart)
 
     def streams(self, rows: int) -> bool:
         """Return whether this number of rows is streamed through memory in parts."""
