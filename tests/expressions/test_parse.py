@@ -9,6 +9,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.parse import parse_scalar, parse_table
 from ddcli.expressions.tree import PLAIN_NAME, ColumnScope, delimited, quoted, to_be_read
 from tests.cases import cases
+from tests.draws import some
 from tests.expressions.support import scalar, schema, text, value
 
 COLUMNS = {"a": "int64", "b": "int64?", "s": "string?", "f": "float64", "d": "decimal(12, 2)", "t": "timestamp"}
@@ -223,7 +224,7 @@ def test_a_name_that_is_to_be_read_again_is_that_name() -> None:
     words = sqlglot_words()
     assert {"on", "comment", "where", "all"} < {*words}
     with to_be_read():
-        for word in words:
+        for word in some(words):
             names, column = schema({word: "int64", "other": "int64"}), quoted(word)
             for form in (
                 "{}",
