@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
-    from ddcli.engine.times import Time
+    from ddcli.engine.times import Frontier, Time
     from ddcli.job.request import Request
     from ddcli.plan.node import Node, Values
     from ddcli.store.state.manifest import Manifest
@@ -94,7 +94,6 @@ class Sample:
 RowChoice = Callable[[pl.Series], pl.Series]
 """Returns for each value of the column that divides a collection whether its rows are compared."""
 UNDIVIDED = "no column's values decide which rows of all inputs matter to them"
-SEVERAL = "its times have several coordinates"
 RETURNED = "the functions' results are what they returned"
 OPEN = "they are of times that are open"
 ELSEWHERE = "no operator of the pipeline computes them"
@@ -104,10 +103,10 @@ Origin = tuple[logical.Source | physical.Scan | MemoizedCalls, str]
 
 
 class Slices:
-    """The restrictions of a pipeline's collections to values of a column, as of the time `at`; with `remembered` through functions that remember."""
+    """The restrictions of a pipeline's collections to values of a column, as of the time `at`, or with all updates before a frontier `closed`; with `remembered` through functions that remember."""
 
-    def __init__(self, inputs: Inputs, at: Time, *, remembered: bool = True) -> None:
-        self.inputs, self.at = inputs, at
+    def __init__(self, inputs: Inputs, at: Time, *, closed: Frontier | None = None, remembered: bool = True) -> None:
+        self.inputs, self.closed = inputs, closed or before(at)
         self.answers = inputs.answers if remembered else None
         self._results: dict[str, pl.DataFrame] = {}
         self._arguments: dict[tuple[str, str], tuple[Values, Values]] = {}
@@ -115,7 +114,7 @@ class Slices:
 
     def restrictions(self, node: Node, values: Values) -> Restrictions:
         """Return the rows that can matter to a node's records with some values."""
-        return Restrictions(node, values, self.inputs.keys(before(self.at)), self._remembered)
+        return Restrictions(node, values, self.inputs.keys(self.closed), self._remembered)
 
     @property
     def _remembered(self) -> Self | None:
@@ -124,7 +123,7 @@ class Slices:
     def updates(self, node: Node, values: Mapping[str, Any]) -> dict[str, Matrix]:
         """Return the updates of inputs that can matter to a node's records with some values."""
         sources = logical.sources(Graph({"": node}))
-        return self.inputs.updates(sources, before(self.at), self.restrictions(node, dict(values)))
+        return self.inputs.updates(sources, self.closed, self.restrictions(node, dict(values)))
 
     def column(self, node: Node) -> str | None:
         """Return the column whose values restrict the most inputs; None if none restricts any. A column whose values are not compared exactly is not taken."""
@@ -178,7 +177,7 @@ class Slices:
             reader = self.inputs.readers[source.name]
             if isinstance(reader, SharedReader):
                 continue
-            for piece in reader.take([own], None, before(self.at).elements, TOGETHER).slices:
+            for piece in reader.take([own], None, self.closed.elements, TOGETHER).slices:
                 values = piece.read().frame[own].drop_nulls().unique()
                 found.append(part.of(values.cast(kind)).alias(column))
         return pl.concat(found).unique()
@@ -231,13 +230,12 @@ def verify_arrangements(
     """Return the verdicts on the slices of a state's arrangements, by the operators that keep them: True is right; and the reasons why others are not compared."""
     request, found = slices.inputs.request, dict[str, bool]()
     plan = bind_remembered(request, manifest).plan(manifest.cache["plan"])
-    single, known = len(slices.inputs.time) == 1, plan.fingerprint == manifest.plan
-    if single and known:
+    known = plan.fingerprint == manifest.plan
+    if known:
         for nodes, restrictions, chosen in _together(slices, manifest, part, plan.graph.nodes):
             for identity, same in _compared(slices, manifest, chosen, nodes, restrictions).items():
                 found[identity] = found.get(identity, True) and same
-    why = (UNDIVIDED if single else SEVERAL) if known else ELSEWHERE
-    return by_title(found, request, manifest), uncompared(found, why, request, manifest)
+    return by_title(found, request, manifest), uncompared(found, UNDIVIDED if known else ELSEWHERE, request, manifest)
 
 
 def uncompared(compared: Container[str], why: str, request: Request, manifest: Manifest) -> dict[str, str]:
@@ -324,7 +322,7 @@ def _compared(
     restrictions: Restrictions,
 ) -> dict[str, bool]:
     """Return the verdicts on the chosen rows of some arrangements, by identity."""
-    inputs, upper = slices.inputs, before(slices.at)
+    inputs, upper = slices.inputs, slices.closed
     graph = physical_graph({identity: node for identity, (node, _) in nodes.items()})
     scans = graph.scans()
     facts = {name: each for name, each in inputs.facts(upper).items() if name in scans}
@@ -334,7 +332,7 @@ def _compared(
     for kept in trial.kept:
         if kept.identity in nodes:
             column = nodes[kept.identity][1]
-            layout = BatchLayout.of(manifest.arrangements[kept.identity], 1)
+            layout = BatchLayout.of(manifest.arrangements[kept.identity], len(inputs.time))
             made = [(kernels.matrix(rows), inputs.pool) for rows in kept.trace.resident()]
             stored = _stored(slices, manifest, kept.identity)
             anew, kept_rows = (_chosen_rows(parts, layout, column, chosen) for parts in (made, stored))

@@ -335,8 +335,10 @@ def _verify_slice(
         if log.edited:
             found.unproven[name] = "an edit has changed it at times that are open"
         else:
-            found.proofs.append(_proof(slices, name, log.records, node, column, part, nulls))
-    found.arrangements, found.uncompared = verify_arrangements(slices, manifest, part)
+            found.proofs.append(_proof(slices, at, name, log.records, node, column, part, nulls))
+    several = len(inputs.time) > 1 and bool(manifest.upper)  # they hold all that is closed, before `at` or not
+    closed = Slices(inputs, at, closed=Frontier(manifest.upper)) if several else slices
+    found.arrangements, found.uncompared = verify_arrangements(closed, manifest, part)
     return found
 
 
@@ -356,10 +358,10 @@ def _last_closed(inputs: Inputs, manifest: Manifest) -> Time | None:
 
 
 def _proof(
-    slices: Slices, name: str, log: pl.DataFrame, node: Node, column: str, part: SliceNumber, nulls: bool
+    slices: Slices, at: Time, name: str, log: pl.DataFrame, node: Node, column: str, part: SliceNumber, nulls: bool
 ) -> OutputProof:
     """Compare the records of a log in a slice with those by the inputs, also those with null in the column if it has them."""
-    inputs, at = slices.inputs, slices.at
+    inputs = slices.inputs
     values = pl.concat([slices.values(node, column, part), log[column].drop_nulls().unique()]).unique()
     wanted: list[tuple[Mapping[str, Any], pl.Expr]] = [
         ({column: KeySet(values)}, pl.col(column).is_in(values.implode()))

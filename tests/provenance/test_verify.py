@@ -318,6 +318,43 @@ outputs: {by_v: by_v/, by_sum: by_sum/}
     assert f"1 arrangement of the state not compared: {undivided}; `--all` compares them\n    {reduced}\n" in text
 
 
+def test_slices_of_arrangements_at_times_of_several_coordinates(shop):
+    """They hold all that is closed, also at times that are not before the one at which outputs are compared, and updates that runs advanced."""
+    shop.write(
+        "p.yaml",
+        """
+inputs:
+  p: {path: p/, time: [x, y], columns: {k: int64, v: int64}}
+  q: {path: q/, time: [x, y], columns: {k: int64, w: int64}}
+collections:
+  sums: {from: p, apply: [{join: {with: q, 'on': [k]}}, {reduce: {by: [k], last: max(v), sum: sum(w)}}]}
+outputs: {sums: sums/}
+""",
+    )
+    draw, path = chance("arrangements of several coordinates"), shop.folder / "p.yaml"
+    types = dict.fromkeys(("k", "v", "x", "y", "diff"), pl.Int64)
+    for step, until in enumerate(("2,3", "4,3", "4,6")):
+        for name, value in (("p", "v"), ("q", "w")):
+            before = [(0, 0), (2, 3), (4, 3)][step]
+            times = [(a, b) for a in range(9) for b in range(9) if not (a < before[0] and b < before[1])]
+            rows = [(draw.randrange(6), draw.randrange(9), *draw.choice(times), 1) for _ in range(40)]
+            columns = {value if column == "v" else column: kind for column, kind in types.items()}
+            shop.log(f"{name}/{step}.parquet", rows, **columns)
+        result = shop("run", "p.yaml", "--until", until)
+        assert result.code == 0, result
+        found = doubled(path, chosen=lambda _: False)
+        for each in found:
+            assert each.same, each
+            assert len(each.arrangements) == 4, each
+            assert all("until their time" in title for title in each.uncompared), each
+        assert verify(path, None).same
+    text = path.read_text().replace("on': [k]}}", "on': [k]}}, {filter: v > w}")
+    assert shop("run", str(shop.write("p.yaml", text)), "--apply").code == 0
+    assert all(each.same and len(each.arrangements) == 4 for each in doubled(path, chosen=lambda _: False))
+    found = doubled(path, chosen=lambda row: row["k"] == 3)
+    assert sorted([*each.arrangements.values()] for each in found) == [[False] * 4, [True] * 4]
+
+
 def test_a_table_that_can_not_be_compared_differs(orders):
     """A null where its type refuses them, half of a file, and no file."""
     orders.write("orders.yaml", TEXT.replace("all: out/all/", "all: {path: out/all/, as: table, parquet: all.parquet}"))
