@@ -25,7 +25,6 @@ from ddcli.expressions.types import (
     is_pattern,
 )
 from ddcli.store.files.changes import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
-from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, bare, packing_of, unpacked
 from ddcli.store.tables.input_path import types_of_partitions
 
@@ -313,10 +312,31 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
     return {column.name: _from_arrow(column.type, wide=kind != IPC) for column in schema}
 
 
+def odd_columns(schema: Any) -> dict[str, bool]:
+    """Return the columns of a schema of Arrow whose type polars doesn't read in files of Arrow IPC, or contains one, and whether it panics at that, however few columns it reads."""
+    from pyarrow import types
+
+    panics = (types.is_interval, types.is_union, types.is_run_end_encoded, types.is_list_view, types.is_large_list_view)
+    found = dict[str, bool]()
+    left = [(column.name, column.type) for column in schema]
+    while left:
+        name, kind = left.pop()
+        inner = getattr(
+            kind, "storage_type", getattr(kind, "value_type", None)
+        )  # of an extension; of a dictionary or a list
+        parts = [kind.field(at).type for at in range(kind.num_fields)]
+        left += [(name, part) for part in (parts or ([] if inner is None else [inner]))]
+        if any(is_one(kind) for is_one in panics):
+            found[name] = True
+        elif types.is_decimal256(kind):
+            found.setdefault(name, False)
+    return found
+
+
 def _refuse_unread(path: Path, schema: Any) -> None:
     """Refuse a file of Arrow IPC when polars reads no column of it for the type of one."""
-    for name, whole in odd_columns(path).items():
-        if whole:
+    for name, panics in odd_columns(schema).items():
+        if panics:
             raise InputError(
                 f"column '{name}' is {schema.field(name).type}, a type with which the file can't be read",
                 place=str(path),

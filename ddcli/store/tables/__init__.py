@@ -1,6 +1,5 @@
 """Tables in files: the files of an input, their kinds, and their rows.
 
-* arrow_footer: types in Arrow IPC files that polars doesn't read
 * avro: the rows of Avro files, by a schema that polars can read
 * column_types: the look of text files: types of columns, options of CSV
 * compression: gzip, bzip2, zstd

@@ -9,6 +9,7 @@ such types, and no others, are read with pyarrow first.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -19,7 +20,6 @@ from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import IPC, PARQUET
 from ddcli.store.parquet.row_groups import row_count
-from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.csv_records import Damage
 from ddcli.store.tables.wider_types import name_of
 
@@ -139,7 +139,11 @@ class Ipc(Parquet):
     name = footers.IPC
 
     def footer(self, path: Path) -> Footer:
-        odd = odd_columns(path)
+        import pyarrow as pa
+
+        odd = dict[str, bool]()
+        with path.open("rb") as file, suppress(OSError, pa.ArrowException):  # other checks report a damaged footer
+            odd = footers.odd_columns(pa.ipc.open_file(file).schema)  # polars panics at some types
         if not odd:
             return super().footer(path)
         stated = footers.stated(path)  # refuses a file that polars can't read at all
