@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -18,7 +19,7 @@ from ddcli.driver.run import run
 from ddcli.errors import CheckError, EngineError, InputError
 from ddcli.provenance.verification import verify
 from ddcli.runtime import scheduler
-from ddcli.runtime.spark.session import shortened
+from ddcli.runtime.spark.session import explained, shortened
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import read_newest
@@ -409,6 +410,19 @@ def test_errors_of_spark_are_told_in_a_line():
         shortened("[MASTER_URL_INVALID] Could not parse 'x'\n\tat y").problem
         == "[MASTER_URL_INVALID] Could not parse 'x'"
     )
+
+
+def test_an_interruption_whose_jobs_have_ended_is_no_error_of_theirs():
+    """Pyspark waits for a cancelled job before it lets the interruption pass."""
+
+    def wait():
+        try:
+            signal.default_int_handler(signal.SIGINT, None)
+        except KeyboardInterrupt:
+            raise RuntimeError("Job 0 cancelled as part of cancellation of all jobs") from None
+
+    with pytest.raises(KeyboardInterrupt), explained(lambda error: EngineError(str(error))):
+        wait()
 
 
 WAITS = {

@@ -83,10 +83,18 @@ class LostError(EngineError):
 
 @contextmanager
 def explained(error_of: Callable[[Exception], DdError]) -> Iterator[None]:
-    """Turn errors of Spark into errors for people."""
+    """Turn errors of Spark into errors for people.
+
+    An interruption stays one: pyspark cancels its jobs then, and raises their error in its place.
+    """
     try:
         yield
     except Exception as error:
+        before: BaseException | None = error
+        while before is not None and not isinstance(before, KeyboardInterrupt):
+            before = before.__context__
+        if before is not None:
+            raise before from None
         raise error_of(error) from error
 
 
