@@ -64,6 +64,16 @@ def unknown_tags(columns: Tags) -> list[str]:
     return sorted(_shown - {tag for tags in columns.values() for tag in tags})
 
 
+def has_tags() -> bool:
+    """Return whether any column has a tag."""
+    return bool(_tags)
+
+
+def is_tagged(name: str) -> bool:
+    """Return whether a column has a tag, also one that is shown."""
+    return name in _tags
+
+
 def hidden_tag(name: str) -> str | None:
     """Return the tag for which a column is hidden; None if it is not."""
     return next((tag for tag in _tags.get(name, ()) if tag not in _shown), None)
@@ -101,7 +111,7 @@ def previewed(record: Mapping[str, Any]) -> dict[str, Any]:
 def unnamed(value: Any) -> Any:
     """Return a value without a column's name as it may be shown: its digest as soon as any column is hidden."""
     tag = next(filter(None, map(hidden_tag, _tags)), None)
-    return value if tag is None or value is None else _digest(tag, value)
+    return value if tag is None or value is None or isinstance(value, Digest) else _digest(tag, value)
 
 
 def preview_frame(frame: pl.DataFrame) -> pl.DataFrame:

@@ -17,13 +17,14 @@ from ddcli.job.functions import functions_of
 from ddcli.job.inputs import with_tags_of_logs
 from ddcli.job.paths import problems_of, state_of
 from ddcli.job.request import hide_declared
+from ddcli.job.tables import catalogue_file
 from ddcli.plan.pipeline_file import BoundPipeline, parse_partly
 from ddcli.plan.words import each_of
 from ddcli.screen import near
 from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.file import read_text
-from ddcli.spec.model import SPARK, catalog_of
+from ddcli.spec.model import SPARK, catalog_of, database_file
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
 from ddcli.store.parquet.footers import Footers
@@ -167,7 +168,7 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
             errors += [_at_the_input(each, given) for each in each_of(error)]
     bound = _bound(spec if errors else with_tags_of_logs(spec, base, local=True), inputs, errors)
     outputs = _plan(bound, errors)
-    errors += _missing_packages(spec)
+    errors += _missing_for_tables(spec, base)
     errors += _unfit_beginnings(spec, base, outputs, bound)
     if bound is not None and not errors and (budget or spec.budget is not None):
         errors += _overworked(bound, budget or {})
@@ -176,9 +177,9 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
     return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen, left, bound)
 
 
-def _missing_packages(spec: Spec) -> list[UsageError]:
-    """Return an error for each table among the outputs that this machine lacks a package for: the run would commit, and then fail."""
-    errors = []
+def _missing_for_tables(spec: Spec, base: Path) -> list[DdError]:
+    """Return an error for each table among the outputs that lacks a package or DuckLake's catalogue here: the run would commit, and then fail."""
+    errors: list[DdError] = []
     for name, output in spec.outputs.items():
         if (target := output.target) is None:
             continue
@@ -187,6 +188,12 @@ def _missing_packages(spec: Spec) -> list[UsageError]:
                 check_package(PRODUCTS[target.product])
             if target.kind == "iceberg" and _is_in_a_database(*catalog_of(target.catalog)):
                 check_package("sqlalchemy")
+            place = target.place.value
+            if target.kind == "ducklake" and database_file(place) and not catalogue_file(place, base).exists():
+                from ddcli.store.targets.ducklake import made_by_duckdb
+
+                problem = f"outputs.{name}.ducklake: there is no such database"
+                errors.append(InputError(problem, span=target.place.span, hint=made_by_duckdb(place)))
         except UsageError as error:
             problem = f"outputs.{name}.{target.kind}: {error.problem}"
             errors.append(UsageError(problem, span=target.place.span, hint=error.hint))

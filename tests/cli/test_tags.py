@@ -329,6 +329,30 @@ def test_no_message_quotes_a_hidden_value(shop, given, kind, collection, check, 
         assert problem in said or "--show" in words, said
 
 
+@pytest.mark.parametrize(
+    ("name", "lines", "given", "problem"),
+    [
+        ("1.csv", f"id,email,city,time\n{MAIL},1,Rome,1\n", "", "in column 'id' can't be read as int64"),
+        ("1.csv", f"7,{MAIL},Rome,1\n2,b,Oslo,1\n", "", "the file has no column 'id'"),
+        ("1.csv", f"{MAIL},{MAIL},Rome,1\n", "", "twice"),
+        (f"email={MAIL}/1.csv", "id,city,time\n1,Rome,1\n", "", "'email' is in the names of files or folders"),
+        (f"p-{MAIL}.csv", "id,city,time\n1,Rome,1\n", "file_name: 'p-{email}.csv', ", "'email' is in the names of"),
+    ],
+)
+def test_no_message_quotes_a_hidden_value_in_the_place_of_another(shop, name, lines, given, problem):
+    """A shifted line, a row in place of the header, and names of files."""
+    shop.write(f"in/people/{name}", lines)
+    text = BAD.replace("INPUT", f"{given}format: append").replace("TYPE", "string")
+    shop.write("bad.yaml", text.replace("COLLECTION", "from: people").replace("CHECKS", ""))
+    for words in (["run", "bad.yaml"], ["plan", "bad.yaml"]):
+        result = shop(*words)
+        said = result.out + result.err
+        assert SECRET not in said, said
+        if words[0] == "run":
+            assert result.code == 3, said
+            assert problem in said
+
+
 def test_an_imported_arrangement_brings_the_tags_of_its_columns(shop):
     columns = "columns: {id: int64, email: EMAIL, city: string}"
     exporter = f"""\

@@ -167,10 +167,11 @@ def test_a_missing_catalogue_is_refused_with_the_statement_that_makes_one(shop):
     shop.write(
         "w.yaml", f"inputs: {{t: {{path: in.csv, format: append, columns: {{id: int64}}}}}}\noutputs: {{t: {table}}}\n"
     )
-    result = shop("run", "w.yaml")
-    assert result.code == 5
-    assert "there is no such database" in result.err
-    assert "DuckDB makes one: `attach 'ducklake:sqlite:new.lake' (data_path 'lake/')`" in result.err
+    for command, code in (("check", 3), ("run", 5)):
+        result = shop(command, "w.yaml")
+        assert result.code == code
+        assert "there is no such database" in result.err
+        assert "DuckDB makes one: `attach 'ducklake:sqlite:new.lake' (data_path 'lake/')`" in result.err
 
 
 def test_a_table_that_was_rolled_back_is_refused_by_version(lake):

@@ -15,12 +15,13 @@ from ddcli.dataclass import frozen
 from ddcli.errors import InputError, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
+from ddcli.privacy import has_tags, is_tagged
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
 from ddcli.store.tables.input_path import named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens, wider
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from ddcli.store.formats.base import Format
@@ -73,6 +74,12 @@ def columns_from_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
                     hint="move the file, or correct the input's `file_name`",
                 )
             columns |= {name: _as_iso(log, name, text) for name, text in named.items()}
+        if tagged := next(filter(is_tagged, columns), None):
+            raise InputError(
+                f"'{tagged}' is in the names of files or folders, which no command hides",
+                place=str(listing.root),
+                hint="leave its tags out, or move the files to names without it",
+            )
         if ARRIVAL in log.time:
             columns[ARRIVAL] = str(file.at or 0)
         if columns:
@@ -153,13 +160,18 @@ def check_file(log: Format, schema: LogSchema, path: Path, found: Footer, *, lat
         raise
 
 
+def _may_be_row(path: Path, names: Iterable[str]) -> bool:
+    """Return whether the names of a file's columns may be values that are hidden: its first line is maybe a row, and no message quotes it."""
+    return has_tags() and name_of_kind(path) in TEXTS and not any(map(is_tagged, names))
+
+
 def _refuse_renamed(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
     """Refuse a file that lacks a column and has others; one may be the column under a new name."""
     known = {*schema.columns, *schema.time, log.diff, *log.ignored, ARRIVAL}
     others = [name for name in found if name not in known]
     kinds = schema.columns | {name: kind for name, kind in schema.time.items() if name != ARRIVAL}
     missing = next((name for name in kinds if name not in found), None)
-    if missing is None or not others or log.nested:
+    if missing is None or not others or log.nested or _may_be_row(path, found):
         return
     from ddcli.store.tables.files import renamed_hint  # with polars, which nothing else here needs
 
@@ -258,6 +270,9 @@ def _time_type(log: Format, path: Path, found: Footer, name: str) -> Type:
 def _type(path: Path, found: Footer, name: str, role: str, advice: str = "") -> Type:
     if name not in found:
         own = [one for one in found if one != ARRIVAL]
+        if _may_be_row(path, own):
+            hint = "compare its first line with the input's `columns`; if that is a row and no header: `csv: {header: false}`"
+            raise InputError(f"the file has no column '{name}'", place=str(path), hint=hint)
         hint = suggestion(name, own, f"its columns are: {', '.join(own)}{advice}")
         if name_of_kind(path) == CSV and any(map(NUMBER.fullmatch, own)):
             hint += "; if the first line is a row and no header: `csv: {header: false}`"

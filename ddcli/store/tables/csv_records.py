@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import UNNAMED
+from ddcli.privacy import unnamed
 from ddcli.store.tables.compression import DAMAGED, SAVED, UTF_8, WIDER, NotWholeError, unpacked, wrong_encoding
 
 if TYPE_CHECKING:
@@ -222,9 +223,9 @@ def names_of(path: Path, dialect: Dialect) -> list[str]:
     twice = next((name for name, count in Counter(header.fields).items() if name and count > 1), None)
     if twice is not None:
         hint = "rename one of the columns; if the first line is a row and no header: `csv: {header: false}`"
-        raise InputError(f"the header has the name '{twice}' twice", place=f"{path}:{header.first}", hint=hint)
-    unnamed = [at for at, name in enumerate(header.fields) if not name]
-    return [f"{UNNAMED}{at + 1}" if at in unnamed[1:] else name for at, name in enumerate(header.fields)]
+        raise InputError(f"the header has the name {unnamed(twice)!r} twice", place=f"{path}:{header.first}", hint=hint)
+    nameless = [at for at, name in enumerate(header.fields) if not name]
+    return [f"{UNNAMED}{at + 1}" if at in nameless[1:] else name for at, name in enumerate(header.fields)]
 
 
 def refuse_long_names(names: list[str], path: Path, line: int = 1) -> None:

@@ -21,7 +21,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.moments import RANGE, leaves_years, year_of
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
-from ddcli.privacy import preview
+from ddcli.privacy import preview, unnamed
 from ddcli.store.files.access import LIMITS
 from ddcli.store.parquet.footers import EMPTY, NDJSON, PARQUET, TEXT, by_column, in_file, names_in_file, refuse_patterns
 from ddcli.store.parquet.pages import PageReader
@@ -526,7 +526,8 @@ class Tables:
 
             read_by = self.kind(paths[0])
             assert isinstance(read_by, TextKind)
-            shown = preview(name, value)
+            # Where the fields of a line have another order, the text may be a hidden column's.
+            shown = unnamed(preview(name, value))
             if read_by.has_more_digits(self._names_in(paths[0]).get(name, name), value):
                 problem = f"{shown!r} in column '{name}' has more digits than {kind}"
                 hint = "declare the column with more digits under the input's `columns`"

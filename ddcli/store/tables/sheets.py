@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import InputError, first_line
+from ddcli.privacy import unnamed
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.csv_records import Damage
 from ddcli.version import package
@@ -43,7 +44,9 @@ def names_of_sheet(path: Path) -> list[str]:
     names = [str(name) for name in header.cells]
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise InputError(f"the header has the name '{twice}' twice", place=place, hint="rename one of the columns")
+        raise InputError(
+            f"the header has the name {unnamed(twice)!r} twice", place=place, hint="rename one of the columns"
+        )
     return names
 
 

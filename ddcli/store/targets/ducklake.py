@@ -66,6 +66,11 @@ class _Found(NamedTuple):
     number: int | None
 
 
+def made_by_duckdb(place: str) -> str:
+    """Return the hint for a catalogue that is missing."""
+    return f"DuckDB makes one: `attach 'ducklake:{place.replace(':///', ':')}' (data_path 'lake/')`"
+
+
 class DuckLakeTarget(FileTable):
     """A table of DuckLake by its name, `main.orders`, in the catalogue at `uri`; `file` is the catalogue's, or one beside which relative paths begin."""
 
@@ -88,10 +93,7 @@ class DuckLakeTarget(FileTable):
             with open_catalogue(self._uri, self._file, write=write) as ask:
                 yield ask
         except InputError as error:
-            hint = (
-                error.hint
-                or f"DuckDB makes one: `attach 'ducklake:{self.place.replace(':///', ':')}' (data_path 'lake/')`"
-            )
+            hint = error.hint or made_by_duckdb(self.place)
             raise EngineError(error.problem, place=self.place, hint=hint) from None
 
     def _look(self, ask: Ask) -> _Found:
