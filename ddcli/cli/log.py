@@ -71,7 +71,7 @@ class LogCommand(click.Command):
     help="Print the collection at T, with the multiplicity of each record; `latest`: after all updates; X,Y for a product. "
     "A date or timestamp may be `now`, `today`, `yesterday`, or a time before now: `-90m`, `-3d`, `-2w`.",
 )
-@click.option("--since", metavar="T", help="Print only updates at T or later.")
+@click.option("--since", metavar="T", help="Print only updates at T or later; `latest`: at the last time.")
 @click.option("--until", metavar="U", help="Print only updates before U.")
 @click.option("-k", "--key", multiple=True, hidden=True, help="Another spelling of COLUMN=VALUE.")
 @click.option("--consolidate", is_flag=True, help="Sum the diffs of equal records at a time; leave out zeros.")

@@ -136,6 +136,8 @@ def inputs_command(pipeline: Path, state: Path | None, select: tuple[str, ...], 
         say(json_text({"inputs": {name: [file.to_json() for file in files] for name, files in found.items()}}))
         return
     for name, files in found.items():
+        if select and not files:
+            continue
         say(f"{name}: {len(files):,} {plural(len(files), 'file')}")
         rows = [
             (

@@ -237,6 +237,7 @@ NUMBERED = re.compile(r"(\d+)/(\d+)")
     type=MemorySize(LEAST_MEMORY),
     help="With --all: limit the memory of the process: 2GiB, 500MB. [default: three quarters of the machine's]",
 )
+@click.option("--strict", is_flag=True, help="Also exit with 1 if an output was not verified, or a table not compared.")
 @STATE
 @NO_CODE
 @formats("text", "json", about="Format: lines, or JSON.")
@@ -249,6 +250,7 @@ def verify_command(
     select: tuple[str, ...],
     limit: int,
     memory: int | None,
+    strict: bool,
     state: Path | None,
     no_code: bool,
     output: str,
@@ -259,7 +261,8 @@ def verify_command(
     on which records with these values can depend, and runs the pipeline over them in memory, without its state. So a slice takes seconds, and N disjoint
     slices prove everything. For shares, the state remembers which slices were right: each call takes another one, and starts over once all are covered.
 
-    If no column of an output decides which rows matter, as for a total, the output is listed, and only --all verifies it. Arrangements of the state are
+    If no column of an output decides which rows matter, as for a total, the output is listed as not verified, and only --all verifies it; with --strict
+    the command exits with 1 then. Arrangements of the state are
     compared slice by slice, too, if one of their columns restricts all inputs; others are listed. Results of functions that remember are read from the
     state. Rows with null in the column are in the first slice.
 
@@ -302,7 +305,7 @@ def verify_command(
     else:
         for line in verification_lines(found, limit):
             say(line)
-    if not found.same:
+    if not found.same or (strict and (found.unproven or found.lagging)):
         raise click.exceptions.Exit(DIFFERENT)
 
 

@@ -398,7 +398,9 @@ def bisection_json(found: Bisection) -> dict[str, Any]:
 def verification_lines(found: Verification, limit: int) -> Iterator[str]:
     """Yield the lines of a verification, with at most `limit` records of each output that differ."""
     what = found.slice.words if found.slice else "all of it"
-    yield f"{found.pipeline}: {what}" + (f", at {found.at}" if found.at else "") + f", {found.seconds:.2f} s"
+    left = len(found.unproven)
+    also = f", {left:,} {plural(left, 'output')} not verified" if left else ""
+    yield f"{found.pipeline}: {what}" + (f", at {found.at}" if found.at else "") + f", {found.seconds:.2f} s{also}"
     for proof in found.proofs:
         of = "" if proof.column is None else f"{proof.values:,} {plural(proof.values, 'value')} of {proof.column}, "
         count = f"{of}{proof.rows:,} {plural(proof.rows, 'record' if found.slice else 'update')}"

@@ -213,12 +213,16 @@ class ChangeLog:
     ) -> pl.LazyFrame:
         """Return the updates at or after `since` and before `until` in order of time.
 
-        If the files are in that order, as in each log that `dd` writes, rows are streamed, and none is held.
+        Since "latest" are the updates at the last time. If the files are in that order, as in each log that `dd` writes, rows are streamed, and none is held.
         """
         names = list(self.time)
         ordered = None if consolidate else self._ordered()
         rows = self._having(key, ordered)
-        lower = None if since is None else (self.at(since, "--since"),)
+        if since == LATEST and len(self.time) == 1:
+            latest = self.reader.largest_time()
+            lower = None if latest is None else (latest,)
+        else:
+            lower = None if since is None else (self.at(since, "--since"),)
         upper = () if until is None else box(self.at(until, "--until")).elements
         rows = self.between(lower, upper, rows)
         if consolidate:

@@ -141,7 +141,7 @@ FILES = {
         rows(("a", 1, 1, 5, 1), ("b", None, 1, 5, 1)),
         "in/2.parquet",
         "column 'v' has a null, first in row 1",
-        "`int64?`",
+        'under the input\'s `columns`: `v: "int64?"`',
     ),
     "late rows": (
         rows(("a", 1, 1, 5, 1), ("a", 1, 1, 1, 1)),

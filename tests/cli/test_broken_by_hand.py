@@ -99,7 +99,7 @@ a number that is none → 800 → 8oo → 1.csv:3 → '8oo' in column 'amount' c
 a date of another country → 2024-03-02 → 02.03.2024 → 1.csv:4 → '02.03.2024' in column 'day' can't be read as date → written 2013-01-31
 a comma in a number → 45.10 → 1,045.10 → 1.csv:4 → the line has 5 fields, the header 4 → has a comma
 semicolons → , → ; → 1.csv → no column 'day' → the header has ';' between its names
-an empty field → bob → → 1.csv:3 → column 'person' has a null → declared with '?'
+an empty field → bob → → 1.csv:3 → column 'person' has a null → `person: "string?"`
 nothing at all → day,person,category,amount⏎2024-03-01,ann,food,12.40⏎2024-03-01,bob,rent,800⏎2024-03-02,ann,travel,45.10⏎ → → 1.csv → the file is empty → write the file again
 another encoding → bob → b\udcf6b → 1.csv:3 → the line is not UTF-8 → save the file as UTF-8
 """)

@@ -45,6 +45,7 @@ def test_files_have_the_states_that_the_page_names(files):
     assert found.pop("_draft.csv", "skipped") == "skipped"
     assert found == {"1.csv": "read", "2.csv": "changed", "3.csv": "missing", "4.csv": "new"}
     assert states(files, "--select", "changed", "--select", "new") == {"2.csv": "changed", "4.csv": "new"}
+    assert files("inputs", "p.yaml", "--select", "archived").out == ""
     text = files("inputs", "p.yaml").out
     assert "changed  2.csv" in text
     assert "a file that was already read has vanished: '3.csv'" in text

@@ -141,6 +141,13 @@ def test_what_is_empty_has_columns_all_the_same(orders, form, said):
     assert orders("log", "orders/", "--as-of", -1, "-o", form).out == said
 
 
+def test_since_latest_are_the_updates_at_the_last_time(orders):
+    rows = [json.loads(line) for line in orders("log", "orders/", "-o", "jsonl").out.splitlines()]
+    last = max(row["time"] for row in rows)
+    found = orders("log", "orders/", "--since", "latest", "-o", "jsonl").out.splitlines()
+    assert [json.loads(line) for line in found] == [row for row in rows if row["time"] == last] != rows
+
+
 def test_csv_reads_back(orders):
     """What is written as CSV is a log, too: the same, once the types are said."""
     (orders.folder / "log.csv").write_text(orders("log", "orders/", "-o", "csv").out)

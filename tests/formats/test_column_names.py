@@ -127,7 +127,7 @@ def test_a_row_of_json_without_a_column_is_asked_for_its_new_name(shop):
     assert "`n: {type: int64, from: [count, N]}`" in shop("run", "p.yaml").err
     for row in ('{"day": "2024-03-01", "count": null, "other": 7}', '{"day": "2024-03-01"}'):
         shop.write("in/1.ndjson", row + "\n")
-        assert "a column declared with '?' may hold nulls" in shop("run", "p.yaml").err
+        assert "if it may hold nulls, declare it with '?'" in shop("run", "p.yaml").err
 
 
 def test_a_later_file_without_the_time_is_asked_for_its_new_name(shop):

@@ -284,7 +284,7 @@ def test_a_value_that_an_event_lacks_is_refused(tmp_path, flattened):
     place.run()
     path = wrote("b", [{"id": 2, "n": 2, "body": None}, {"id": 1, "n": 3, "body": MARK}])
     with pytest.raises(
-        InputError, match=r"row 1 .*the event lacks the value of 'body', which did not change"
+        InputError, match=r":2: error: the event lacks the value of 'body', which did not change"
     ) as caught:
         place.run()
     assert caught.value.place == f"{path}:2"

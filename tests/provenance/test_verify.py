@@ -143,6 +143,11 @@ def test_records_that_are_missing_too_many_and_others(ran):
     assert (code, {(each["diff"], each["record"]["region"]) for each in differ}) == (1, {(1, "south"), (-1, "east")})
     text = ran("verify", "orders.yaml", "--slice", "1/1").out
     assert "by the inputs, not in the log" in text
+    assert text.splitlines()[0].endswith(" s, 1 output not verified")
+    before.write_parquet(log)
+    codes = [ran("verify", "orders.yaml", "--slice", "1/1", *more).code for more in ([], ["--strict"])]
+    assert codes == [0, 1]
+    assert ran("verify", "orders.yaml", "--all", "--strict").code == 0
     assert "all: not verified: no column's values decide" in text
 
 

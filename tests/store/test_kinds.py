@@ -122,12 +122,12 @@ a.csv → a,b,time⏎1,x,0⏎1.5,y,0⏎ → :3 → '1.5' in column 'a' can't be 
 a.csv → a,b,time⏎1,x,0⏎2,y,0,9⏎ → :3 → the line has 4 fields, the header 3
 a.csv → a,b,time⏎1,x,0⏎2,y⏎ → :3 → the line has 2 fields, the header 3
 a.csv → a,b,time⏎1,x,0⏎2,y,2013-01-01⏎ → :3 → '2013-01-01' in column 'time' can't be read as int64
-a.csv → a,b,time⏎1,x,0⏎2,y,⏎ → :3 → time column 'time' has a null, first in row 1 (counted from 0)
-a.csv → a,b,time⏎1,x,0⏎,y,0⏎ → :3 → column 'a' has a null, first in row 1 (counted from 0)
+a.csv → a,b,time⏎1,x,0⏎2,y,⏎ → :3 → time column 'time' has a null
+a.csv → a,b,time⏎1,x,0⏎,y,0⏎ → :3 → column 'a' has a null
 a.ndjson → {"a":1,"time":0}⏎⏎{"a":"x","time":0}⏎ → :3 → 'x' in column 'a' can't be read as int64
 a.ndjson → {"a":1,"time":0}⏎{"a":1,⏎ → :2:8 → not JSON: Expecting property name
 a.ndjson → {"a":1,"time":0}⏎[1]⏎ → :2 → must be a JSON object on each line
-a.ndjson → {"a":1,"time":0}⏎{"time":0}⏎ → :2 → column 'a' has a null, first in row 1 (counted from 0)
+a.ndjson → {"a":1,"time":0}⏎{"time":0}⏎ → :2 → column 'a' has a null
 a.arrow → nonononononononono → → the file is not whole Arrow IPC
 """)
 @pytest.mark.parametrize("most", [None, 1])

@@ -9,7 +9,6 @@ first, in the columns that can have them.
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import replace
 from functools import cached_property, reduce
@@ -28,7 +27,7 @@ from ddcli.store.log.schema import INT64, LogSchema, check_file, columns_from_pa
 from ddcli.store.log.times import CHUNK, FileTimes, advanced, physical, survey, within
 from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.parquet.row_groups import row_count
-from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged
+from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged, row_words
 from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
@@ -51,14 +50,11 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import FileEntry
 
 
-LINE = re.compile(r":[0-9]+$")
-
-
 def late_error(time: Time, row: int, place: str, kinds: Sequence[Type], lower: Times, least: Time) -> InputError:
     """Return the error of a row before the frontier `lower`; opened again from `least`, times take in all that is late."""
     closed = format_frontier(Frontier(lower), kinds) if lower else "the end: the input was closed"
     return InputError(
-        f"late rows: {_row(row, place)} has the time {format_time(time, kinds)}, which is before {closed}, up to "
+        f"late rows: {row_words(row, place) or 'this row'} has the time {format_time(time, kinds)}, which is before {closed}, up to "
         "where earlier runs have closed the times",
         place=place,
         hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
@@ -67,15 +63,10 @@ def late_error(time: Time, row: int, place: str, kinds: Sequence[Type], lower: T
     )
 
 
-def _row(row: int, place: str) -> str:
-    """Return a row for people: its place is the line of a text, or only the file."""
-    return "this row" if LINE.search(place) else f"row {row} (counted from 0)"
-
-
 def ahead_error(time: Time, row: int, place: str, kinds: Sequence[Type], present: str) -> InputError:
     """Return the error of a row that is too far ahead; `present` is the present time as text."""
     return InputError(
-        f"{_row(row, place)} has the time {format_time(time, kinds)}, which is far ahead of the clock, {present}: "
+        f"{row_words(row, place) or 'this row'} has the time {format_time(time, kinds)}, which is far ahead of the clock, {present}: "
         "a run would close all times before",
         place=place,
         hint="correct the row, or state how far rows may be ahead, `max_ahead: 30 days` under the input (`none`: any time)",

@@ -23,6 +23,7 @@ from ddcli.expressions.types import from_polars
 from ddcli.store.formats.base import BadRow
 from ddcli.store.log.schema import INT64
 from ddcli.store.log.times import physical
+from ddcli.store.tables.files import row_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -249,7 +250,8 @@ class RowReader:
         if isinstance(bad, NullValue):
             return self.tables.null(path, row, bad.what, bad.name)
         where = self.tables.place(path, row)
-        return InputError(f"row {row} (counted from 0): {bad.problem}", place=where, hint=bad.hint)
+        words = row_words(row, where)
+        return InputError(f"{words}: {bad.problem}" if words else bad.problem, place=where, hint=bad.hint)
 
 
 def _valued(name: str, kind: Type) -> pl.Expr:

@@ -84,6 +84,15 @@ def _in_yaml(word: str) -> str:
     return word if re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) else json.dumps(word, ensure_ascii=False)
 
 
+LINE = re.compile(r":[0-9]+$")
+"""The end of a place that has a line."""
+
+
+def row_words(row: int, place: str) -> str:
+    """Return the number of a row for people; none if its place is the line of a text."""
+    return "" if LINE.search(place) else f"row {row} (counted from 0)"
+
+
 @dataclass
 class Tables:
     """The files of an input as tables that can be read by a few columns and rows.
@@ -361,15 +370,17 @@ class Tables:
 
     def null(self, path: Path, row: int, what: str, name: str) -> InputError:
         """Return the error for a null in a row of a file; in JSON also for a value that the row has under another name, or not at all."""
+        kind = self.declared[name] if self.declared and name in self.declared else "int64"
         hint = (
-            "a column declared with '?' may hold nulls, as in `int64?`"
+            f"if it may hold nulls, declare it with '?' under the input's `columns`: `{name}: \"{kind}?\"`"
             if what == "column"
             else "each row must have one"
         )
         if self.declared is not None and (others := self._undeclared(path, row, name)):
             hint = renamed_hint(name, self.declared[name], others, self.former)
-        problem = f"{what} '{name}' has a null, first in row {row} (counted from 0)"
-        return InputError(problem, place=self.place(path, row), hint=hint)
+        place = self.place(path, row)
+        where = f", first in {words}" if (words := row_words(row, place)) else ""
+        return InputError(f"{what} '{name}' has a null{where}", place=place, hint=hint)
 
     def _undeclared(self, path: Path, row: int, missing: str) -> list[str]:
         """Return the names in a row of JSON that are no columns', if it lacks a name of a declared one; none of other rows."""
