@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ddcli.commands.found_inputs import DATED, FoundInput, find
+from ddcli.commands.found_inputs import FoundInput, find, is_written_again
 from ddcli.errors import InputError, UsageError
 from ddcli.screen import visible
 from ddcli.store.mirrors.delta_commits import LOG
@@ -122,11 +122,12 @@ def _lines(name: str, shown: str, clock: str, good: Sequence[FoundInput], bad: S
 
 def _checks(good: Sequence[FoundInput]) -> Iterator[str]:
     """Yield checks that all rows meet so far, as comments: each keeps the values of its column in the state."""
-    found = [(given, kind) for given in good for kind in ("unique", "not_null") if kind in given.checks]
+    found = [(given, *check) for given in good for check in given.checks]
     if found:
         yield "# checks:  # ? all rows meet these so far; without the marks of comments a run commits nothing that violates one"
-    for given, kind in found:
-        yield f"#   - {{{kind}: {visible(_value([given.checks[kind]]))}, of: {given.name}}}"
+    for given, kind, column, among in found:
+        what = _value([column]) if among is None else f"{{{_word(column)}: {_value(among)}}}"
+        yield f"#   - {{{kind}: {visible(what)}, of: {given.name}}}"
 
 
 def _input(given: FoundInput) -> Iterator[str]:
@@ -139,8 +140,8 @@ def _input(given: FoundInput) -> Iterator[str]:
     for key in KEYS:
         if key in given.given:
             yield _commented(f"    {key}: {_value(given.given[key])}", _doubt(given, key))
-    if given.given["format"] != "debezium" and all(DATED.fullmatch(path.name) for path in given.files):
-        yield "    changed: replace  # ? a file of a day that comes again with other rows replaces its old rows"
+    if given.given["format"] != "debezium" and is_written_again(given):
+        yield "    changed: replace  # ? a file of a day or part that comes again with other rows replaces its old rows"
     if given.columns and _declares(given):
         yield "    columns:"
         for column, kind in given.columns.items():

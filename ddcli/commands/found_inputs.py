@@ -38,6 +38,8 @@ ISO_WAYS = ("%Y-%m-%d", "%Y%m%d")
 """The dates in names that are read without an option."""
 NUMBERED = re.compile(r"[-_. ]*\d[\d\-_T]*", re.ASCII)
 NAMED_KEY = re.compile(r"(?i)(.*[_ -])?(id|nr|no|number|nummer|key|code|sku|uuid)|.*Id", re.ASCII)
+FEW, TIMES_FEW = 8, 5
+"""The values of a column, at most, that are the only ones it may have, if it has each of them so many times."""
 NAMED_TIME = re.compile(r"(?i).*(updated|modified|changed|time|date|datum|day|tag|created|_at|\bat)\b.*", re.ASCII)
 TIMES = ("date", "datetime[us]", "datetime[us, UTC]", "datetime[ms]", "datetime[ns]")
 COMMON = 0.5
@@ -58,8 +60,12 @@ class FoundInput:
     doubts: dict[str, str] = field(default_factory=dict)
     optional: set[str] = field(default_factory=set)
     """The columns that some of the files lack."""
-    checks: dict[str, str] = field(default_factory=dict)
-    """The column of each kind of check that all rows meet so far."""
+    checks: list[tuple[str, str, Any]] = field(default_factory=list)
+    """The checks that all rows meet so far: the kind and the column of each, and for `in` and `refers` what its values are in."""
+    values: dict[str, list[str | None]] = field(default_factory=dict)
+    """Values of the columns in the first rows of some files."""
+    key: str | None = None
+    """The column whose values are unique in these rows."""
     former: dict[str, list[str]] = field(default_factory=dict)
     """The other names of columns in some of the files."""
     table: str = ""
@@ -95,7 +101,46 @@ def find(root: Path, shown: str, listing: Listing) -> list[FoundInput]:
         except (InputError, DamagedError, NotWholeError, OSError, ValueError) as error:
             given.why_not = getattr(error, "problem", None) or str(error)
         found.append(given)
+    for given in found:
+        _find_sets(given)
+        _find_references(given, [one for one in found if one.key and one is not given])
     return found
+
+
+def is_written_again(given: FoundInput) -> bool:
+    """Return whether the files of an input are named by day or part: a program that makes such files may write one again."""
+    names = [path.name for path in given.files]
+    parts = len(names) > 1 and all(NUMBERED.search(_parts(name)[0]) for name in names)
+    return parts or all(DATED.fullmatch(name) for name in names)
+
+
+def _find_sets(given: FoundInput) -> None:
+    """Add a check for each column of text that has few values."""
+    for name, values in given.values.items():
+        some = dict.fromkeys(value for value in values if value)
+        if (
+            given.columns.get(name, "").startswith("string")
+            and 1 < len(some) <= FEW
+            and len(values) >= TIMES_FEW * len(some)
+        ):
+            given.checks.append(("in", name, sorted(some)))
+
+
+def _find_references(given: FoundInput, others: Sequence[FoundInput]) -> None:
+    """Add a check for each column whose values are all keys of one other input, if it is named after that or its key."""
+    for name, values in given.values.items():
+        some = {value for value in values if value}
+        fitting = [
+            one
+            for one in others
+            if one.key is not None
+            and name != given.key
+            and some
+            and some <= {*one.values[one.key]}
+            and (_letters(name) == _letters(one.key) or _letters(name).startswith(_letters(one.name).rstrip("s")))
+        ]
+        if len(fitting) == 1:
+            given.checks.append(("refers", name, f"{fitting[0].name}.{fitting[0].key}"))
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -323,6 +368,7 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
     times = [name for name, kind in in_all.items() if kind in TIMES]
     time = day or next((name for name in times if NAMED_TIME.fullmatch(name)), times[0] if times else None)
     candidate = key or (named[0] if named else None)
+    given.values = {name: [value for table in tables for value in table.get(name, [])] for name in in_all}
     values = [value for table in tables for value in table.get(candidate, [])] if candidate else []
     repeated = len(set(values)) < len(values)
     if repeated and time is not None:
@@ -348,7 +394,8 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
         )
         if values and None not in values and "" not in values:
             # Declared columns refuse nulls by their types.
-            given.checks |= {"unique": candidate} | ({} if declared else {"not_null": candidate})
+            given.key = candidate
+            given.checks += [(kind, candidate, None) for kind in ("unique", *(() if declared else ("not_null",)))]
 
 
 def _moments(table: dict[str, list[str | None]], time: str, beside: str | None) -> list[str | None]:

@@ -323,6 +323,26 @@ def test_a_column_that_some_files_lack_is_optional_with_a_question_mark(tmp_path
     assert held(shop.folder / "p", "data") == {(1, 2, None, None): 1, (1, 2, days[0], 7): 1, (1, 3, days[1], 7): 1}
 
 
+def test_checks_of_sets_and_references_hold(tmp_path, shop):
+    """They are comments; without the marks the rows meet them, and others don't. Files named by part are replaced."""
+    shop.write("data/customers.csv", "id,land\n" + "".join(f"{at},{'no' if at % 2 else 'DE'}\n" for at in range(20)))
+    for part in range(2):
+        rows = (f"{100 * part + at},{at},{['open', 'paid'][at % 2]}\n" for at in range(15))
+        shop.write(f"data/orders_{part}.csv", "order,customer_id,state\n" + "".join(rows))
+    assert shop("init", "p", "--from", "data").code == 0
+    text = (shop.folder / "p/data.yaml").read_text().replace("# checks:", "checks:").replace("#   - ", "  - ")
+    shop.write("p/data.yaml", text)
+    read = yaml.safe_load(text)
+    assert "changed" not in read["inputs"]["customers"]
+    assert read["inputs"]["orders"]["changed"] == "replace"
+    assert {"refers": {"customer_id": "customers.id"}, "of": "orders"} in read["checks"]
+    assert {"in": {"state": ["open", "paid"]}, "of": "orders"} in read["checks"]
+    assert shop("run", "p/data.yaml").code == 0
+    shop.write("data/orders_2.csv", "order,customer_id,state\n900,77,lost\n")
+    found = shop("run", "p/data.yaml")
+    assert (found.code, "orders_in_state" in found.err, "orders_refers_customer_id" in found.err) == (7, True, True)
+
+
 @pytest.mark.parametrize("name", ["time", "diff"])
 def test_a_column_with_a_name_of_logs_may_be_in_some_files_alone(tmp_path, shop, name):
     shop.write("data/s_1.csv", f"a,{name}\n1,2\n")
@@ -442,16 +462,19 @@ def test_days_and_months_that_may_be_exchanged_are_a_question(tmp_path):
     assert "# ? the dates in the files' names are read as %d-%m-%Y, and may also be %m-%d-%Y" in text
 
 
-def test_files_of_days_are_replaced_if_they_come_again(tmp_path):
-    for name in ("days/2024-01-01", "days/2024-01-02", "parts/1", "parts/2"):
+def test_files_of_days_and_parts_are_replaced_if_they_come_again(tmp_path):
+    for name in ("days/2024-01-01", "days/2024-01-02", "parts/1", "parts/2", "towns/a", "towns/b"):
         path = tmp_path / f"data/{name}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"n,place\n{name[-1]},x\n7{name[-1]},y\n")
+        path.write_text(f"n,place\n{ord(name[-1]) % 16},x\n7{ord(name[-1]) % 16},y\n")
     begun(tmp_path, tmp_path / "data")
     (tmp_path / "data/days/2024-01-01.csv").write_text("n,place\n1,z\n71,y\n")
     run(tmp_path / "data.yaml")
     assert {row[:2] for row in held(tmp_path, "days")} == {(1, "z"), (71, "y"), (2, "x"), (72, "y")}
     (tmp_path / "data/parts/1.csv").write_text("n,place\n1,z\n7,y\n")
+    run(tmp_path / "data.yaml")
+    assert {row[:2] for row in held(tmp_path, "parts")} == {(1, "z"), (7, "y"), (2, "x"), (72, "y")}
+    (tmp_path / "data/towns/a.csv").write_text("n,place\n1,z\n7,y\n")
     with pytest.raises(InputError, match="already read has changed"):
         run(tmp_path / "data.yaml")
 
