@@ -12,6 +12,7 @@ import pytest
 
 from ddcli import version
 from ddcli.engine.jit.settings import cache_dir, takes_images
+from tests.draws import EFFORT, TURN, WHOLE
 from tests.harness import ROOT
 
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -68,15 +69,15 @@ def environments(tmp_path_factory, index):
     return environment
 
 
-@pytest.mark.in_turn(9)
+WAYS = [
+    *(("pip", kind) for kind in ("checkout", "wheel")),  # the wheel is made of the source distribution
+    *(pytest.param("uv", kind, marks=NEEDS_UV) for kind in ("checkout", "source", "wheel")),
+]
+"""Each takes half a minute: where little is tried, one of them each day."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tool", "kind"),
-    [
-        *(("pip", kind) for kind in ("checkout", "wheel")),  # the wheel is made of the source distribution
-        *(pytest.param("uv", kind, marks=NEEDS_UV) for kind in ("checkout", "source", "wheel")),
-    ],
-)
+@pytest.mark.parametrize(("tool", "kind"), WAYS if EFFORT >= WHOLE else [WAYS[TURN % len(WAYS)]])
 def test_an_empty_environment_runs_what_is_installed_there(environments, tmp_path, tool, kind):
     """Built with what pyproject.toml asks for alone, and with compiled kernels: a run compiles none."""
     python, install, sources = environments(tool)
