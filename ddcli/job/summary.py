@@ -116,7 +116,7 @@ class ClaimSummary:
 class Verdict:
     """The result of a check at a commit.
 
-    `new` are the violations that the commit adds, None if they are too many to be told from others; `first` are the first of these as text, `records` the same as values.
+    `new` are the violations that the commit adds, None if they are too many to be told from others; `first` are the first of these as text, `records` the same as values: notebooks and logs keep the `repr`, which has none.
     `problems` are the measures that are out of their range. `accepted` names who let the commit pass, and why.
     """
 
@@ -130,7 +130,7 @@ class Verdict:
     first: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     accepted: str | None = None
-    records: tuple[Mapping[str, Any], ...] = ()
+    records: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
     @property
     def passed(self) -> bool:

@@ -59,22 +59,25 @@ class NotThere(DdError):
 
 @dataclass(frozen=True)
 class Answer:
-    """The explanations of the first of the `matching` records, as of the time `at`: of their existence, or of their `change`."""
+    """The explanations of the first of the `matching` records, as of the time `at`: of their existence, or of their `change`.
+
+    Its `repr`, which notebooks and logs keep, has no value of a record.
+    """
 
     inputs: Inputs
     collection: str
-    node: Node
+    node: Node = field(repr=False)
     at: Time
     change: bool
     matching: int
-    explained: tuple[Explained, ...]
+    explained: tuple[Explained, ...] = field(repr=False)
     seconds: float
     read: int
     names: dict[str, str]
-    fed: dict[str, Matrix]
+    fed: dict[str, Matrix] = field(repr=False)
     subject: str
-    places: dict[Leaf, list[Where]] = field(default_factory=dict)
-    missing: Missing | None = None
+    places: dict[Leaf, list[Where]] = field(default_factory=dict, repr=False)
+    missing: Missing | None = field(default=None, repr=False)
     """The reason why no such record exists."""
     until: Time | None = None
     """The last time at which a missing record changed."""

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from ddcli import run, why
 from ddcli.cli.main import COMMANDS
 from tests.harness import Folder, contents, files, write_log
 from tests.tables.followers import COLUMNS, KINDS, Follower
@@ -327,6 +328,20 @@ def test_no_message_quotes_a_hidden_value(shop, given, kind, collection, check, 
         said = result.out + result.err
         assert (SECRET in said) == ("--show" in words), said
         assert problem in said or "--show" in words, said
+
+
+def test_no_repr_of_a_result_has_a_hidden_value(people):
+    """Notebooks keep them beside what they show, and programs log them."""
+    text = SHOP.replace("name: shop", "name: noted").replace("out/", "noted/").replace("lake/", "pit/")
+    people.write(
+        "n.yaml", text.replace("length(email) > 0", "length(email) > 90").replace("filled}", "filled, otherwise: warn}")
+    )
+    with contextlib.chdir(people.folder):
+        summary = run("n.yaml")
+        answer = why("n.yaml", "named", {"city": "Bern"})
+    assert any(SECRET in str(verdict.records) for verdict in summary.checks.values())
+    assert answer.explained
+    assert SECRET not in repr(summary) + summary._repr_html_() + repr(answer)
 
 
 @pytest.mark.parametrize(
