@@ -797,7 +797,7 @@ def test_random_histories_of_many_operators(shop):
             assert all(contents(shop.folder / name, until) == there for name, (until, there) in past.items())
             fresh = shop.folder / "fresh"
             shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir()
+            (fresh / "in").mkdir(parents=True)
             for name in files:
                 written(name, step + 1, "fresh/in")
             again = text.replace("path: other/", "path: ../other/")
