@@ -134,7 +134,7 @@ def histories(draw):
 def held(folder, time):
     """Return what the output holds at a time."""
     found = Counter()
-    for file in sorted((folder / "out").glob("*.parquet")):
+    for file in sorted((folder / "out").rglob("*.parquet")):  # a large commit is a folder
         for k, v, diff in pl.read_parquet(file).filter(pl.col("time") <= time).select("k", "v", "diff").iter_rows():
             found[k, v] += diff
     return {each: count for each, count in found.items() if count}
