@@ -17,7 +17,16 @@ from tests.harness import ORDER_COLUMNS, ORDERS, assert_no_time, contents, files
 
 HEAVY = ("polars", "numba", "llvmlite", "sqlglot", "pyarrow", "numpy")
 
-QUIET = {"late": 0, "aside": None, "negative": 0, "example": None, "unparsed": 0, "unparsed_in": None, "passed": {}}
+QUIET = {
+    "late": 0,
+    "aside": None,
+    "negative": 0,
+    "example": None,
+    "unparsed": 0,
+    "unparsed_in": None,
+    "passed": {},
+    "gone": [],
+}
 """What a summary says of an input in which nothing is wrong."""
 
 
