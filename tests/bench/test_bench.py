@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from ddcli.plan.pipeline_file import parse_spec
-from tests.bench import corrections, kernels, loops, rewrites, tpch, triangles
+from tests.bench import corrections, loops, rewrites, tpch, triangles
 from tests.bench.__main__ import main
 from tests.bench.cases import CASES
 from tests.bench.engine import CASES as ENGINE_CASES
@@ -208,10 +208,3 @@ def test_make_bench_runs_this(root):
         ["make", "-n", "bench", "ARGS=--quick"], cwd=root, capture_output=True, text=True, check=True
     )
     assert "-m tests.bench --quick" in found.stdout
-
-
-def test_every_case_of_the_kernels_is_measured():
-    """Five cases, each with a time."""
-    table = kernels.measure(2000, 5)
-    assert len(table) == 5
-    assert all(wall > 0 for _, wall, _ in table)

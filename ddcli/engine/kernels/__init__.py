@@ -13,6 +13,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * page_values: values of a page of Parquet, read in place
 * page_writer: integers as pages of Parquet; values packed for pages of Parquet
 * pages: pages of a batch file: those that can have a key, looked up and read in place
+* pairs: pair equal numbers
 * partition: rows dealt to shards, and into the pieces in which they are sorted
 * pool_table: the hash table of the pool
 * ordered_values: the first k values of a group

@@ -1,0 +1,239 @@
+"""Equal rows of two frames, in pairs: those at the same places, those with one value in a column that seems to identify rows, and those with one hash.
+
+Rows are compared column by column before they count as equal. Numbers without nulls are compared as machine words, by numpy: polars
+takes three times as long to put them in another order.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine.arrow import Chunk, Memory, chunks
+from ddcli.engine.kernels.pairs import keep_equal_texts, keep_equal_words, pair, pair_near, partition, place_views
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FEW = 4
+"""A comparison place by place may leave one row in this many."""
+SAMPLE = 256
+"""Rows that are looked at before all are compared place by place, or paired by one column."""
+PLACES = 4
+"""The number of places from which these come, some from each."""
+TOGETHER = 14
+"""Hashes that are paired together are as many as this power of two, or fewer."""
+NEAR = 4
+"""Numbers are near each other if their range is at most this many times their count."""
+SPREAD = np.int64(-7046029254386353131)
+"""An odd number: no two integers have the same product with it in 64 bits, and the products of near ones are far apart."""
+NUMBERS = {pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64}
+TEXTS = {pl.String, pl.Binary}
+
+
+def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return two frames without rows that both have, each as often as both have it; some of these may stay.
+
+    >>> left, right = pl.DataFrame({"a": [1, 2, 2, 3]}), pl.DataFrame({"a": [2, 4, 1]})
+    >>> [frame["a"].to_list() for frame in different(left, right)]
+    [[2, 3], [4]]
+    """
+    if left.is_empty() or right.is_empty():
+        return left, right
+    if left.height == right.height and mostly_equal(left, right):
+        apart = apart_rows(left, right)
+        left, right = left.filter(apart), right.filter(apart)
+        if left.height * FEW <= len(apart):
+            return left, right
+    return different_elsewhere(left, right)
+
+
+def different_elsewhere(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the same of frames with rows that are known to differ at the same places."""
+    ours, theirs = _Rows(left), _Rows(right)
+    key = _key(ours)
+    if key is not None and key not in theirs.nulls:
+        left, right = _unpaired(ours, theirs, pairs(ours.words(key), theirs.words(key), spread=False), key)
+        ours, theirs = _Rows(left), _Rows(right)
+    if left.height and right.height:
+        left, right = _unpaired(ours, theirs, pairs(_hashes(left), _hashes(right)))
+    return left, right
+
+
+class _Texts(NamedTuple):
+    """The texts of a column as views with addresses. `chunks` keeps their memory alive, `within` is its begin and end."""
+
+    views: np.ndarray[Any, Any]
+    chunks: list[Chunk]
+    within: list[int]
+
+
+class _Rows:
+    """A frame, and the values of its columns as far as they can be compared without polars."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame = frame
+        self.nulls = {
+            each.name: each.is_null().to_numpy()
+            for each in frame.get_columns()
+            if each.null_count() and each.dtype not in TEXTS
+        }
+
+    @cached_property
+    def numbers(self) -> dict[str, pl.Series]:
+        """Columns of numbers and moments, as numbers; any for null."""
+        names = [name for name, dtype in self.frame.schema.items() if dtype in NUMBERS or dtype.is_temporal()]
+        plain = self.frame.select(pl.col(names).to_physical())
+        plain = plain.fill_null(0) if self.nulls.keys() & {*names} else plain
+        return dict(zip(plain.columns, plain.get_columns(), strict=True))
+
+    def words(self, name: str) -> np.ndarray[Any, Any]:
+        """Return integers for the values of a column of numbers, others for others. A float may have several: its rows count as different by them."""
+        parts = [*self.parts(name)]
+        if len(parts) == 1:
+            return parts[0]
+        whole, row = np.empty(self.frame.height, np.int64), 0
+        for part in parts:
+            whole[row : (row := row + len(part))] = part
+        return whole
+
+    def parts(self, name: str) -> Iterator[np.ndarray[Any, Any]]:
+        """Yield these integers as they are in memory; narrow ones are made wide."""
+        for part in self.numbers[name].get_chunks():
+            values = part.to_numpy()
+            yield values.view(f"i{values.itemsize}").astype(np.int64, copy=False)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The columns of texts or bytes."""
+        return [name for name, dtype in self.frame.schema.items() if dtype in TEXTS]
+
+
+def mostly_equal(left: pl.DataFrame, right: pl.DataFrame) -> bool:
+    """Return whether most of the rows equal those at the same places of a frame of the same height."""
+    # One column of numbers may do to see that they are not: it takes a tenth of the time.
+    integers = [name for name, dtype in left.schema.items() if dtype.is_integer()]
+    for names in filter(None, (integers[:1], left.columns)):
+        ours, theirs = (_some(side.select(names)) for side in (left, right))
+        if int(apart_rows(ours, theirs).sum()) * FEW > ours.height * 3:
+            return False
+    return True
+
+
+def _some(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return some rows, of several places."""
+    run = SAMPLE // PLACES
+    if not run or frame.height <= SAMPLE:
+        return frame.head(SAMPLE)
+    return pl.concat(frame.slice((frame.height - run) * at // (PLACES - 1), run) for at in range(PLACES))
+
+
+def _key(rows: _Rows) -> str | None:
+    """Return a column of integers or timestamps without nulls whose values seem to identify rows; None if there is none."""
+    if rows.frame.height <= SAMPLE:
+        return None
+    names = [each for each in rows.numbers if each not in rows.nulls and not rows.frame.schema[each].is_float()]
+    some = _some(rows.frame.select(names)) if names else pl.DataFrame()
+    return next((each.name for each in some.get_columns() if each.n_unique() == some.height), None)
+
+
+def _texts(series: pl.Series) -> _Texts:
+    found = _Texts(np.empty((len(series), 2), np.int64), [*chunks(series)], [])
+    row = 0
+    for chunk in found.chunks:
+        views, nulls, buffers = chunk.words(2), chunk.nulls(), chunk.viewed()
+        placed = found.views[row : (row := row + len(views))]
+        place_views(views, np.array([at for at, _ in buffers], np.int64), placed)
+        if nulls is not None:
+            placed[nulls] = -1
+        found.within.extend(end for at, size in buffers if size for end in (at, at + size))
+    return found
+
+
+def _hashes(frame: pl.DataFrame) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = frame.hash_rows(1).to_numpy()
+    return found.view(np.int64)
+
+
+def _unpaired(
+    left: _Rows, right: _Rows, found: np.ndarray[Any, Any], key: str | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return two frames without the rows that are equal to their partners: `found` has the place of the partner, or -1.
+
+    The pairs are equal in the column `key`. The left side is not copied: its parts are compared as they are in memory.
+    """
+    equal = (found >= 0).view(np.uint8)
+    for name in left.nulls.keys() | right.nulls.keys():
+        mine, its = (side.nulls.get(name, np.zeros(side.frame.height, np.bool_)) for side in (left, right))
+        equal &= mine == its[found]
+    for name in [each for each in left.numbers if each != key]:
+        its_words, row = right.words(name), 0
+        for part in left.parts(name):
+            rows = slice(row, row := row + len(part))
+            keep_equal_words(part, its_words, found[rows], equal[rows])
+    for name in left.texts:
+        its_texts, row = _texts(right.frame[name]), 0
+        for series in left.frame[name].get_chunks():
+            rows = slice(row, row := row + len(series))
+            _keep_equal(_texts(series), its_texts, found[rows], equal[rows])
+    others = [name for name in left.frame.columns if name not in left.numbers and name not in left.texts]
+    if others:
+        places = np.flatnonzero(equal)
+        equal[places] = ~apart_rows(left.frame.select(others)[places], right.frame.select(others)[found[places]])
+    kept = np.ones(right.frame.height, np.bool_)
+    kept[found[equal != 0]] = False
+    return left.frame.filter(pl.Series(equal == 0)), right.frame.filter(pl.Series(kept))
+
+
+def _keep_equal(left: _Texts, right: _Texts, found: np.ndarray[Any, Any], equal: np.ndarray[Any, Any]) -> None:
+    """Write 0 for rows whose texts differ from their pairs'."""
+    within = [*left.within, *right.within]
+    base, end = min(within, default=0), max(within, default=0)
+    data = np.asarray(Memory(base, (end - base,), "|u1", (left, right))) if within else np.empty(0, np.uint8)
+    keep_equal_texts(data, base, left.views, right.views, found, equal)
+
+
+def apart_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
+    """Return a mask of the places at which two frames of one height have different rows."""
+    names = [f"{at}" for at in range(left.width)]
+    sides = zip(left.get_columns(), right.get_columns(), names, strict=True)
+    both = pl.DataFrame([each for ours, theirs, at in sides for each in (ours.alias(at), theirs.alias(f"-{at}"))])
+    return both.select(pl.any_horizontal(pl.col(at).ne_missing(pl.col(f"-{at}")) for at in names)).to_series()
+
+
+def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any], *, spread: bool = True) -> np.ndarray[Any, Any]:
+    """Return for each number on the left the place of an equal one on the right, or -1; no place twice.
+
+    If they are not `spread`, many may begin with the same bits.
+
+    >>> pairs(np.array([5, 7, 9]), np.array([9, 8, 5, 6])).tolist()
+    [2, -1, 0]
+    """
+    if not right.size:
+        return np.full(left.size, -1)
+    paired, following = np.empty(left.size, np.int64), np.empty(right.size, np.int64)
+    least = int(right.min())
+    room = int(right.max()) - least + 1
+    if room <= NEAR * right.size:
+        pair_near(left, right, least, np.empty(room, np.int64), following, paired)
+        return paired
+    bits = max((right.size >> TOGETHER).bit_length(), 1)
+    ours, theirs = (_Dealt(side if spread else side * SPREAD, bits) for side in (left, right))
+    largest = int(np.diff(theirs.ends, prepend=0).max())
+    firsts, slots = np.empty((2, 4 << largest.bit_length()), np.int64)
+    pair(ours.numbers, theirs.numbers, ours.ends, theirs.ends, firsts, slots, following, paired)
+    found = np.empty(left.size, np.int64)
+    found[ours.places] = np.where(paired < 0, -1, theirs.places[paired])
+    return found
+
+
+class _Dealt:
+    """Numbers in parts by their first bits, and the place of each."""
+
+    def __init__(self, numbers: np.ndarray[Any, Any], bits: int) -> None:
+        self.ends = np.zeros(1 << bits, np.int64)
+        self.numbers, self.places = np.empty((2, numbers.size), np.int64)
+        partition(numbers, 64 - bits, self.ends, self.numbers, self.places)
