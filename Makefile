@@ -20,8 +20,8 @@ DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
 # The Pythons that `make test-pythons` looks for; name others with make PYTHONS='...' test-pythons.
 PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python) python3.11 python3.12 python3.13 python3.14 python3.15
 
-# Tests run side by side, in five processes more than there are processors, as many wait for others; tests/conftest.py says which goes where.
-PARALLEL := -n $$(($$(nproc 2>/dev/null || echo 2) + 5)) --dist loadfile
+# Tests run side by side, in three processes more than there are processors, as some wait for others; tests/conftest.py says which goes where.
+PARALLEL := -n $$(($$(nproc 2>/dev/null || echo 2) + 3)) --dist loadfile
 
 # Else each process compiles anew what it imports.
 export PYTHONDONTWRITEBYTECODE :=
