@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.cli.main import cli
 from ddcli.expressions.coerce import INT64, STRING
-from ddcli.expressions.statement import query_text
+from ddcli.expressions.syntax_tree import query_text
 from ddcli.plan.logical import Source
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph

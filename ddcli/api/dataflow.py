@@ -35,7 +35,7 @@ from ddcli.plan.generations import Generation
 from ddcli.plan.node import Graph
 from ddcli.plan.operators.row import BindContext
 from ddcli.plan.optimizer.delta_joins import delta_joins, with_delta_joins
-from ddcli.plan.physical_graph import PhysicalGraph
+from ddcli.plan.physical import PhysicalGraph
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange
 from ddcli.spec.model import GUARD
@@ -107,7 +107,7 @@ class ImportedArrangement(Arranged):
 def queried(dataflow: Dataflow, query: str, relations: Mapping[str, Relation]) -> Relation:
     """Return the result of a query over collections by name. Raises SpecError at the place of a mistake in the text."""
     from ddcli.expressions.moments import in_zone
-    from ddcli.expressions.statement import check_tables, query_text
+    from ddcli.expressions.syntax_tree import check_tables, query_text
     from ddcli.plan.sql.context import Times
     from ddcli.plan.sql.statement import bind
 

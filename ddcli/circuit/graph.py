@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.trace_import import Filtered, Imported
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.node import Node
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.input_format import InputFacts
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import SpecError, SpecErrors
-from ddcli.plan.logical import EXPORT, HISTORY
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical import EXPORT, HISTORY, physical_graph
 from ddcli.store.time_text import SECONDS
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Text
     from ddcli.expressions.types import Type
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.spec.model import Spec
 
 ALL = None

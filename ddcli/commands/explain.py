@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from ddcli.commands.check import bound_pipeline
 from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import quoted, to_be_read
+from ddcli.expressions.types import renamed
 from ddcli.job.paths import state_of
 from ddcli.job.verdict import verdicts_of
 from ddcli.plan import loops
 from ddcli.plan.node import Graph
-from ddcli.plan.sql.names import renamed
 from ddcli.plan.words import NO_COLUMN
 from ddcli.render.view import View, view_of
 from ddcli.spec import model

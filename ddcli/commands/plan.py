@@ -210,7 +210,7 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
     from ddcli.engine.times import Frontier
     from ddcli.job.inputs import with_replaced_files
     from ddcli.plan.choices import plan_choices
-    from ddcli.plan.physical_graph import estimated_rows
+    from ddcli.plan.estimates import estimated_rows
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.log.reader import LogReader
     from ddcli.store.time_text import format_frontier
@@ -314,8 +314,7 @@ def _state_work(
 ) -> dict[str, Any]:
     """Return the work on arrangements and outputs; `expected` are the estimated rows of a new state's arrangements, by fingerprint."""
     from ddcli.plan.changes import describe
-    from ddcli.plan.logical import EXPORT
-    from ddcli.plan.physical import WAITING
+    from ddcli.plan.physical import EXPORT, WAITING
     from ddcli.store.state.entries import Size
 
     if manifest is None:

@@ -21,7 +21,7 @@ from ddcli.commands.check import check_text
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import DdError, InputError, Span, SpecError, UsageError
 from ddcli.expressions.moments import UTC
-from ddcli.expressions.statement import is_own
+from ddcli.expressions.syntax_tree import is_own
 from ddcli.expressions.tree import delimited
 from ddcli.screen import visible
 

@@ -22,8 +22,8 @@ from ddcli.errors import SpecError, SpecErrors, Text, UsageError, suggestion
 from ddcli.expressions.coerce import Mismatch, adapts, convert
 from ddcli.expressions.moments import in_zone
 from ddcli.expressions.parse import parse_scalar
-from ddcli.expressions.tree import ColumnScope, Literal
-from ddcli.expressions.types import ARRIVAL
+from ddcli.expressions.tree import Literal
+from ddcli.expressions.types import ARRIVAL, ColumnScope
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates

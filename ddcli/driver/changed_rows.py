@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ddcli.driver.prepare import Prepared
     from ddcli.job.request import Request
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.rows import RowChange
     from ddcli.store.state.entries import Times
     from ddcli.store.state.manifest import Manifest

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.job.sizes import Sizes
     from ddcli.job.summary import SparkSummary, Verdict
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import NotedUpdates

@@ -31,8 +31,7 @@ from ddcli.job.sizes import rows_held
 from ddcli.job.verdict import ACCEPTED, KEPT, kept_of, measured, number_of, without_measures
 from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
-from ddcli.plan.physical import WAITING
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical import WAITING, physical_graph
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.replacement import Uncorrectable, has_times, replace_archived, spans
 from ddcli.sources.input_format import facts_of
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.job.corrections import ErasureRequest
     from ddcli.plan.node import Node
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.rows import RowCondition, Rows
     from ddcli.store.state.directory import State

@@ -192,7 +192,7 @@ def _condition(request: Request, manifest: Manifest, name: str, where: str) -> R
     """Return the condition over the columns of an input as the state knows them."""
     from ddcli.expressions.moments import in_zone
     from ddcli.expressions.parse import parse_scalar
-    from ddcli.expressions.tree import ColumnScope
+    from ddcli.expressions.types import ColumnScope
 
     span = Span("--where", 1, 1, len(where), where)
     given = request.spec.inputs[name]

@@ -18,7 +18,7 @@ from ddcli.job.functions import load_functions
 from ddcli.job.inputs import find_inputs, find_time, refuse_beyond_imports, refuse_changed, with_tags, with_tags_of_logs
 from ddcli.job.kept_plan import conditions_of
 from ddcli.job.request import newest_of
-from ddcli.plan.physical_graph import latest_horizon
+from ddcli.plan.physical import latest_horizon
 from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.privacy import hide
 from ddcli.sources.arrangement_input import SharedReader
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.places import OperatorPlace
     from ddcli.plan.relation import Relation
     from ddcli.sinks.outputs import OutputWriter

@@ -18,8 +18,7 @@ from ddcli.job.request import error_directory
 from ddcli.job.sizes import rows_held
 from ddcli.plan.changes import CONTENTS
 from ddcli.plan.logical import Once, SignedSum, Table
-from ddcli.plan.physical import Scan
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical import Scan, physical_graph
 from ddcli.plan.shape import conform
 from ddcli.sinks.side_logs import Correction, ErrorLog
 from ddcli.sources.arrangement_input import SharedReader, continued
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.plan.changes import PlanChanges
     from ddcli.plan.node import Node
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.readers import Reader, Slice
     from ddcli.store.log.pieces import ConsumedRange

@@ -35,8 +35,7 @@ from ddcli.job.clock import run_time
 from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles, find_seen, find_time
 from ddcli.plan.logical import Once
-from ddcli.plan.physical import Delay
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical import Delay, physical_graph
 from ddcli.sources.input_format import InputFacts
 from ddcli.sources.readers import Corrected, InputSlice, Settled, in_files, open_logs, refuse_unclean
 from ddcli.store.log.key_hashes import holding
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.readers import Feed, Reader, Slice
     from ddcli.store.formats.base import Format
     from ddcli.store.state.entries import InputFile, Times

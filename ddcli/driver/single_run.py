@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ddcli.engine.scope import Scope
     from ddcli.engine.times import Time
     from ddcli.job.sizes import Sizes
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
     from ddcli.sources.readers import Feed, Reader, Slice

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
     from ddcli.job.sizes import Sizes
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog

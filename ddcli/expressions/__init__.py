@@ -4,11 +4,10 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 
 * aggregates: the table of aggregates
 * arithmetic: typing of arithmetic, on numbers and on times
-* casts: casts between types, casts of constants
 * checks: the checks of lowered expressions, and ranges that prove that these can't overflow
-* coerce: common types of expressions, and the casts to them
+* coerce: common types of expressions, and casts
 * csv_dialect: the dialect of CSV files: delimiter, encoding, nulls, dates and numbers
-* dialect: the SQL that is read: sqlglot's grammar without its functions
+* dialect: the SQL that is read: sqlglot's grammar without its functions; errors of syntax
 * execute: the run of a stage: values and checks in one query
 * forms: forms of SQL with syntax of their own, and constants
 * functions: the table of functions; of times in `time_functions`
@@ -32,13 +31,12 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * python_values: Python values as columns of a type; Python functions in a stage
 * reductions: expressions over aggregate calls
 * revisions: calls that an earlier version computed otherwise
-* signatures: functions of the table, and their signatures as text
+* signatures: functions of the table, their signatures as text, and checks of constants
 * stage: linear steps fused into one
-* statement: text to a syntax tree; the tables of a statement
-* syntax_tree: a syntax tree with places, whose every part must be used; its checks
+* syntax_tree: a syntax tree with places, whose every part must be used; its checks; the tables of a statement
 * time_functions: the table's functions of dates and times
 * tree: the typed tree, and the linear steps made of it
-* types: the types of columns; the order in which rows are shown
+* types: the types and names of columns; the order in which rows are shown
 * window_calls: window functions and frames, read from syntax
 * windows: the table of window functions, frames
 """

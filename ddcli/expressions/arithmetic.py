@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import reduce
 
 from ddcli.expressions.coerce import (
-    DATE,
     DURATION,
     FLOAT32,
     FLOAT64,
@@ -24,10 +23,11 @@ from ddcli.expressions.coerce import (
     as_decimal,
     convert,
     decimal_type,
+    nullable_if_any,
     unify,
 )
 from ddcli.expressions.moments import UTC
-from ddcli.expressions.tree import Call, Cast, Expression, Literal
+from ddcli.expressions.tree import Call, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
 
 Resolved = tuple[list[Expression], Type, str]
@@ -39,11 +39,6 @@ LENGTHS, MOMENTS = ("duration", "months"), ("date", "datetime", "time")
 NO_TIME = Literal(dt.timedelta(), DURATION)
 MOST_DAYS = 3_652_059
 """Days from the first date to the last."""
-
-
-def nullable_if_any(type_: Type, args: Sequence[Expression]) -> Type:
-    """Return the type, nullable when an argument is."""
-    return replace(type_, nullable=any(arg.type.nullable for arg in args))
 
 
 def arithmetic(name: str, args: Sequence[Expression]) -> Resolved:
@@ -321,45 +316,9 @@ def minus(value: Expression) -> Expression:
     return Call(name, tuple(args), type_, span=value.span)
 
 
-def as_date(moment: Expression) -> Expression | None:
-    """Return the date of a timestamp that is the beginning of a day, by how it is computed: of a date, plus whole days or months; None for others.
-
-    Dates are compared as they are so, in place of timestamps computed for each row.
-    """
-    if isinstance(moment, Literal) and isinstance(moment.value, dt.datetime):
-        at_midnight = moment.value.time() == dt.time() and moment.value.tzinfo is None
-        return replace(moment, value=moment.value.date(), type=DATE) if at_midnight else None
-    if isinstance(moment, Cast) and moment.argument.type.kind == "date" and moment.type.unit == "us":
-        return moment.argument
-    if not isinstance(moment, Call) or moment.function not in ("+", "-", "add_months", "date_trunc"):
-        return None
-    first, second = moment.args
-    if moment.function == "date_trunc":
-        inner = as_date(second)
-        units = ("year", "quarter", "month", "week", "day")
-        if inner is None or not isinstance(first, Literal) or str(first.value).lower() not in units:
-            return None
-        return replace(moment, args=(first, inner), type=nullable_if_any(DATE, [inner]))
-    inner = as_date(first)
-    if inner is None:
-        return None
-    if moment.function == "add_months":
-        return replace(moment, args=(inner, second), type=nullable_if_any(DATE, moment.args))
-    if not isinstance(second, Literal) or not isinstance(second.value, dt.timedelta) or not _whole_days(second):
-        return None
-    days = Literal(second.value.days if moment.function == "+" else -second.value.days, INT64, span=second.span)
-    return Call("add_days", (inner, days), nullable_if_any(DATE, [inner]), span=moment.span)
-
-
 def _called(name: str, *args: Expression) -> Expression:
     converted, type_, name = arithmetic(name, args)
     return Call(name, tuple(converted), type_, span=args[0].span)
-
-
-def _whole_days(arg: Expression) -> bool:
-    if not isinstance(arg, Literal) or not isinstance(arg.value, dt.timedelta | None):
-        return False
-    return arg.value is None or not arg.value % dt.timedelta(days=1)
 
 
 def negate(name: str, args: Sequence[Expression]) -> Resolved:

@@ -9,6 +9,7 @@ timestamp, a timestamp without a zone with one that has one in that zone. Nothin
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
@@ -18,19 +19,21 @@ from zoneinfo import ZoneInfo
 from ddcli.errors import SpecError
 from ddcli.expressions.moments import UTC, instant, within
 from ddcli.expressions.nanoseconds import fraction_of
-from ddcli.expressions.tree import Cast, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, SECOND_DIGITS, SIGNED, Type
+from ddcli.expressions.tree import Call, Cast, Expression, Literal
+from ddcli.expressions.types import ALIASES, MAX_PRECISION, SECOND_DIGITS, SIGNED, SIMPLE, Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.errors import Span
 
+
 INT64, FLOAT32, FLOAT64, BOOL = (Type(k) for k in ("int64", "float32", "float64", "bool"))
 STRING, DATE, TIME = (Type(k) for k in ("string", "date", "time"))
 TIMESTAMP, DURATION, NULL = Type("datetime", unit="us"), Type("duration", unit="us"), Type("null", nullable=True)
 ZONED = Type("datetime", unit="us", zone=UTC)
 MONTHS = Type("months")  # calendar intervals have no fixed length: literals only, beside + and -
+DAY = dt.timedelta(days=1)
 DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19, "uint8": 3, "uint16": 5, "uint32": 10, "uint64": 20}
 
 
@@ -256,3 +259,128 @@ def check_lengths(args: Sequence[Expression]) -> None:
     for arg in args:
         if arg.type.kind == "months":
             raise Mismatch("months and years differ in length", arg, "add them to a date: day + interval '1' month")
+
+
+def nullable_if_any(type_: Type, args: Sequence[Expression]) -> Type:
+    """Return the type, nullable when an argument is."""
+    return replace(type_, nullable=any(arg.type.nullable for arg in args))
+
+
+def as_date(moment: Expression) -> Expression | None:
+    """Return the date of a timestamp that is the beginning of a day, by how it is computed: of a date, plus whole days or months; None for others.
+
+    Dates are compared as they are so, in place of timestamps computed for each row.
+    """
+    if isinstance(moment, Literal) and isinstance(moment.value, dt.datetime):
+        at_midnight = moment.value.time() == dt.time() and moment.value.tzinfo is None
+        return replace(moment, value=moment.value.date(), type=DATE) if at_midnight else None
+    if isinstance(moment, Cast) and moment.argument.type.kind == "date" and moment.type.unit == "us":
+        return moment.argument
+    if not isinstance(moment, Call) or moment.function not in ("+", "-", "add_months", "date_trunc"):
+        return None
+    first, second = moment.args
+    if moment.function == "date_trunc":
+        inner = as_date(second)
+        units = ("year", "quarter", "month", "week", "day")
+        if inner is None or not isinstance(first, Literal) or str(first.value).lower() not in units:
+            return None
+        return replace(moment, args=(first, inner), type=nullable_if_any(DATE, [inner]))
+    inner = as_date(first)
+    if inner is None:
+        return None
+    if moment.function == "add_months":
+        return replace(moment, args=(inner, second), type=nullable_if_any(DATE, moment.args))
+    if not isinstance(second, Literal) or not isinstance(second.value, dt.timedelta) or second.value % DAY:
+        return None
+    days = Literal(second.value.days if moment.function == "+" else -second.value.days, INT64, span=second.span)
+    return Call("add_days", (inner, days), nullable_if_any(DATE, [inner]), span=moment.span)
+
+
+TARGETS = [*(kind for kind in SIMPLE if kind != "null"), *ALIASES, "decimal(18, 2)", "datetime[us]", "duration[us]"]
+HINTS = {
+    ("date", "int64"): "use year(x), epoch(x) or date_diff(...)",
+    ("datetime", "int64"): "use epoch(x) or date_diff(...)",
+}
+HINTS |= {
+    ("string", "list"): "x::json::bigint[] reads JSON, split(x, ',') the parts between commas",
+    ("string", "struct"): "x::json::struct(...) reads JSON",
+    ("list", "string"): "to_json(x) writes it as JSON",
+    ("struct", "string"): "to_json(x) writes it as JSON",
+    ("string", "binary"): "encode(x) has the bytes of a text in UTF-8",
+    ("binary", "string"): "decode(x) is the text of bytes in UTF-8",
+}
+HINTS |= {("int64", "date"): "use date '1970-01-01' + n * interval '1' day", ("duration", "int64"): "use seconds(x)"}
+FLOAT32_END = 2.0**128 - 2.0**103
+"""The distance from zero from which on numbers round to a float32 beyond the largest."""
+
+
+def is_castable(source: Type, target: Type) -> bool:
+    """Return whether a cast is in our table."""
+    one, other = source.kind, target.kind
+    if one == "null" or source.required() == target.required():
+        return True
+    if source.is_numeric:
+        return target.is_numeric or other == "string" or (other == "bool" and source.is_integer)
+    if one == "bool":
+        return other == "string" or target.is_integer
+    if one == "string":
+        return target.is_numeric or other in ("bool", "date", "time", "datetime")
+    if one == "date":
+        return other in ("string", "datetime")
+    if one == "datetime":
+        return other in ("string", "date", "time", "datetime")
+    if one == "list" and other == "list" and source.inner and target.inner:
+        return source.inner.kind == "null" or source.inner.required() == target.inner.required()
+    if one == other == "struct":
+        pairs = zip(source.fields, target.fields, strict=False)
+        same = all(a == b and (x.kind == "null" or x.required() == y.required()) for (a, x), (b, y) in pairs)
+        return same and len(source.fields) == len(target.fields)
+    return (one == "time" and other == "string") or (one == other == "duration")
+
+
+def fold(literal: Literal, target: Type) -> Literal | None:
+    """Return a constant cast when the tree is made, or None to leave it to the row; raises Mismatch if it fails."""
+    value = literal.value
+    if value is None:
+        return replace(literal, type=target.or_null())
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not target.is_numeric:
+        return None
+    if target.is_float:
+        if target.kind == "float32" and FLOAT32_END <= abs(float(value)) < math.inf:
+            raise Mismatch(f"{value} is out of range for {target}")
+        return replace(literal, value=float(value), type=target) if target.kind == "float64" else None
+    if isinstance(value, float):
+        return None
+    exact = Decimal(value)
+    if target.is_integer:
+        low, high = integer_range(target.kind)
+        with localcontext() as context:
+            context.prec = 80
+            whole = int(exact.quantize(Decimal(1), rounding=ROUND_HALF_UP))
+        if not low <= whole <= high:
+            raise Mismatch(f"{value} is out of range for {target}")
+        return replace(literal, value=whole, type=target)
+    if not fits_decimal(exact, target):
+        raise Mismatch(f"{value} is out of range for {target}")
+    return replace(literal, value=rescaled(exact, target), type=target)
+
+
+def cast(argument: Expression, target: Type, span: Span, *, tried: bool) -> Expression:
+    """Return a cast; that of a constant is computed. Raises SpecError if the types have no cast, or the constant can't be cast."""
+    if not is_castable(argument.type, target):
+        problem = f"{argument.type.required()} can't be cast to {target}"
+        raise SpecError(problem, span=span, hint=HINTS.get((argument.type.kind, target.kind)))
+    if argument.type.required() == target:
+        return argument
+    if target.kind == "date" and argument.type.kind == "datetime" and (day := as_date(argument)) is not None:
+        return day
+    if isinstance(argument, Literal) and (argument.value is None or argument.type.kind != "string"):
+        try:
+            folded = fold(argument, target)
+        except Mismatch as mismatch:
+            if not tried:
+                raise SpecError(mismatch.problem, span=span) from None
+            folded = Literal(None, target.or_null())
+        if folded is not None:
+            return replace(folded, span=span)
+    return Cast(argument, target.or_null(argument.type.nullable or tried), try_=tried, span=span)

@@ -1,18 +1,30 @@
-"""The SQL that is read: sqlglot's grammar without its functions, with types and calls as text."""
+"""The SQL that is read: sqlglot's grammar without its functions, with types and calls as text; and errors of syntax.
+
+The dialect is our own and has no functions: every call stays a plain name with arguments, so that our table alone decides
+which functions exist, and no meaning of another database (argument orders, silent rewrites) slips in.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
 from sqlglot.parser import Parser, binary_range_parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
+from ddcli.errors import SpecError, Text, did_you_mean
+from ddcli.expressions.tree import KEYWORDS, deep_calls
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings are of what is refused here, with its place
 
 WRITTEN = "written"
 """The key of an entry's text in the metadata of its syntax node."""
@@ -346,3 +358,139 @@ class SqlDialect(Dialect):
     Tokenizer = _Tokenizer
     NULL_ORDERING = "nulls_are_last"
     STRICT_STRING_CONCAT = True
+
+
+NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+SIGNS = {"+": TokenType.PLUS, "-": TokenType.DASH}
+
+
+def _signs_apart(tokens: list[Token], text: str) -> list[Token]:
+    """Return the tokens with `1e0+2e0` split into three: sqlglot reads a sign after any digit of an exponent as part of it."""
+    found: list[Token] = []
+    done = 0
+    for token in tokens:
+        if token.end < done:
+            continue
+        if token.start < done:
+            found.append(_cut(token, TokenType.VAR, text, done, token.end + 1))
+            continue
+        number = NUMBER.match(text, token.start) if token.token_type == TokenType.NUMBER else None
+        if number is None or number.end() > token.end or text[number.end()] not in SIGNS:
+            found.append(token)
+            continue
+        while number is not None:
+            done = number.end()
+            found.append(_cut(token, TokenType.NUMBER, text, number.start(), done))
+            number = NUMBER.match(text, done + 1) if text[done : done + 1] in SIGNS else None
+            if number is not None:
+                found.append(_cut(token, SIGNS[text[done]], text, done, done + 1))
+    return found
+
+
+def _cut(token: Token, kind: TokenType, text: str, start: int, end: int) -> Token:
+    """Return a piece of the text, on a token's line, as a token."""
+    return Token(kind, text[start:end], token.line, token.col + end - 1 - token.end, start, end - 1)
+
+
+ELSEWHERE = {
+    "&&": "write `and`",
+    "&": "write `and`",
+    "!": "write `not`",
+    "?": "write `case when ... then ... else ... end`",
+    "`": 'names go in double quotes: "name"',
+}
+"""The hints for signs of other languages."""
+
+
+FIRST = ("select", "with", "values", "from")
+"""The words with which a query begins."""
+CLAUSES = ("select", "from", "where", "group", "order", "having", "limit", "join", "union")
+"""The words with which a clause begins."""
+KEYWORD = 'a name that is a keyword goes in double quotes: "{}"'
+
+
+def keyword_hint(token: str) -> str | None:
+    """Return the hint for a word that may be meant as a name, and is a keyword."""
+    return KEYWORD.format(token) if token.lower() in KEYWORDS else None
+
+
+def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
+    """Raise SpecError for an error of the parser, at the token at which it stopped."""
+    if not error.errors:
+        raise SpecError(f"{what} is missing", span=text.span)
+    first = error.errors[0]
+    lines = text.value.split("\n")
+    line, token = int(first.get("line") or 1), first.get("highlight") or ""
+    start = sum(len(each) + 1 for each in lines[: line - 1]) + int(first.get("col") or 1) - len(token)
+    complaint, hint = str(first.get("description") or ""), ELSEWHERE.get(token)
+    if match := re.match(r"Required (?:argument|keyword): '(\w+)' missing", complaint):
+        problem = (
+            f"something is missing after `{token}`" if match[1] == "expression" else f"wrong syntax near `{token}`"
+        )
+    elif match := re.match(r"Expect(?:ing|ed) (.+)", complaint):
+        wanted, got, _ = match[1].lower().partition(" but got <token ")
+        problem = f"expected {'a ' + wanted if got else f'`{wanted}`'} near `{token}`"
+        hint = KEYWORD.format(token) if got else None
+    else:
+        shown = f"`{token}`".replace("```", "backtick")
+        problem = f"unexpected {shown}" if token else "wrong syntax"
+        if text.value[: max(start, 0)].rstrip().endswith("**"):
+            hint = "for `a ** b` write `power(a, b)`"
+    hint = hint or (_misspelt(text.value, start) if what == "a query" else None)
+    hint = hint or keyword_hint(token)
+    raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1)), hint=hint) from None
+
+
+def _misspelt(query: str, stop: int) -> str | None:
+    """Return the hint for a keyword that is misspelt just before the place at which the parser stopped, or as the first word.
+
+    >>> _misspelt("selct a from t", 8), _misspelt("select a form t", 14)
+    ('did you mean `select` instead of `selct`?', 'did you mean `from` instead of `form`?')
+    """
+    before, first = re.search(r"(\w+)\s*$", query[:stop]), re.match(r"\W*(\w+)", query)
+    if before and (word := before[1].lower()) in ("group", "order"):
+        return f"write `{word} by`"
+    for found, known in ((before, CLAUSES), (first, FIRST)):
+        word = found[1].lower() if found else ""
+        near = did_you_mean(word, known) if word not in known else None
+        if near is not None:
+            return f"did you mean `{near}` instead of `{word}`?"
+    return None
+
+
+def _open_quote(text: str) -> int:
+    """Return the offset of the first quote that has no end."""
+    open_, start = "", 0
+    for offset, character in enumerate(text):
+        if open_:
+            open_ = "" if character == open_ else open_
+        elif character in "'\"":
+            open_, start = character, offset
+    return start
+
+
+def tokenized(text: Text) -> list[Token]:
+    """Return the tokens of a text; raises SpecError for a quote that is never closed."""
+    try:
+        return _signs_apart(SqlDialect().tokenize(text.value), text.value)
+    except TokenError:
+        start = _open_quote(text.value)
+        hint = "text goes in single quotes, names in double quotes; a quote within is doubled"
+        raise SpecError("this quote is never closed", span=text.at(start), hint=hint) from None
+
+
+def parsed(text: Text, tokens: list[Token], what: str) -> exp.Expr:
+    """Return the syntax of one expression or statement (`what`); raises SpecError at the place of a mistake."""
+    try:
+        with deep_calls():
+            trees = SqlDialect().parser().parse(tokens, text.value)
+    except RecursionError:
+        raise SpecError("this is nested too deeply", span=text.span) from None
+    except ParseError as error:
+        _refuse(text, error, what)
+    found = trees[0] if trees else None
+    if found is None:
+        raise SpecError(f"{what} is missing", span=text.span)
+    if len(trees) > 1 or isinstance(found, exp.Block):
+        raise SpecError(f"`;` ends {what}, but more follows", span=text.at(text.value.find(";")))
+    return found

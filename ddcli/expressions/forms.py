@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from sqlglot import exp
 
 from ddcli.errors import SpecError, did_you_mean, suggestion
-from ddcli.expressions import casts
 from ddcli.expressions.arithmetic import minus
-from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS
 from ddcli.expressions.coerce import (
     BOOL,
     DATE,
@@ -27,6 +25,7 @@ from ddcli.expressions.coerce import (
     MONTHS,
     NULL,
     STRING,
+    TARGETS,
     TIME,
     TIMESTAMP,
     ZONED,
@@ -39,7 +38,7 @@ from ddcli.expressions.coerce import (
     temporal_value,
     unify,
 )
-from ddcli.expressions.moments import current_zone, localized
+from ddcli.expressions.moments import DIFF_UNITS, MONTH_UNITS, current_zone, localized
 from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Expression, Literal
@@ -336,7 +335,7 @@ class FormReader(ABC):
         if named is not None and not isinstance(named, exp.Var):
             self.fail(named, "an interval has one unit", "add two intervals: interval '1' day + interval '2' hour")
         unit = str(*self.take(named, "this")).lower().removesuffix("s") if named else ""
-        if isinstance(size, exp.Paren) and (unit in casts.DIFF_UNITS or unit in casts.MONTH_UNITS):
+        if isinstance(size, exp.Paren) and (unit in DIFF_UNITS or unit in MONTH_UNITS):
             return self.resolve(node, "*", [self.read(size), interval("1", unit, self.place(node))])
         amount = str(self.take(size, "this", "is_string")[0]) if isinstance(size, exp.Literal) else ""
         return interval(amount, unit, self.place(node))
@@ -365,7 +364,7 @@ class FormReader(ABC):
             return self.json(node, argument, tried=tried)
         target = TIMESTAMP if written.lower() == "timestamp_s" else parse_sql_type(written)
         if target is None or target.kind == "null":
-            meant = did_you_mean(written.lower(), casts.TARGETS)
+            meant = did_you_mean(written.lower(), TARGETS)
             at = self.place(named)
             where = replace(at, length=len(written)) if at.length == 1 or at.length != len(written) else at
             hint = f"did you mean `{meant}`?" if meant else None

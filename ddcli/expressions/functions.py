@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions import operators as rules
-from ddcli.expressions.arithmetic import arithmetic, magnitude, negate, nullable_if_any, rounding
-from ddcli.expressions.coerce import BOOL, INT64, STRING, Mismatch, convert
+from ddcli.expressions.arithmetic import arithmetic, magnitude, negate, rounding
+from ddcli.expressions.coerce import BOOL, INT64, STRING, Mismatch, convert, nullable_if_any
 from ddcli.expressions.signatures import Function, check_arguments, parse_signature, table
 from ddcli.expressions.time_functions import PART_SYNONYMS, TIME
 from ddcli.expressions.tree import Literal

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.arithmetic import MOST_DAYS
-from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS, TRUNC_UNITS
 from ddcli.expressions.lower_cast import moment_in
 from ddcli.expressions.lower_number import arithmetic, check_zero, integer, quotient
-from ddcli.expressions.moments import RANGE, UTC, clocks, instants, iso, outside
+from ddcli.expressions.moments import DIFF_UNITS, MONTH_UNITS, RANGE, TRUNC_UNITS, UTC, clocks, instants, iso, outside
 from ddcli.expressions.tree import Call, Column, Literal
 
 if TYPE_CHECKING:

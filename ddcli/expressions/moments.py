@@ -339,3 +339,19 @@ def _patterns(parts: list[tuple[str, str]]) -> Iterator[str]:
             if any(each in DIGITS for each in beside) and letter != "f":
                 least = most
             yield f"(?P<{letter}>[0-9]{{{least},{most}}})"
+
+
+TRUNC_UNITS = {
+    "year": "1y",
+    "quarter": "1q",
+    "month": "1mo",
+    "week": "1w",
+    "day": "1d",
+    "hour": "1h",
+    "minute": "1m",
+    "second": "1s",
+}
+DIFF_UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
+DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
+
+MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}

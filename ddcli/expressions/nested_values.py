@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from ddcli.expressions import casts
-from ddcli.expressions.coerce import INT64, NULL, STRING, Mismatch, convert, unify
+from ddcli.expressions.coerce import INT64, NULL, STRING, Mismatch, cast, convert, is_castable, unify
 from ddcli.expressions.dialect import COMPREHENSION
 from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.tree import Call, Column, Literal, closure, depths
@@ -175,7 +174,7 @@ def _folded(
             state = replace(state, type=kind.or_null())
             body = _body(reader, *function, [state, *given])
         if body.type.kind == state.type.kind == "decimal":  # sums have one digit more in each turn
-            body = casts.cast(body, state.type.required(), reader.place(node), tried=False)
+            body = cast(body, state.type.required(), reader.place(node), tried=False)
         made, *read = closure(convert(body, state.type), state, element)
     except Mismatch as mismatch:
         raise mismatch.at(reader.place(node)) from None
@@ -186,8 +185,8 @@ def converted(reader: FormReader, node: exp.Expr, value: Expression, target: Typ
     """Return the cast of a value, a list element by element and a struct by the names of its fields, without regard to case; with `tried` a part is null that can't be cast."""
     source = value.type
     is_nested = source.kind == target.kind and source.kind in ("list", "struct")
-    if not is_nested or casts.is_castable(source, target):
-        return casts.cast(value, target.required(), reader.place(node), tried=tried)
+    if not is_nested or is_castable(source, target):
+        return cast(value, target.required(), reader.place(node), tried=tried)
     if source.inner is not None and target.inner is not None:
         element = _element(reader, node, values=value)
         reader.lambdas += 1

@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.expressions.arithmetic import Resolved, as_date, nullable_if_any
 from ddcli.expressions.coerce import (
     BOOL,
     FLOAT64,
     INT64,
     STRING,
     Mismatch,
+    as_date,
     convert,
     decimal_type,
+    nullable_if_any,
     unify,
 )
 from ddcli.expressions.json_text import EACH, steps_of, type_of_structure
@@ -27,6 +28,8 @@ from ddcli.expressions.types import MAX_PRECISION, NESTED, ORDERLESS, Type, is_f
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ddcli.expressions.arithmetic import Resolved
 
 
 def bits(name: str, args: Sequence[Expression]) -> Resolved:

@@ -13,27 +13,16 @@ from typing import TYPE_CHECKING, NoReturn
 from sqlglot import exp
 
 from ddcli.errors import Span, SpecError, Text, UnknownColumn, did_you_mean
-from ddcli.expressions import casts
-from ddcli.expressions.coerce import BOOL, INT64, NULL, ZONED, Mismatch, check_lengths, convert
-from ddcli.expressions.dialect import LAMBDAS
+from ddcli.expressions.coerce import BOOL, INT64, NULL, ZONED, Mismatch, cast, check_lengths, convert
+from ddcli.expressions.dialect import LAMBDAS, keyword_hint
 from ddcli.expressions.forms import BINARY, FormReader
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.moments import current_zone, localized
 from ddcli.expressions.nested_values import converted, fields_of, nested, of_lambda, struct_of
-from ddcli.expressions.signatures import check_arguments, parse_signature
-from ddcli.expressions.statement import keyword_hint, read
-from ddcli.expressions.syntax_tree import too_deep
-from ddcli.expressions.tree import (
-    MAX_DEPTH,
-    Call,
-    Column,
-    ColumnScope,
-    Expression,
-    Literal,
-    TableCall,
-    deep_calls,
-    depths,
-)
+from ddcli.expressions.signatures import check_arguments, check_constants, parse_signature
+from ddcli.expressions.syntax_tree import read, too_deep
+from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, TableCall, deep_calls, depths
+from ddcli.expressions.types import ColumnScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -311,7 +300,7 @@ class ExpressionReader(FormReader):
             if function.means:
                 return expand_derived(function, args, span)
             converted, type_, canonical = function.resolve(args)
-            casts.check_constants(canonical, converted)
+            check_constants(canonical, converted)
             if type_.kind != "months":
                 check_lengths(converted)
         except Mismatch as mismatch:
@@ -351,7 +340,7 @@ class ExpressionReader(FormReader):
         if name == "make_timestamptz":
             local = self.resolve(node, "make_timestamp", values[:6])
             if len(values) < 7:
-                return casts.cast(local, localized(ZONED, current_zone()), self.place(node), tried=False)
+                return cast(local, localized(ZONED, current_zone()), self.place(node), tried=False)
             return self.resolve(node, "timezone", [values[6], local])
         return self.resolve(node, name, values)
 
@@ -418,7 +407,7 @@ class ExpressionReader(FormReader):
             raise SpecError(
                 "a column has at most one qualifier: `orders.id`", span=self.place(node), hint=hint
             ) from None
-        return fields_of(self, node, whole, names[1:])
+        return fields_of(self, node, whole, names[1:]) if names[1:] else whole
 
     def is_table(self, name: str) -> bool:
         """Return whether columns are qualified by this name."""

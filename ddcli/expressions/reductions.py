@@ -26,7 +26,7 @@ from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, NULL, STRING, Mismatc
 from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.operators import decisive, keys_of
 from ddcli.expressions.parse import ExpressionReader, check_depth
-from ddcli.expressions.statement import read
+from ddcli.expressions.syntax_tree import read
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import ORDERLESS
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
     from ddcli.expressions.operators import Key
     from ddcli.expressions.syntax_tree import Tree
-    from ddcli.expressions.tree import ColumnScope
+    from ddcli.expressions.types import ColumnScope
 
 MOST_LISTED = 1_000_000
 """One more than the values that `max(x, n)` lists at most, as in DuckDB."""

@@ -9,11 +9,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.coerce import BOOL, DATE, FLOAT64, INT64, NULL, STRING, TIMESTAMP, Mismatch, convert
+from ddcli.expressions.coerce import (
+    BOOL,
+    DATE,
+    FLOAT64,
+    INT64,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    Mismatch,
+    convert,
+)
+from ddcli.expressions.moments import DIFF_UNITS, MONTH_UNITS, TRUNC_UNITS, FormatError, parts_of
+from ddcli.expressions.patterns import check_pattern, like_pattern
 from ddcli.expressions.tree import Expression, Literal
 from ddcli.expressions.types import Type, parse_type
 
@@ -202,3 +215,46 @@ def _function(row: str, rules: Mapping[str, Rule]) -> Function:
     if ruled := re.match(r"(.+?) \[(\w+)\]: ", signature):
         return Function(ruled[1], signature[ruled.end() :], doc, example, result, rules[ruled[2]])
     return Function(signature.partition("(")[0], signature, doc, example, result, means="".join(means))
+
+
+STRFTIME = "YymbBdjaAHIpMSf%"
+"""The letters that may follow a percent sign in a format."""
+
+
+def check_constants(function: str, args: Sequence[Expression]) -> None:
+    """Check patterns, units and fills, which are constants; raises Mismatch."""
+    constants = {index: arg.value for index, arg in enumerate(args) if isinstance(arg, Literal)}
+    if function in ("lpad", "rpad") and len(args) > 2 and len(str(constants[2])) != 1:
+        raise Mismatch(f"{function}: the fill is one character", args[2])
+    if function in ("date_trunc", "date_diff", "date_sub"):
+        known = TRUNC_UNITS if function == "date_trunc" else [*DIFF_UNITS, *MONTH_UNITS]
+        unit = str(constants[0]).lower()
+        if unit not in known:
+            raise Mismatch(f"{function} has no unit '{unit}'", args[0], f"one of {', '.join(known)}")
+    if function == "list_slice" and len(args) > 3:
+        if not constants[3]:
+            raise Mismatch("a slice has no step of 0", args[3])
+        if args[0].type.kind != "list":
+            raise Mismatch("a slice of a text has no step", args[3])
+    if function == "time_bucket" and constants[0] <= timedelta():  # type: ignore[operator]
+        raise Mismatch("the width of a bucket must be positive", args[0])
+    if function in ("strftime", "strptime", "try_strptime"):
+        _check_format(function, str(constants[1]), args[1])
+    if function in ("like", "ilike"):
+        like_pattern(str(constants[1]), str(constants.get(2, "")), args)
+    if function.startswith("regexp_"):
+        check_pattern(function, constants, args)
+
+
+def _check_format(function: str, text: str, arg: Expression) -> None:
+    """Check the format of a date or timestamp; raises Mismatch."""
+    if function == "strftime":
+        wrong = [each for each in re.findall(r"%(.?)", text, re.DOTALL) if not each or each not in STRFTIME]
+        if wrong:
+            hint = f"one of {', '.join(f'%{letter}' for letter in STRFTIME)}"
+            raise Mismatch(f"strftime has no directive `%{wrong[0]}`", arg, hint)
+        return
+    try:
+        parts_of(text)
+    except FormatError as error:
+        raise Mismatch(f"{function}: the format {error}", arg, "as in '%d.%m.%Y %H:%M'") from None

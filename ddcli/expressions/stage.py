@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
-from ddcli.expressions.tree import ExplodeStep, FilterStep, MapStep, PythonStep, StageResult, Step, UnnestStep, quoted
+from ddcli.expressions.tree import StageResult, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ class FusedSteps:
         """The schema before each step, and after the last."""
         found = [dict(self.schema_in)]
         for step in self.steps:
-            found.append(_schema_after(step, found[-1]))
+            found.append(step.schema(found[-1]))
         return tuple(found)
 
     @property
@@ -55,7 +55,7 @@ class FusedSteps:
         """
         found = [tuple(self.schema)]
         for step, before in zip(reversed(self.steps), reversed(self.schemas[:-1]), strict=True):
-            needed = _needed_before(step, set(found[-1]), before)
+            needed = step.reads(frozenset(found[-1]), before)
             ordered = tuple(name for name in before if name in needed)
             found.append(ordered or _cheapest(before))
         return tuple(reversed(found))
@@ -64,10 +64,6 @@ class FusedSteps:
     def needs(self) -> frozenset[str]:
         """The input columns that a run's frame must have, at least one."""
         return frozenset(self.kept[0])
-
-    def text(self) -> str:
-        """Return canonical text: stages of equal text over equal schemas are equal; for Python functions, it has their name and their own text."""
-        return "; ".join(_step_text(step) for step in self.steps)
 
     @cached_property
     def _program(self) -> StageProgram:
@@ -105,47 +101,7 @@ def failing(run: Callable[[pl.DataFrame], object], frame: pl.DataFrame) -> Itera
             parts += [(at, min(at + size, end)) for at in reversed(range(start, end, size))]
 
 
-def _schema_after(step: Step, before: Schema) -> Schema:
-    if isinstance(step, MapStep):
-        return {name: expression.type for name, expression in step.columns}
-    if isinstance(step, UnnestStep):
-        return {**before, step.name: step.call.type}
-    if isinstance(step, PythonStep):
-        return dict(step.output)
-    return before
-
-
-def _needed_before(step: Step, after: set[str], before: Schema) -> set[str]:
-    if isinstance(step, MapStep):
-        return set().union(*(e.columns() for name, e in step.columns if name in after))
-    if isinstance(step, UnnestStep):
-        return (after - {step.name}) | step.call.columns()
-    if isinstance(step, PythonStep):
-        return set(before)
-    if isinstance(step, FilterStep):
-        return after | step.condition.columns()
-    return after | step.weight.columns()
-
-
 def _cheapest(schema: Schema) -> tuple[str, ...]:
     """Return a column to count rows by: one of fixed width if there is one."""
     variable = ("string", "binary", "list", "struct")
     return tuple(sorted(schema, key=lambda name: schema[name].kind in variable)[:1])
-
-
-def _step_text(step: Step) -> str:
-    if isinstance(step, FilterStep):
-        return f"filter {step.condition.text()}"
-    if isinstance(step, MapStep):
-        return "map " + ", ".join(f"{quoted(name)}: {expression.text()}" for name, expression in step.columns)
-    if isinstance(step, UnnestStep):
-        return f"unnest {quoted(step.name)}: {step.call.text()}"
-    if isinstance(step, ExplodeStep):
-        return f"explode {step.weight.text()}"
-    output = ", ".join(f"{quoted(name)}: {type_}" for name, type_ in step.output)
-    return f"python {identity(step.function)}{' batch' if step.batch else ''} -> {output}"
-
-
-def identity(function: str) -> str:
-    """Return the identity of a Python function: its name, and the meaning of its text."""
-    return " ".join(filter(None, (function, getattr(function, "meaning", ""))))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from ddcli.expressions.arithmetic import arithmetic, negate, nullable_if_any
-from ddcli.expressions.coerce import DURATION, INT64, TIMESTAMP, Mismatch
+from ddcli.expressions.arithmetic import arithmetic, negate
+from ddcli.expressions.coerce import DURATION, INT64, TIMESTAMP, Mismatch, nullable_if_any
 from ddcli.expressions.moments import current_zone, is_zone
 from ddcli.expressions.signatures import Function, check_arguments, parse_signature, table
 from ddcli.expressions.tree import Call, Literal

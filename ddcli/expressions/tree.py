@@ -20,7 +20,6 @@ from threading import RLock
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, UnknownColumn, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +31,9 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
 
     Names = Iterable[str]
+
     State = tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]
+
     """The frame so far, the input row of each of its rows, the factors of their diffs (None as in StageResult)."""
 
 
@@ -344,47 +345,6 @@ class Case(PlacedExpression):
 
 
 @dataclass(frozen=True)
-class ColumnScope:
-    """The columns that an expression may name. `qualified` maps `("up", "manager")` to the column's own name."""
-
-    columns: Schema
-    qualified: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def name(self, written: str, span: Span, quoted: bool = False) -> str:
-        """Return the column of this name: as written, else ignoring case if only one matches. Else raises SpecError."""
-        if written in self.columns:
-            return written
-        same = [column for column in self.columns if column.lower() == written.lower()]
-        if len(same) > 1:
-            hint = "write it as it is spelt: " + ", ".join(f'"{column}"' for column in same)
-            raise SpecError(f"`{written}` may be any of {len(same)} columns", span=span, hint=hint)
-        if not same:
-            raise _unknown(written, list(self.columns), span, quoted=quoted)
-        return same[0]
-
-    def qualified_name(self, qualifier: str, written: str, span: Span) -> str:
-        """Return the column of this qualifier and name, ignoring the case of both if only one matches. Else raises SpecError."""
-        pairs = [pair for pair in self.qualified if pair[1].lower() == written.lower()]
-        if (qualifier, written) in pairs:
-            return self.qualified[qualifier, written]
-        same = [pair for pair in pairs if pair[0].lower() == qualifier.lower()]
-        if len(same) != 1:
-            raise _unknown(f"{qualifier}.{written}", sorted(".".join(pair) for pair in self.qualified), span)
-        return self.qualified[same[0]]
-
-
-def _unknown(name: str, known: list[str], span: Span, *, quoted: bool = False) -> SpecError:
-    """Return the error for a name that isn't in scope; a name in double quotes may have been meant as text."""
-    lowered = {each.lower(): each for each in known}
-    meant = lowered.get(did_you_mean(name.lower(), lowered) or "")
-    listed = f"(in scope: {', '.join(sorted(known)) or 'nothing'})"
-    hint = f"did you mean `{meant}`? {listed}" if meant else listed.strip("()")
-    if quoted and not meant:
-        hint = f"text goes in single quotes: '{name}' {listed}"
-    return UnknownColumn(f"no column is named `{name}`", name, span=span, hint=hint)
-
-
-@dataclass(frozen=True)
 class TableCall:
     """A function that returns rows: `unnest(list)` or `generate_series(first, last, step)`; `type` is one element's."""
 
@@ -408,6 +368,18 @@ class FilterStep:
     kind: ClassVar[str] = "filter"
     condition: Expression
 
+    def text(self) -> str:
+        """Return canonical text: over rows of one schema, steps of equal text are equal."""
+        return f"filter {self.condition.text()}"
+
+    def schema(self, before: Schema) -> Schema:
+        """Return the columns after the step, from those before it."""
+        return before
+
+    def reads(self, wanted: frozenset[str], before: Schema) -> frozenset[str]:
+        """Return the columns, of those before the step, that its `wanted` columns need."""
+        return wanted | self.condition.columns()
+
     def origins(self, given: Names) -> dict[str, str]:
         """Return each column of the result, from the columns `given`, that has the value of one of these, and that one."""
         return {name: name for name in given}
@@ -424,6 +396,15 @@ class MapStep:
         """The word for the step: "project" if it computes nothing."""
         return "project" if all(isinstance(expression, Column) for _, expression in self.columns) else "map"
 
+    def text(self) -> str:
+        return "map " + ", ".join(f"{quoted(name)}: {expression.text()}" for name, expression in self.columns)
+
+    def schema(self, before: Schema) -> Schema:
+        return {name: expression.type for name, expression in self.columns}
+
+    def reads(self, wanted: frozenset[str], before: Schema) -> frozenset[str]:
+        return frozenset().union(*(expression.columns() for name, expression in self.columns if name in wanted))
+
     def origins(self, given: Names) -> dict[str, str]:
         return {name: expression.name for name, expression in self.columns if isinstance(expression, Column)}
 
@@ -436,6 +417,15 @@ class UnnestStep:
     name: str
     call: TableCall
 
+    def text(self) -> str:
+        return f"unnest {quoted(self.name)}: {self.call.text()}"
+
+    def schema(self, before: Schema) -> Schema:
+        return {**before, self.name: self.call.type}
+
+    def reads(self, wanted: frozenset[str], before: Schema) -> frozenset[str]:
+        return (wanted - {self.name}) | self.call.columns()
+
     def origins(self, given: Names) -> dict[str, str]:
         return {name: name for name in given if name != self.name}
 
@@ -446,6 +436,15 @@ class ExplodeStep:
 
     kind: ClassVar[str] = "explode"
     weight: Expression
+
+    def text(self) -> str:
+        return f"explode {self.weight.text()}"
+
+    def schema(self, before: Schema) -> Schema:
+        return before
+
+    def reads(self, wanted: frozenset[str], before: Schema) -> frozenset[str]:
+        return wanted | self.weight.columns()
 
     def origins(self, given: Names) -> dict[str, str]:
         return {name: name for name in given}
@@ -464,11 +463,32 @@ class PythonStep:
     batch: bool
     output: tuple[tuple[str, Type], ...]
 
+    def text(self) -> str:
+        """Return canonical text, with the function's name and its own text."""
+        output = ", ".join(f"{quoted(name)}: {type_}" for name, type_ in self.output)
+        return f"python {identity(self.function)}{' batch' if self.batch else ''} -> {output}"
+
+    def schema(self, before: Schema) -> Schema:
+        return dict(self.output)
+
+    def reads(self, wanted: frozenset[str], before: Schema) -> frozenset[str]:
+        return frozenset(before)
+
     def origins(self, given: Names) -> dict[str, str]:
         return {}
 
 
+def identity(function: str) -> str:
+    """Return the identity of a Python function: its name, and the meaning of its text."""
+    return " ".join(filter(None, (function, getattr(function, "meaning", ""))))
+
+
 Step = FilterStep | MapStep | UnnestStep | ExplodeStep | PythonStep
+
+
+def text_of(steps: Iterable[Step]) -> str:
+    """Return canonical text: steps of equal text over equal schemas are equal."""
+    return "; ".join(step.text() for step in steps)
 
 
 class StageResult(NamedTuple):

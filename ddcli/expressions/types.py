@@ -1,4 +1,4 @@
-"""Types of columns: a spec writes them, expressions check them, lanes encode them; and the order of rows by columns.
+"""Types of columns: a spec writes them, expressions check them, lanes encode them; the names of columns; and the order of rows by columns.
 
 A type is a kind with its parameters, and allows null or refuses it: `int64` refuses nulls, `int64?` allows them.
 polars is imported only by conversions.
@@ -7,15 +7,18 @@ polars is imported only by conversions.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ddcli.dataclass import frozen
+from ddcli.dataclass import dataclass, frozen
+from ddcli.errors import SpecError, UnknownColumn, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     import polars as pl
+
+    from ddcli.errors import Span
 
     Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
@@ -384,3 +387,62 @@ def parse_order(tree: object) -> RowOrder:
 def order_among(order: RowOrder, columns: Iterable[str]) -> RowOrder:
     """Return an order if all of its columns are among these, else none."""
     return order if {name for name, _, _ in order} <= {*columns} else ()
+
+
+@dataclass(frozen=True)
+class ColumnScope:
+    """The columns that an expression may name. `qualified` maps `("up", "manager")` to the column's own name."""
+
+    columns: Schema
+    qualified: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def name(self, written: str, span: Span, quoted: bool = False) -> str:
+        """Return the column of this name: as written, else ignoring case if only one matches. Else raises SpecError."""
+        if written in self.columns:
+            return written
+        same = [column for column in self.columns if column.lower() == written.lower()]
+        if len(same) > 1:
+            hint = "write it as it is spelt: " + ", ".join(f'"{column}"' for column in same)
+            raise SpecError(f"`{written}` may be any of {len(same)} columns", span=span, hint=hint)
+        if not same:
+            raise _unknown(written, list(self.columns), span, quoted=quoted)
+        return same[0]
+
+    def qualified_name(self, qualifier: str, written: str, span: Span) -> str:
+        """Return the column of this qualifier and name, ignoring the case of both if only one matches. Else raises SpecError."""
+        pairs = [pair for pair in self.qualified if pair[1].lower() == written.lower()]
+        if (qualifier, written) in pairs:
+            return self.qualified[qualifier, written]
+        same = [pair for pair in pairs if pair[0].lower() == qualifier.lower()]
+        if len(same) != 1:
+            raise _unknown(f"{qualifier}.{written}", sorted(".".join(pair) for pair in self.qualified), span)
+        return self.qualified[same[0]]
+
+
+def _unknown(name: str, known: list[str], span: Span, *, quoted: bool = False) -> SpecError:
+    """Return the error for a name that isn't in scope; a name in double quotes may have been meant as text."""
+    lowered = {each.lower(): each for each in known}
+    meant = lowered.get(did_you_mean(name.lower(), lowered) or "")
+    listed = f"(in scope: {', '.join(sorted(known)) or 'nothing'})"
+    hint = f"did you mean `{meant}`? {listed}" if meant else listed.strip("()")
+    if quoted and not meant:
+        hint = f"text goes in single quotes: '{name}' {listed}"
+    return UnknownColumn(f"no column is named `{name}`", name, span=span, hint=hint)
+
+
+def fresh(name: str, taken: Container[str]) -> str:
+    """Return the name, with a number after it if it is taken."""
+    at, found = 2, name
+    while found in taken:
+        found, at = f"{name}#{at}", at + 1
+    return found
+
+
+def renamed(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+    """Return a new name for each of these names: all different, and none of them taken."""
+    given: dict[str, str] = {}
+    used = set(taken)
+    for name in names:
+        given[name] = fresh(name, used)
+        used.add(given[name])
+    return given

@@ -17,8 +17,9 @@ from ddcli.expressions.coerce import FLOAT64, INT64, Mismatch, adapts, convert, 
 from ddcli.expressions.moments import UTC
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
-from ddcli.expressions.statement import read
-from ddcli.expressions.tree import Column, ColumnScope, Expression, Literal
+from ddcli.expressions.syntax_tree import read
+from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.expressions.types import ColumnScope
 from ddcli.expressions.windows import RUNNING, WHOLE, WINDOW_FUNCTIONS, Frame, FrameBound, WindowCall, WindowFunction
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ class FrameBound:
 
     def limits(self, rows: pl.DataFrame, name: str, kind: Type, *, descending: bool) -> tuple[pl.Series, pl.Series]:
         """Return an order's key in each row, and the date or time at the distance from it; null beyond the last one of its type."""
-        from ddcli.expressions.arithmetic import arithmetic  # only calendars need it
+        from ddcli.expressions.arithmetic import arithmetic
         from ddcli.expressions.stage import FusedSteps
 
         assert self.offset is not None

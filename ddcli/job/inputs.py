@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.privacy import Tags
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.log.progress import Owner
@@ -127,7 +127,7 @@ def tags_of_exports(graph: PhysicalGraph) -> dict[str, Any]:
     """Return what a manifest's cache has of the tags of exported arrangements' columns; nothing where these have none."""
     if not graph.tags:
         return {}
-    from ddcli.plan.logical import EXPORT
+    from ddcli.plan.physical import EXPORT
 
     own = {name: graph.tags.get(EXPORT + name) for name in graph.exports}
     found = {name: {column: list(each) for column, each in tags.items()} for name, tags in own.items() if tags}

@@ -34,7 +34,7 @@ from ddcli.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.spec.model import Spec
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.pipeline_tests.rows import Material
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
 
 SHUFFLES = 3
 MOST_SHARDS = 4

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.trial import Kept
     from ddcli.engine.columns import Matrix
     from ddcli.errors import Span
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.test_steps import Expectation, Test
     from ddcli.spec.model import Budget
     from ddcli.store.state.manifest import Manifest

@@ -21,10 +21,9 @@
 * windows: windows
 * memo: functions that remember their results
 * logical: the other operators as they are written: the columns that each reads, and those that identify its records
-* physical: the other nodes of the engine's work
+* physical: the other nodes of the engine's work, and the physical graph
 * physical_joins: the engine's joins
-* physical_graph: the physical graph, and estimates of its rows; the engines that the file chooses, by node
-* lower: from the logical to the physical graph
-* estimates: the rows of earlier runs, from which estimates are made
+* lower: from the logical to the physical graph; the engines that the file chooses, by node
+* estimates: the rows that operators are expected to emit, by the rows of earlier runs
 * words: expressions and columns in the words of the file; errors with the path of their subject
 """

@@ -16,10 +16,11 @@ from ddcli.plan import logical
 from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_measures
 from ddcli.plan.lineage import tags_of
 from ddcli.plan.loops import iterate
+from ddcli.plan.lower import own_nodes
 from ddcli.plan.node import Graph
 from ddcli.plan.operators.row import BindContext
 from ddcli.plan.operators.table import HERE, apply_operators
-from ddcli.plan.physical_graph import Engines, own_nodes
+from ddcli.plan.physical import EXPORT, HISTORY
 from ddcli.plan.relation import Relation, concat
 from ddcli.plan.targets import refused_columns
 from ddcli.plan.words import Unbuilt, each_of, noting, placing, raise_all
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ddcli.errors import DdError, Span
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import LoopName, Node
+    from ddcli.plan.physical import Engines
     from ddcli.spec.model import Spec
 
 
@@ -94,8 +96,8 @@ def graph_of(section: Section, spec: model.Spec, time: Sequence[Type]) -> Graph:
     for name, output in spec.outputs.items():
         if output.target is not None and (key := tuple(text.value for text in output.target.history)):
             node = outputs[name]
-            around.exports[logical.HISTORY + name] = logical.Arrange((node,), node.schema, key)
-    exports = {logical.EXPORT + name: node for name, node in around.exports.items()}
+            around.exports[HISTORY + name] = logical.Arrange((node,), node.schema, key)
+    exports = {EXPORT + name: node for name, node in around.exports.items()}
     tags = tags_of(spec.tags, outputs | exports)
     return Graph(outputs | exports, section.engines, tuple(around.notes), around.places, orders, tags)
 

@@ -24,12 +24,11 @@ from ddcli.plan import groupings, joins, logical, physical
 from ddcli.plan.build import references
 from ddcli.plan.generations import substitute
 from ddcli.plan.lineage import PRESENCE, reached, readers_of
-from ddcli.plan.logical import EXPORT, INPUT
+from ddcli.plan.logical import INPUT
 from ddcli.plan.loops import Leave, OfLoop, level
 from ddcli.plan.memo import remembered
 from ddcli.plan.node import Graph, digest
-from ddcli.plan.physical import WAITING
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical import EXPORT, WAITING, physical_graph
 from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
 from ddcli.spec.identity import identities
 from ddcli.spec.model import owners
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.relation import Relation
     from ddcli.spec.model import Spec
 

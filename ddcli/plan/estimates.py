@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import Call, Literal
+from ddcli.plan import loops
 from ddcli.plan.conditions import alternatives, conjuncts
+from ddcli.plan.physical import Arrangement, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.expressions.tree import Expression
+    from ddcli.plan.physical import PhysicalGraph
+
 
 Pair = tuple[float, float]
 SHARES = {"=": 0.1, "is not distinct from": 0.1, "<>": 0.9, "is distinct from": 0.9, "is null": 0.0}
@@ -110,3 +114,30 @@ def _share(condition: Expression) -> float:
             return min(0.5, SHARES["="] * (len(condition.args) - 1))
         return SHARES.get(condition.function, OTHERS)
     return float(condition.value is True) if isinstance(condition, Literal) else OTHERS
+
+
+def estimated_rows(
+    graph: PhysicalGraph,
+    taken: Mapping[str, float],
+    held: Mapping[str, int],
+    earlier: Sequence[PastRun] = (),
+) -> dict[str, float]:
+    """Return the rows that operators are expected to emit, by fingerprint, in a run that takes these numbers of rows from inputs, by name.
+
+    `held` are the rows in the state before that run, by fingerprint. There are no estimates for an input that is not `taken`, nor for
+    its readers; none in loops, or behind them.
+    """
+    past = PastRows(held, earlier)
+    found: dict[str, float] = {}
+    for node in graph.nodes:
+        inputs = [found.get(child.fingerprint) for child in node.inputs]
+        known = [each for each in inputs if each is not None]
+        if node.free or isinstance(node, loops.OfLoop | loops.Leave) or len(known) < len(inputs):
+            continue
+        rows = taken.get(node.name) if isinstance(node, Scan) else node.emitted(known, past)
+        if rows is not None:
+            found[node.fingerprint] = rows
+            before = held.get(node.fingerprint, 0) if isinstance(node, Arrangement) else 0
+            below = [past.unfiltered[child.fingerprint] for child in node.inputs]
+            past.unfiltered[node.fingerprint] = max([before + rows, *below])
+    return found

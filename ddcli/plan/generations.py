@@ -26,7 +26,7 @@ from ddcli.plan.optimizer.delta_joins import delta_joins, identity, much_smaller
 from ddcli.plan.optimizer.passes import PASSES, optimized, readers, side_place, side_places
 from ddcli.plan.optimizer.pushdown import Rewritten, as_written, required_columns, side_name, sides
 from ddcli.plan.optimizer.sharing import Share, by_conditions, chosen_wholes, sides_above
-from ddcli.plan.physical_graph import PhysicalGraph, physical_graph
+from ddcli.plan.physical import PhysicalGraph, physical_graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.plan.joins import Join
     from ddcli.plan.optimizer.sharing import JoinSide
-    from ddcli.plan.physical_graph import Engines
+    from ddcli.plan.physical import Engines
 
 
 Choices = Callable[["Join", "Join"], bool]

@@ -120,7 +120,7 @@ class Reduce(Node):
         return "reduce", f"by {by}: {', '.join(results)}" if by else ", ".join(results)
 
     def written(self, writer: Writer) -> Written:
-        from ddcli.plan.sql.names import renamed  # a query's plan alone is written
+        from ddcli.expressions.types import renamed
 
         if not self.results:
             return writer.after(self, {"map": words.assignments(self.by) or words.NO_COLUMN}, "distinct")

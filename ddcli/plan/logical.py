@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.expressions import stage
 from ddcli.expressions.tree import (
     Call,
     Column,
@@ -16,7 +15,6 @@ from ddcli.expressions.tree import (
     FilterStep,
     Literal,
     MapStep,
-    PythonStep,
     UnnestStep,
     quoted,
 )
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from ddcli.plan.estimates import PastRows
     from ddcli.plan.lower import GraphLowering
     from ddcli.plan.node import Columns, Graph, InputColumn, Keys, Origins, Partition, Values, Writer, Written
+
 
 INT64 = Type("int64")
 
@@ -181,12 +180,6 @@ class Snapshots(Table):
         return conform(replace(self, inputs=(lowering.exactly(self.source, record),), schema=record), schema, fuse=True)
 
 
-EXPORT = "export:"
-"""The prefix of a graph's outputs that are arrangements for other pipelines."""
-HISTORY = "history:"
-"""The prefix of the names of arrangements in which histories look up the updates of keys, with all times; no name that a file exports has a colon."""
-
-
 class Passthrough(Node):
     """The input itself."""
 
@@ -230,7 +223,7 @@ class Apply(Node):
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
-        return (stage.FusedSteps(self.inputs[0].schema, (self.step,)).text(),)
+        return (self.step.text(),)
 
     @property
     def place_values(self) -> tuple[Any, ...]:
@@ -290,27 +283,14 @@ class Apply(Node):
         if isinstance(step, MapStep):
             step = MapStep(tuple((name, expression) for name, expression in step.columns if name in schema))
             return linear(below, [step], schema, fuse=lowering.read_once(child))
-        after = {name: below.schema[name] for name in below.schema}
-        if isinstance(step, UnnestStep):
-            after |= {step.name: step.call.type}
-        elif isinstance(step, PythonStep):
-            after = dict(step.output)
+        after = step.schema(below.schema)
         return conform(linear(below, [step], after, fuse=lowering.read_once(child)), schema, fuse=True)
 
     def column_origins(self) -> Origins:
         return {name: [(0, origin)] for name, origin in self.step.origins(self.inputs[0].schema).items()}
 
     def reads(self, wanted: Columns) -> list[Columns]:
-        step = self.step
-        if isinstance(step, FilterStep):
-            return [wanted | step.condition.columns()]
-        if isinstance(step, MapStep):
-            return [columns_of(expression for name, expression in step.columns if name in wanted)]
-        if isinstance(step, UnnestStep):
-            return [(wanted - {step.name}) | columns_of(step.call.args)]
-        if isinstance(step, ExplodeStep):
-            return [wanted | step.weight.columns()]
-        return super().reads(wanted)
+        return [self.step.reads(wanted, self.inputs[0].schema)]
 
     @inherited
     def unique(self) -> Keys:

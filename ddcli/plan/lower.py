@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING, Self
 
@@ -12,11 +12,11 @@ from ddcli.plan import logical
 from ddcli.plan.joins import keyed
 from ddcli.plan.node import Graph, Node
 from ddcli.plan.optimizer.pushdown import arranged, required_columns, side_name
-from ddcli.plan.physical_graph import Engines, PhysicalGraph, lowered_wishes
+from ddcli.plan.physical import EXPORT, Engines, PhysicalGraph
 from ddcli.plan.shape import conform, is_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ddcli.expressions.types import Schema
 
@@ -73,7 +73,7 @@ class GraphLowering:
                 )
         self.nodes(graph)  # inputs first, so that no lowering recurses deeply
         outputs = {
-            name: self.exported(node) if name.startswith(logical.EXPORT) else self.node(node)
+            name: self.exported(node) if name.startswith(EXPORT) else self.node(node)
             for name, node in graph.outputs.items()
         }
         made = Graph(outputs).nodes()
@@ -123,3 +123,41 @@ class GraphLowering:
         """Return the physical node of `child` with the columns that joins by these keys need, in its order."""
         whole, needed = self.node(child), self.required[side_name(arranged(child).fingerprint, keys)]
         return conform(whole, {name: kind for name, kind in whole.schema.items() if name in needed}, fuse=fuse)
+
+
+def own_nodes(results: Iterable[Node], others: Collection[str]) -> Iterator[str]:
+    """Yield the nodes that a collection adds to those that it refers to: nodes below `others` are not its own."""
+    seen = set(others)
+    left = list(results)
+    while left:
+        node = left.pop()
+        if node.fingerprint not in seen:
+            seen.add(node.fingerprint)
+            yield node.fingerprint
+            left += node.inputs
+
+
+def lowered_wishes(wishes: Engines, graph: Sequence[Node], done: Mapping[str, Node], nodes: Iterable[Node]) -> Engines:
+    """Return wishes for the nodes of a logical graph as wishes for the physical nodes that they became.
+
+    `graph` has the logical nodes, inputs before readers, `done` the physical node of each. The wish for a step that was fused into its reader's
+    passes to the other nodes of its collection below; without any, to the reader.
+    """
+    if not wishes:
+        return {}
+    present = {node.fingerprint for node in nodes}
+    found: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    met: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    left: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    for node in graph:
+        children = [child.fingerprint for child in node.inputs]
+        wanted = wishes.get(node.fingerprint, frozenset()).union(*(left[child] for child in children))
+        if not wanted:
+            continue
+        below = set(own_nodes([done[child] for child in children if child in done], ()))
+        own = present.intersection(own_nodes([done[node.fingerprint]] if node.fingerprint in done else (), below))
+        for each in own:
+            found[each] |= wanted
+        placed = wanted if own else wanted & frozenset[str]().union(*(met[child] for child in children))
+        met[node.fingerprint], left[node.fingerprint] = placed, wanted - placed
+    return dict(found)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.expressions import stage
+from ddcli.expressions.tree import identity
 from ddcli.expressions.types import Type
 from ddcli.plan.node import Node, digest
 from ddcli.plan.shape import conform
@@ -39,7 +39,7 @@ class MemoizedCalls(Node):
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
-        return stage.identity(self.function), self.batch, self.memory
+        return identity(self.function), self.batch, self.memory
 
     @property
     def wording(self) -> tuple[str, str]:

@@ -14,9 +14,8 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, dataclass_transform, overload
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions import stage
 from ddcli.expressions.revisions import revisions_of
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -296,6 +295,9 @@ class Node:
         """True for a physical node that emits only inserts for inserts."""
         return False
 
+    joins: ClassVar[bool] = False
+    """True for a physical node that only pairs records of the arrangements that it reads."""
+
     in_parts: ClassVar[bool] = False
     """True for a node that may emit its rows in parts."""
 
@@ -426,7 +428,7 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_plain_value, value))
     if isinstance(value, str):
-        return stage.identity(value)
+        return identity(value)
     return value.text() if hasattr(value, "text") else value
 
 

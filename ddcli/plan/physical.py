@@ -2,24 +2,34 @@
 
 Linear chains are one `Linear`; joins and reductions read `Arrangement` nodes, equal ones shared; outer joins,
 semijoins and antijoins are compositions. The state has the contents of nodes that keep some, by their fingerprint.
+The engines that the file chooses are no part of any identity: the place where a collection is computed doesn't change it.
 """
 
 from __future__ import annotations
 
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.expressions import stage
-from ddcli.expressions.tree import Column, ExplodeStep, FilterStep, Literal, MapStep
+from ddcli.dataclass import dataclass
+from ddcli.expressions.tree import (
+    Column,
+    ExplodeStep,
+    FilterStep,
+    Literal,
+    MapStep,
+    text_of,
+)
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan import words
-from ddcli.plan.node import Node
+from ddcli.plan.node import Graph, Node, digest
 from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.tree import Expression, Step
+    from ddcli.expressions.types import RowOrder
     from ddcli.plan.estimates import PastRows
     from ddcli.plan.node import Origins, Partition, Values
 
@@ -115,7 +125,7 @@ class Linear(Node):
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
-        return (stage.FusedSteps(self.inputs[0].schema, self.steps).text(),)
+        return (text_of(self.steps),)
 
     @property
     def kind(self) -> str:
@@ -377,3 +387,67 @@ def is_constant(node: Node, column: str) -> bool:
                 return False
         (node,) = node.inputs
     return column == ALL
+
+
+EXPORT = "export:"
+"""The prefix of a graph's outputs that are arrangements for other pipelines."""
+HISTORY = "history:"
+"""The prefix of the names of arrangements in which histories look up the updates of keys, with all times; no name that a file exports has a colon."""
+
+
+@dataclass(frozen=True)
+class PhysicalGraph:
+    """Outputs by name, and every node once, inputs before readers. `engines` has the engines of nodes for which the file chooses one.
+
+    `orders` has the orders in which outputs are shown, `tags` the tags of their columns: neither is a part of the plan's identity.
+    """
+
+    outputs: dict[str, Node]
+    nodes: tuple[Node, ...]
+    engines: dict[str, frozenset[str]] = field(default_factory=dict)
+    orders: dict[str, RowOrder] = field(default_factory=dict)
+    tags: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The fingerprint of the plan that built the state."""
+        return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
+
+    @property
+    def exports(self) -> dict[str, str]:
+        """The identities of the arrangements that other pipelines may read, by name."""
+        return {
+            name.removeprefix(EXPORT): node.fingerprint
+            for name, node in self.outputs.items()
+            if name.startswith(EXPORT)
+        }
+
+    @cached_property
+    def only_joined(self) -> frozenset[str]:
+        """The identities of the arrangements that are read by joins alone."""
+        others = {node.fingerprint for node in self.outputs.values()}
+        for node in self.nodes:
+            if not node.joins:
+                others.update(child.fingerprint for child in node.inputs)
+        return frozenset(
+            node.fingerprint for node in self.nodes if isinstance(node, Arrangement) and node.fingerprint not in others
+        )
+
+    def scans(self) -> dict[str, Scan]:
+        """Return the inputs that are read, by name, with the columns they need."""
+        return {node.name: node for node in self.nodes if isinstance(node, Scan)}
+
+
+def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> PhysicalGraph:
+    """Return the graph of physical outputs."""
+    return PhysicalGraph(outputs, tuple(Graph(outputs).nodes()), engines or {})
+
+
+def latest_horizon(node: Node, horizons: Mapping[str, int]) -> int | None:
+    """Return the first time at which a collection is known: the latest of its inputs' horizons; None without any."""
+    scans = physical_graph({"": node}).scans()
+    return max((horizons[name] for name in scans if name in horizons), default=None)
+
+
+Engines = dict[str, frozenset[str]]
+"""The engines that the file chooses, by fingerprint of nodes. A node that two collections share may have two."""

@@ -27,6 +27,7 @@ class EquiJoin(Node):
     """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
 
     kind: ClassVar[str] = "join"
+    joins: ClassVar[bool] = True
     in_parts: ClassVar[bool] = True
     columns: tuple[tuple[str, str, str], ...]
 

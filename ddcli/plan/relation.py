@@ -12,18 +12,8 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, UnknownColumn, UsageError, did_you_mean
 from ddcli.expressions.aggregates import AggregateCall, Reduction
 from ddcli.expressions.coerce import INT64
-from ddcli.expressions.tree import (
-    PLAIN_NAME,
-    RESERVED,
-    Call,
-    Column,
-    ColumnScope,
-    FilterStep,
-    Literal,
-    MapStep,
-    TableCall,
-)
-from ddcli.expressions.types import Schema, Type
+from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Call, Column, FilterStep, Literal, MapStep, TableCall
+from ddcli.expressions.types import ColumnScope, Schema, Type
 from ddcli.plan import logical
 from ddcli.plan.node import Graph
 from ddcli.plan.shape import column_as

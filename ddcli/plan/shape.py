@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import Span, Text
-from ddcli.expressions.tree import Call, Cast, Column, ColumnScope, Expression, FilterStep, Literal, MapStep, Step
-from ddcli.expressions.types import MAX_PRECISION, POOLED, Schema, Type
+from ddcli.expressions.tree import Call, Cast, Column, Expression, FilterStep, Literal, MapStep, Step
+from ddcli.expressions.types import MAX_PRECISION, POOLED, ColumnScope, Schema, Type
 from ddcli.plan import physical
 from ddcli.plan.physical_joins import EquiJoin
 

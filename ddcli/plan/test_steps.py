@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import SpecError, SpecErrors, did_you_mean
-from ddcli.expressions.casts import FLOAT32_END
-from ddcli.expressions.coerce import fits_decimal, rescaled
+from ddcli.expressions.coerce import FLOAT32_END, fits_decimal, rescaled
 from ddcli.expressions.moments import counted, instant, within
 from ddcli.expressions.nanoseconds import FRACTION, beyond_microseconds, finer, fraction_of
 from ddcli.expressions.types import INTEGERS, SECOND_DIGITS, Type

@@ -21,7 +21,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
 from ddcli.errors import DdError, Span, SpecError, UsageError
 from ddcli.expressions.moments import in_zone
-from ddcli.expressions.statement import check_tables, query_text, read, read_statement, tables_of
+from ddcli.expressions.syntax_tree import check_tables, query_text, read, read_statement, tables_of
 from ddcli.expressions.tree import quoted
 from ddcli.plan import logical
 from ddcli.plan.lineage import hide_tagged

@@ -24,8 +24,7 @@ from ddcli.engine.lanes import Layout, decode
 from ddcli.plan import logical, physical, words
 from ddcli.plan.memo import OUTCOME, MemoizedCalls, remembered
 from ddcli.plan.node import Graph
-from ddcli.plan.physical import WAITING
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical import WAITING, physical_graph
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.batch.layout import BatchLayout, batch_layout

@@ -23,14 +23,13 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box, less_equal
 from ddcli.engine.trace.spine import Trace
 from ddcli.errors import UsageError
-from ddcli.expressions import stage
-from ddcli.expressions.tree import Column, FilterStep, MapStep, Step
+from ddcli.expressions.tree import Column, FilterStep, MapStep, Step, text_of
 from ddcli.plan import logical, physical
 from ddcli.plan.changes import describe
 from ddcli.plan.logical import PRESENT
 from ddcli.plan.loops import level
 from ddcli.plan.node import Graph
-from ddcli.plan.physical_graph import latest_horizon, physical_graph
+from ddcli.plan.physical import latest_horizon, physical_graph
 from ddcli.plan.physical_joins import EquiJoin
 from ddcli.plan.shape import not_null_column
 from ddcli.plan.windows import RunningGroup
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.plan.node import Node
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.batch.stored_batch import StoredBatches
     from ddcli.store.state.manifest import Manifest
 
@@ -106,7 +105,7 @@ class HeldArrangements:
         for other in self._kept.values():
             if isinstance(other, physical.Arrangement):
                 below, more = _over_linear_steps(other.inputs[0])
-                if below.fingerprint == base.fingerprint and _text(below, more[: len(steps)]) == _text(base, steps):
+                if below.fingerprint == base.fingerprint and text_of(more[: len(steps)]) == text_of(steps):
                     found += _renamed(node, other, more[len(steps) :])
         return found
 
@@ -182,10 +181,6 @@ def _over_linear_steps(node: Node) -> tuple[Node, tuple[Step, ...]]:
         steps = (*node.steps, *steps)
         node = node.inputs[0]
     return node, steps
-
-
-def _text(node: Node, steps: Iterable[Step]) -> str:
-    return stage.FusedSteps(node.schema, tuple(steps)).text()
 
 
 def _renamed(node: Node, arranged: physical.Arrangement, steps: Iterable[Step]) -> Iterator[Way]:

@@ -26,7 +26,7 @@ from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, Text, UsageError
 from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.moments import in_zone
-from ddcli.expressions.statement import check_tables, query_text, read_statement, tables_of
+from ddcli.expressions.syntax_tree import check_tables, query_text, read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL, in_order
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.functions import load_functions, refuse_code

@@ -14,10 +14,8 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.job.summary import plural
 from ddcli.plan import loops, physical
-from ddcli.plan.estimates import PastRun
-from ddcli.plan.logical import EXPORT, HISTORY
-from ddcli.plan.physical import WAITING
-from ddcli.plan.physical_graph import estimated_rows
+from ddcli.plan.estimates import PastRun, estimated_rows
+from ddcli.plan.physical import EXPORT, HISTORY, WAITING
 from ddcli.plan.words import columns
 from ddcli.store.state.entries import Size
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.runs import RunRecord
 

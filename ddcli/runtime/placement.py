@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import Progress
     from ddcli.job.options import Engine
     from ddcli.job.request import Request
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.spark.plans import Spark
     from ddcli.runtime.spark.session import Function
 

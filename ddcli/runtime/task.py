@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Schema
     from ddcli.job.sizes import Sizes
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.sinks.pieces import Join, Piece, PieceFile
     from ddcli.sources.arrangement_input import SharedReader
     from ddcli.sources.input_format import InputFacts, InputReport

@@ -20,7 +20,7 @@ from ddcli.errors import DdError, StateError
 from ddcli.expressions.moments import in_utc
 from ddcli.expressions.types import order_among, parse_type
 from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
-from ddcli.plan.logical import HISTORY
+from ddcli.plan.physical import HISTORY
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, Files

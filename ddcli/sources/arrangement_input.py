@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.job.inputs import InputFiles
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.pieces import LogSlice
     from ddcli.store.state.entries import InputEntry, Times
     from ddcli.store.state.manifest import Manifest

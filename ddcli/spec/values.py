@@ -109,7 +109,7 @@ class ExpressionText(Shape[Text]):
 
 def _tables(query: Text, place: NodePlace, notes: Notes) -> tuple[Text, ...]:
     """Return the tables of a query, each with its place."""
-    from ddcli.expressions.statement import read_statement, tables_of
+    from ddcli.expressions.syntax_tree import read_statement, tables_of
 
     try:
         return tables_of(read_statement(query))

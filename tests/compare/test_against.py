@@ -134,16 +134,16 @@ outputs: {regions: out/regions/, totals: out/totals/}
 
 def test_queries_that_the_state_knows_are_not_parsed_again(shop, monkeypatch):
     """Only those are that the edit reaches. An error in another one is at its place all the same; one of another version of dd is parsed."""
-    from ddcli.expressions import statement
+    from ddcli.expressions import syntax_tree
 
     shop.write("queries/orders.yaml", QUERIES)
     shop.log("queries/orders/1.parquet", [("north", 5, 0, 1), ("south", 7, 0, 1)], **ORDER_COLUMNS)
     assert shop("run", "queries/orders.yaml").code == 0
     state, parsed = "queries/.dd/orders", []
-    read = statement.read
-    monkeypatch.setattr(statement, "read", lambda text, *what: parsed.append(text.value) or read(text, *what))
+    read = syntax_tree.read
+    monkeypatch.setattr(syntax_tree, "read", lambda text, *what: parsed.append(text.value) or read(text, *what))
     shop.write("co/orders.yaml", QUERIES.replace("> 6", "> 4"))
-    statement._KNOWN.clear()
+    syntax_tree._KNOWN.clear()
     code, tree = against(shop, state=state)
     assert (code, tree["outputs"]["regions"]["rows"]["added"], tree["outputs"]["totals"]["same"]) == (1, 1, True)
     assert sorted({*parsed}) == [

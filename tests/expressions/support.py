@@ -10,8 +10,8 @@ from ddcli.errors import Span, Text
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.reductions import parse_reduction
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.tree import ColumnScope, MapStep
-from ddcli.expressions.types import Schema, Type, parse_type
+from ddcli.expressions.tree import MapStep
+from ddcli.expressions.types import ColumnScope, Schema, Type, parse_type
 
 if TYPE_CHECKING:
     from ddcli.expressions.aggregates import Reduction

@@ -12,7 +12,8 @@ from ddcli.expressions import execute
 from ddcli.expressions.checks import bounds, is_safe
 from ddcli.expressions.execute import evaluation
 from ddcli.expressions.parse import parse_scalar
-from ddcli.expressions.tree import Call, ColumnScope
+from ddcli.expressions.tree import Call
+from ddcli.expressions.types import ColumnScope
 from tests.draws import chance, many
 from tests.expressions.support import schema, text
 

@@ -7,7 +7,8 @@ import sqlglot
 
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import parse_scalar, parse_table
-from ddcli.expressions.tree import PLAIN_NAME, ColumnScope, delimited, quoted, to_be_read
+from ddcli.expressions.tree import PLAIN_NAME, delimited, quoted, to_be_read
+from ddcli.expressions.types import ColumnScope
 from tests.cases import cases
 from tests.draws import some
 from tests.expressions.support import scalar, schema, text, value

@@ -15,7 +15,8 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute
 from ddcli.expressions.parse import parse_scalar, parse_table
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.tree import ColumnScope, ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
+from ddcli.expressions.tree import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep, text_of
+from ddcli.expressions.types import ColumnScope
 from tests.expressions.support import frame_of, schema, text
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def test_python_functions_that_are_missing() -> None:
 
 def test_text_names_the_steps() -> None:
     steps = (FilterStep(read("a > 1")), ExplodeStep(read("a")), mapped(x="a"), step("words"))
-    assert FusedSteps(SCHEMA, steps).text() == (
+    assert text_of(steps) == (
         "filter (a > 1); explode a; map x: a; python functions_of_tests:words -> word: string, size: int64"
     )
 

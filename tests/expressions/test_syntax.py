@@ -11,9 +11,8 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import ExpressionReader
 from ddcli.expressions.reductions import ReductionReader
-from ddcli.expressions.statement import read
-from ddcli.expressions.syntax_tree import Tree
-from ddcli.expressions.tree import ColumnScope
+from ddcli.expressions.syntax_tree import Tree, read
+from ddcli.expressions.types import ColumnScope
 from tests.cases import cases
 from tests.draws import some
 from tests.expressions.support import reduction, scalar, schema, text, value, values

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.types import Type
     from ddcli.plan.node import Graph
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
     from tests.judge.case import Case
     from tests.judge.frontiers import Frontier as Antichain
     from tests.reference.model import Time

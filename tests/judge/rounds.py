@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ddcli.engine.schedule import Leg
     from ddcli.engine.stages import Deltas
     from ddcli.expressions.types import Type
-    from ddcli.plan.physical_graph import PhysicalGraph
+    from ddcli.plan.physical import PhysicalGraph
 
 
 WAYS = ("memory", "spilled", "tasks", "files")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ddcli.plan import generations
 from ddcli.plan.lower import lower
 from ddcli.plan.optimizer.delta_joins import delta_joins, with_delta_joins
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical import physical_graph
 from tests.draws import many
 from tests.judge.case import Case
 from tests.judge.harness import judge

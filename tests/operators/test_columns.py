@@ -25,8 +25,8 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.tree import ColumnScope, ExplodeStep, FilterStep, MapStep
-from ddcli.expressions.types import Type
+from ddcli.expressions.tree import ExplodeStep, FilterStep, MapStep
+from ddcli.expressions.types import ColumnScope, Type
 from ddcli.plan import physical
 from tests.draws import many
 from tests.expressions.grammar import COLUMNS, VALUES, typed

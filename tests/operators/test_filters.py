@@ -27,7 +27,8 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.parse import parse_scalar
-from ddcli.expressions.tree import Column, ColumnScope, FilterStep, MapStep
+from ddcli.expressions.tree import Column, FilterStep, MapStep
+from ddcli.expressions.types import ColumnScope
 from ddcli.plan import physical
 from tests.draws import chance, many
 from tests.expressions.support import schema, text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddcli.expressions.types import parse_type
 from ddcli.plan import generations
 from ddcli.plan.choices import plan_choices
-from ddcli.plan.physical_graph import estimated_rows
+from ddcli.plan.estimates import estimated_rows
 from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
 from tests.plan.support import HEAD, SCHEMAS, chain
 from tests.plan.test_delta_joins import triangles

@@ -4,7 +4,7 @@ import pytest
 
 from ddcli.expressions.tree import FilterStep
 from ddcli.plan import generations, physical
-from ddcli.plan.physical_graph import physical_graph
+from ddcli.plan.physical import physical_graph
 from tests.plan.support import chain, logical, nodes
 from tests.sql.judge import bound_notes
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import pytest
 
 from ddcli.plan import asof, windows
-from ddcli.plan.estimates import PastRun
+from ddcli.plan.estimates import PastRun, estimated_rows
 from ddcli.plan.lower import lower
-from ddcli.plan.physical_graph import estimated_rows
 from ddcli.spec.model import WORK_CLASSES
 from tests.cases import cases
 from tests.draws import chance

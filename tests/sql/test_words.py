@@ -9,8 +9,7 @@ import pytest
 
 from ddcli.errors import DdError
 from ddcli.expressions.dialect import SqlDialect
-from ddcli.expressions.statement import query_text, read_statement
-from ddcli.expressions.syntax_tree import WORDS
+from ddcli.expressions.syntax_tree import WORDS, query_text, read_statement
 from tests.draws import chance, many, some
 from tests.sql.clauses import CLAUSES, lines, statement
 from tests.sql.generate import Statements

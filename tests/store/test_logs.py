@@ -20,8 +20,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, Span, Text
 from ddcli.expressions.parse import parse_scalar
-from ddcli.expressions.tree import ColumnScope
-from ddcli.expressions.types import parse_type
+from ddcli.expressions.types import ColumnScope, parse_type
 from ddcli.store.formats.base import Append, Updates
 from ddcli.store.log import log_files
 from ddcli.store.log.reader import LogReader

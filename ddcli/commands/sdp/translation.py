@@ -20,7 +20,7 @@ from ddcli.commands.sdp.definitions import word_of
 from ddcli.commands.sdp.functions import function_edits
 from ddcli.dataclass import frozen
 from ddcli.errors import SpecError
-from ddcli.expressions.statement import is_own
+from ddcli.expressions.syntax_tree import is_own
 from ddcli.expressions.tree import deep_calls
 
 if TYPE_CHECKING:

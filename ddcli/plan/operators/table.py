@@ -7,8 +7,9 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import Enclosed, SpecError, Text
-from ddcli.expressions.arithmetic import as_date
-from ddcli.expressions.tree import Cast, Column, ColumnScope, ExplodeStep, FilterStep, UnnestStep, quoted
+from ddcli.expressions.coerce import as_date
+from ddcli.expressions.tree import Cast, Column, ExplodeStep, FilterStep, UnnestStep, quoted
+from ddcli.expressions.types import ColumnScope
 from ddcli.plan import joins, logical, loops
 from ddcli.plan.asof import asof_join
 from ddcli.plan.operators import groups

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.plan.joins import Join
     from ddcli.plan.node import Node
-    from ddcli.plan.physical_graph import Engines
+    from ddcli.plan.physical import Engines
 
 
 Place = tuple[int, str]

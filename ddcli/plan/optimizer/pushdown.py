@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Columns
-    from ddcli.plan.physical_graph import Engines
+    from ddcli.plan.physical import Engines
 
 
 ARITHMETIC = {"+", "-", "*", "/", "//", "%"}

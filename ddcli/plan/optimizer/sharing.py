@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.expressions.aggregates import AGGREGATES, AggregateCall
 from ddcli.expressions.tree import Column, FilterStep, MapStep
+from ddcli.expressions.types import renamed
 from ddcli.plan import groupings, joins, logical
 from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows
@@ -29,13 +30,12 @@ from ddcli.plan.optimizer.delta_joins import joined_whole
 from ddcli.plan.optimizer.pushdown import Rewritten, as_written, filtered_by
 from ddcli.plan.shape import is_accumulable
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.names import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.physical_graph import Engines
+    from ddcli.plan.physical import Engines
 
     Kept = dict[tuple[str, frozenset[str], frozenset[str]], groupings.Reduce]
     """Reductions by the fingerprint of their rows, by the columns that they group by, and by the texts of their calls over the rows' columns."""

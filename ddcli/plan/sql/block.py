@@ -20,14 +20,15 @@ from ddcli.expressions.coerce import BOOL, INT64, STRING
 from ddcli.expressions.forms import BINARY
 from ddcli.expressions.operators import keys_of
 from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
+from ddcli.expressions.types import renamed
 from ddcli.plan import groupings, joins, logical
 from ddcli.plan.conditions import all_of, call, is_certain_step
 from ddcli.plan.node import Graph
 from ddcli.plan.sql import nodes
+from ddcli.plan.sql.calls import names_present
 from ddcli.plan.sql.context import Environment, Outer
-from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import TRUE, Pair, column
-from ddcli.plan.sql.present import names_present, present_filter
+from ddcli.plan.sql.present import present_filter
 from ddcli.plan.sql.reader import GroupExpressions, RowExpressions, contains_query
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
-    from ddcli.plan.sql.context import Groups, QueryResult
-    from ddcli.plan.sql.names import Names
+    from ddcli.plan.sql.context import Groups, Names, QueryResult
     from ddcli.plan.sql.statement import Statement
 
 

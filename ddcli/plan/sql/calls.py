@@ -21,19 +21,19 @@ from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.coerce import INT64, STRING, TIMESTAMP, Mismatch, convert
 from ddcli.expressions.forms import BINARY
 from ddcli.expressions.moments import UTC
-from ddcli.expressions.parse import expanded
+from ddcli.expressions.parse import DATES_OF_NOW, INSTANTS_OF_NOW, expanded
 from ddcli.expressions.tree import Column, Expression, Literal, TableCall, UnnestStep
+from ddcli.expressions.types import renamed
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.names import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.plan.node import Node
     from ddcli.plan.sql.block import Block
-    from ddcli.plan.sql.names import Names
+    from ddcli.plan.sql.context import Names
     from ddcli.plan.sql.statement import Statement
 
 
@@ -326,3 +326,19 @@ def spread_list(block: Block, call: exp.Expr) -> None:
     """Replace a block's rows by one row for each element of a list; from then on the call of `unnest` is read as that element."""
     block.node, ((_, column),), _ = with_rows(block, call, ())
     block.known[id(call)] = Column(column, block.schema[column], span=block.statement.tree.place(call))
+
+
+def names_present(node: exp.Expr, block: Block) -> bool:
+    """Return whether an expression names the present time, and no column of that name."""
+    return any(present_kind(each, block) for each in node.walk())
+
+
+def present_kind(node: exp.Expr, block: Block) -> str:
+    """Return the kind of the present time that a node names: a `date`, an `instant`, or nothing."""
+    name = ""
+    if isinstance(node, exp.Anonymous) and not node.expressions:
+        name = str(node.this).lower()
+    elif isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier) and not node.args.get("table"):
+        name = "" if node.this.args.get("quoted") else str(node.name).lower()
+        name = "" if block.scope.has(None, name) or name in block.aliases else name
+    return "date" if name in DATES_OF_NOW else "instant" if name in INSTANTS_OF_NOW else ""

@@ -13,16 +13,15 @@ from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import INT64
 from ddcli.expressions.dialect import WRITTEN
 from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.expressions.types import renamed
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block
 from ddcli.plan.sql.calls import find_aggregates, find_groupings
-from ddcli.plan.sql.context import Groups
-from ddcli.plan.sql.names import Name, Names, renamed
+from ddcli.plan.sql.context import Groups, Name, Names
 from ddcli.plan.sql.nodes import column
 from ddcli.plan.sql.reader import AggregateCalls, RowExpressions, contains_query
-from ddcli.plan.sql.top import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.statement import Statement
 
     Call = tuple[AggregateCall, Expression | None]
+
     """An aggregate, and the condition of the rows that it is of, None where it is of all."""
 
 
@@ -388,3 +388,14 @@ def _meant(statement: Statement, block: Block, written: exp.Expr, entries: Seque
             statement.identifier(written)
             return same[0]
     return written
+
+
+def position_of(statement: Statement, node: exp.Expr, count: int) -> int | None:
+    """Return the index of the column that a whole number in `group by` and `order by` means; None for another node."""
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    text, _ = statement.tree.take(node, "this", "is_string")
+    if not str(text).isdigit() or not 1 <= int(str(text)) <= count:
+        hint = f"the first is 1, the last {count}"
+        raise SpecError(f"there is no column {text}", span=statement.tree.place(node), hint=hint)
+    return int(str(text)) - 1

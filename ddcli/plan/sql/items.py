@@ -12,16 +12,16 @@ from sqlglot import exp
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
-from ddcli.expressions.statement import table_name
+from ddcli.expressions.syntax_tree import table_name
 from ddcli.expressions.tree import Call, Cast, Column, Expression
+from ddcli.expressions.types import renamed
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import all_of, conjuncts, is_certain
 from ddcli.plan.joins import comparable
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, split
 from ddcli.plan.sql.calls import with_rows
-from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
-from ddcli.plan.sql.names import Name, Names, renamed
+from ddcli.plan.sql.context import CorrelatedTable, Environment, Name, Names, Outer, QueryResult
 from ddcli.plan.sql.nodes import Pair
 from ddcli.plan.sql.reader import RowExpressions, contains_query
 

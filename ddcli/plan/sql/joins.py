@@ -10,16 +10,16 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.dialect import COMMA
 from ddcli.expressions.tree import Call, Column
+from ddcli.expressions.types import renamed
 from ddcli.plan import groupings, logical
 from ddcli.plan.asof import is_ordered
 from ddcli.plan.conditions import call, conjuncts
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, is_semijoin, split
-from ddcli.plan.sql.context import Environment, Outer
+from ddcli.plan.sql.calls import names_present
+from ddcli.plan.sql.context import Environment, Name, Names, Outer
 from ddcli.plan.sql.items import Chain, Items, between, is_lateral, is_true, outer_joined, product
-from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import Pair
-from ddcli.plan.sql.present import names_present
 from ddcli.plan.sql.reader import contains_query
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from ddcli.errors import SpecError
 from ddcli.expressions.coerce import BOOL, INT64, Mismatch, meet, unify
 from ddcli.expressions.operators import has_list
 from ddcli.expressions.tree import Call, Column, Expression, FilterStep, Literal, MapStep
-from ddcli.expressions.types import Type
+from ddcli.expressions.types import Type, fresh
 from ddcli.plan import asof, groupings, joins, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.joins import comparable
-from ddcli.plan.sql.names import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
+
 
 TRUE = Literal(True, BOOL)
 ONE = Literal(1, INT64)

@@ -19,18 +19,19 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.coerce import DATE, TIMESTAMP, ZONED
 from ddcli.expressions.moments import UTC, current_zone, localized
-from ddcli.expressions.parse import DATES_OF_NOW, INSTANTS_OF_NOW, expanded
+from ddcli.expressions.parse import expanded
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.types import parse_sql_type
 from ddcli.plan import logical
 from ddcli.plan.operators.table import bound
+from ddcli.plan.sql.calls import names_present, present_kind
 
 if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.plan.node import Node
-    from ddcli.plan.sql.block import Block
     from ddcli.plan.sql.context import Times
     from ddcli.plan.sql.reader import RowExpressions
+
 
 COMPARISONS: dict[type[exp.Expr], str] = {exp.GTE: ">=", exp.GT: ">", exp.LTE: "<=", exp.LT: "<", exp.EQ: "="}
 TURNED = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "=": "="}
@@ -49,11 +50,6 @@ class _Step:
     amount: int = 0
     length: dt.timedelta = dt.timedelta()
     unit: str = ""
-
-
-def names_present(node: exp.Expr, block: Block) -> bool:
-    """Return whether an expression names the present time, and no column of that name."""
-    return any(_base(each, block) for each in node.walk())
 
 
 def present_filter(node: Node, condition: exp.Expr, reader: RowExpressions, times: Times) -> Node | None:
@@ -96,22 +92,11 @@ def present_filter(node: Node, condition: exp.Expr, reader: RowExpressions, time
     return node
 
 
-def _base(node: exp.Expr, block: Block) -> str:
-    """Return the kind of the present time that a node names: a `date`, an `instant`, or nothing."""
-    name = ""
-    if isinstance(node, exp.Anonymous) and not node.expressions:
-        name = str(node.this).lower()
-    elif isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier) and not node.args.get("table"):
-        name = "" if node.this.args.get("quoted") else str(node.name).lower()
-        name = "" if block.scope.has(None, name) or name in block.aliases else name
-    return "date" if name in DATES_OF_NOW else "instant" if name in INSTANTS_OF_NOW else ""
-
-
 def _chain(node: exp.Expr, reader: RowExpressions) -> _Chain | None:
     """Return the functions of the present time that an expression is; None for any other expression."""
     if isinstance(node, exp.Paren):
         return _chain(node.this, reader)
-    if base := _base(node, reader.block):
+    if base := present_kind(node, reader.block):
         return _Chain(base, base, (), reader, node)
     if isinstance(node, exp.Add | exp.Sub):
         left, right = node.this, node.expression

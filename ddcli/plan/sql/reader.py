@@ -13,10 +13,11 @@ from ddcli.expressions.forms import BINARY
 from ddcli.expressions.nested_values import values_of
 from ddcli.expressions.parse import ExpressionReader, check_depth, expanded
 from ddcli.expressions.reductions import ReductionReader
-from ddcli.expressions.tree import Call, Column, ColumnScope, Expression, Literal, deep_calls
+from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls
+from ddcli.expressions.types import ColumnScope
 from ddcli.plan.conditions import all_of, any_of
 from ddcli.plan.sql.calls import OWNED, find_aggregates, is_aggregate, quantifier, query_of_list
-from ddcli.plan.sql.names import UnknownName
+from ddcli.plan.sql.context import UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

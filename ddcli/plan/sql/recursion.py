@@ -18,8 +18,9 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import BOOL, INT64, Mismatch, convert, meet
-from ddcli.expressions.statement import names_some, table_name, tables_in
+from ddcli.expressions.syntax_tree import names_some, table_name, tables_in
 from ddcli.expressions.tree import Column, ExplodeStep, Expression, Literal
+from ddcli.expressions.types import fresh, renamed
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.loops import iterate
@@ -27,7 +28,6 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import find_aggregates
 from ddcli.plan.sql.context import Environment, QueryResult
-from ddcli.plan.sql.names import fresh, renamed
 from ddcli.plan.sql.nodes import column
 from ddcli.plan.sql.select import find_windows, window_clauses
 

@@ -1,4 +1,6 @@
-"""A `select`: its list over the rows or groups of `from`, `where` and `group by`, then `distinct`, order and limit.
+"""A `select`: its list over the rows or groups of `from`, `where` and `group by`, then `distinct`, `order by`, `limit` and `offset`.
+
+With a limit an order chooses the first rows. Without one it only affects how rows are shown, for a collection has none.
 
 Its window functions are calls over partitions and orders, or named windows, and `qualify` filters by them.
 """
@@ -11,24 +13,26 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import SpecError, suggestion
-from ddcli.expressions.tree import Column, Expression
+from ddcli.expressions.coerce import BOOL, Mismatch
+from ddcli.expressions.operators import keys_of, stored
+from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.types import fresh, renamed
 from ddcli.expressions.window_calls import CallReader, OrderedBy
-from ddcli.plan import groupings
+from ddcli.plan import groupings, logical
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import find_unnested, outermost, spread_list
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
-from ddcli.plan.sql.groups import Entry, check_groups, grouped, is_grouped, listed_entries
+from ddcli.plan.sql.groups import Entry, check_groups, grouped, is_grouped, listed_entries, position_of
 from ddcli.plan.sql.joins import From
-from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import column
 from ddcli.plan.sql.reader import AggregateCalls, contains_query
-from ddcli.plan.sql.top import bounds, first, limited, listed_order, order_keys, position_of
 from ddcli.plan.windows import windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.expressions.operators import Key
+    from ddcli.expressions.types import RowOrder
     from ddcli.expressions.windows import WindowCall
     from ddcli.plan.sql.block import Block
     from ddcli.plan.sql.statement import Statement
@@ -195,7 +199,9 @@ def _listed(
 ) -> QueryResult:  # fmt: skip
     """Return the result: the columns of the list, of the rows that `distinct`, `limit` and `offset` keep."""
     distinct, order = node.args.get("distinct"), node.args.get("order")
-    names = _apart([each.name for each in entries], keys)
+    names: list[str] = []
+    for entry in entries:
+        names.append(fresh(entry.name, {*keys, *names}))
     columns = tuple((each.name, name) for each, name in zip(entries, names, strict=True))
     listed = dict(zip(names, expressions, strict=True))
     on = statement.tree.take(distinct, "on", "expressions")[0] if distinct is not None else None
@@ -220,7 +226,7 @@ def _listed(
     if distinct is not None and on is None:
         found = groupings.distinct(nodes.mapped(block.node, rows))
         plain = {LISTED + name: nodes.column(found, name) for name in names}
-        order_by = [(_replaced_names(key, plain), descending) for key, descending in order_by]
+        order_by = [(key.substitute(plain), descending) for key, descending in order_by]
         return limited(statement, node, QueryResult(found, keys, columns, single), order_by, limit, offset)
     if limit is None and not offset and on is None and statement.shown is not node:
         found = nodes.mapped(block.node, rows)
@@ -235,7 +241,8 @@ def _listed(
             kept.append((Column(key.name.removeprefix(LISTED), key.type), descending))
         else:
             kept.append((Column(name, key.type), descending))
-    extra = {name: _inlined(each, listed) for name, each in extra.items()}
+    inlined = {LISTED + name: each for name, each in listed.items()}
+    extra = {name: each.substitute(inlined) for name, each in extra.items()}
     result = QueryResult(nodes.mapped(block.node, rows | extra), keys, columns, single)
     if on is not None:
         groups = (*keys, *hidden[len(order_by) :])
@@ -247,20 +254,6 @@ def _listed(
         statement.order = listed_order(kept, {name: name for name in result.node.schema})
         return result
     return replace(result, node=nodes.projected(result.node, [*keys, *names]))
-
-
-def _replaced_names(expression: Expression, columns: dict[str, Column]) -> Expression:
-    """Return an expression with its columns replaced by name."""
-    if isinstance(expression, Column):
-        return columns.get(expression.name, expression)
-    return expression.with_children(tuple(_replaced_names(child, columns) for child in expression.children))
-
-
-def _inlined(expression: Expression, listed: dict[str, Expression]) -> Expression:
-    """Return an expression over the rows: columns of the list are replaced by their expressions."""
-    if isinstance(expression, Column) and expression.name.startswith(LISTED):
-        return listed[expression.name.removeprefix(LISTED)]
-    return expression.with_children(tuple(_inlined(child, listed) for child in expression.children))
 
 
 def _order_key(
@@ -298,16 +291,6 @@ def _order_key(
     return found
 
 
-def _apart(names: list[str], taken: tuple[str, ...]) -> list[str]:
-    """Return column names for a list, all different and none of them taken."""
-    from ddcli.plan.sql.names import fresh
-
-    found: list[str] = []
-    for name in names:
-        found.append(fresh(f"{name}", {*taken, *found}))
-    return found
-
-
 def _expressions(block: Block, entries: list[Entry]) -> list[Expression]:
     """Return the expression that computes each entry of a list."""
     found: list[Expression] = []
@@ -328,3 +311,153 @@ def _expressions(block: Block, entries: list[Entry]) -> list[Expression]:
                 )
             found.append(key)
     return found
+
+
+UNORDERED = (
+    "a collection has no order: `order by` without `limit` changes nothing here; `dd sql` shows rows in an order"
+)
+SHOWN = "a collection has no order: `order by` without `limit` only sets the order in which `dd log --as-of` and tables in files show its rows"
+UNSHOWN = "a collection has no order, and this `order by` names more than its columns, so only `dd sql` can show it: select the columns that it orders by"
+
+
+def order_keys(
+    statement: Statement, order: exp.Order | None, key: Callable[[exp.Expr], Expression], listed: int = 0
+) -> list[Key]:
+    """Return the keys of an `order by`, each read by `key`; `all` is each of the `listed` columns."""
+    if order is None:
+        return []
+    found: list[Key] = []
+    (keys,) = statement.tree.take(order, "expressions")
+    for each in keys:
+        written, descending, nulls_first = statement.tree.take(each, "this", "desc", "nulls_first")
+        if listed and len(keys) == 1 and isinstance(written, exp.Column) and written.sql().lower() == "all":
+            statement.identifier(written)
+            parts: list[exp.Expr] = [exp.Literal.number(at + 1) for at in range(listed)]
+        else:
+            parts = [written]
+        try:
+            for part in parts:
+                found += keys_of(key(part), bool(descending), bool(nulls_first))
+        except Mismatch as mismatch:
+            raise SpecError(mismatch.problem, span=statement.tree.place(each)) from None
+    return found
+
+
+def bounds(statement: Statement, node: exp.Expr) -> tuple[int | None, int]:
+    """Return the limit of a query, None without one, and its offset."""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    if isinstance(limit, exp.Fetch):
+        written, options = statement.tree.take(limit, "count", "limit_options", "direction")[:2]
+        _without_share(statement, limit, options)
+        return _whole(statement, written), _offset(statement, offset)
+    if limit is None:
+        return None, _offset(statement, offset)
+    written, options = statement.tree.take(limit, "expression", "limit_options")
+    _without_share(statement, limit, options)
+    if isinstance(written, exp.Column) and str(written.name).lower() == "all":
+        statement.identifier(written)
+        return None, _offset(statement, offset)
+    return _whole(statement, written), _offset(statement, offset)
+
+
+def _without_share(statement: Statement, limit: exp.Expr, options: exp.Expr | None) -> None:
+    """Refuse a limit that is a share of the rows, or takes more rows for ties."""
+    if options is not None:
+        parts = statement.tree.take(options, "rows", "percent", "with_ties")
+        if parts[1] or parts[2]:
+            problem, hint = "`percent` and `with ties` are not supported", "a limit is a number of rows: `limit 10`"
+            raise SpecError(problem, span=statement.tree.place(limit), hint=hint)
+
+
+def _offset(statement: Statement, offset: exp.Expr | None) -> int:
+    return 0 if offset is None else _whole(statement, *statement.tree.take(offset, "expression"))
+
+
+def _whole(statement: Statement, node: exp.Expr | None) -> int:
+    text, is_text = statement.tree.take(node, "this", "is_string") if isinstance(node, exp.Literal) else ("", False)
+    if is_text or not str(text).isdigit() or len(str(text)) > 12:
+        span = statement.tree.place(node) if node is not None else None
+        raise SpecError("`limit` and `offset` take a constant whole number", span=span)
+    return int(str(text))
+
+
+def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int) -> QueryResult:
+    """Return, for each row of the outer columns, the first `limit` rows after `offset` in an order; the other columns break ties."""
+    node = result.node
+    names = renamed([f"#order{at}" for at in range(len(keys))], node.schema)
+    hidden = {name: stored(key) for name, (key, _) in zip(names, keys, strict=True) if not isinstance(key, Column)}
+    order = tuple(
+        (key.name if isinstance(key, Column) else name, descending)
+        for name, (key, descending) in zip(names, keys, strict=True)
+    )
+    ranked = nodes.extended(node, hidden)
+    if limit == 0:
+        return replace(result, node=nodes.filtered(node, Literal(False, BOOL)))
+
+    found = ranked if limit is None else groupings.first(ranked, result.keys, limit + offset, order)
+    if offset:
+        skipped = groupings.first(ranked, result.keys, offset, order)
+        found = logical.summed((found, logical.negated(skipped)), ranked.schema)
+    return replace(result, node=nodes.projected(found, node.schema), single=result.single or limit == 1)
+
+
+def ordered(statement: Statement, node: exp.Expr, result: QueryResult) -> QueryResult:
+    """Return the rows of a query that is not a `select` under its `order by`, `limit` and `offset`."""
+    limit, offset = bounds(statement, node)
+    by_name: dict[str, str] = {}
+    for name, each in result.columns:
+        by_name.setdefault(name.lower(), each)
+
+    def key(written: exp.Expr) -> Expression:
+        position = position_of(statement, written, len(result.columns))
+        if position is not None:
+            return column(result.node, result.columns[position][1])
+        if isinstance(written, exp.Column) and not written.args.get("table"):
+            name = statement.identifier(written)
+            if name.lower() in by_name:
+                return column(result.node, by_name[name.lower()])
+        hint = "name a column of the result, or its position"
+        raise SpecError("this is not a column of the result", span=statement.tree.place(written), hint=hint)
+
+    keys = order_keys(statement, node.args.get("order"), key, len(result.columns))
+    if statement.collected is node and limit is None and not offset:
+        statement.order = listed_order(keys, {each: each for _, each in result.columns})
+    return limited(statement, node, result, keys, limit, offset)
+
+
+def limited(
+    statement: Statement, node: exp.Expr, result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int
+) -> QueryResult:
+    """Return the rows that limit and offset keep; add a note on an order without a limit that does not affect how rows are shown."""
+    if statement.shown is node:
+        names = renamed([f"#order{at}" for at in range(len(keys))], result.node.schema)
+        by = dict(zip(names, (key for key, _ in keys), strict=True))
+        result = replace(result, node=nodes.extended(result.node, by))
+        keys = [(column(result.node, name), descending) for name, (_, descending) in zip(names, keys, strict=True)]
+        statement.order = listed_order(keys, {name: name for name in names})
+        return result if limit is None and not offset else first(result, keys, limit, offset)
+    if limit is None and not offset:
+        if keys:
+            noted = SHOWN if statement.order else UNSHOWN
+            statement.note(node.args["order"], noted if statement.collected is node else UNORDERED)
+        return result
+    return first(result, keys, limit, offset)
+
+
+def listed_order(keys: Sequence[Key], listed: Mapping[str, str]) -> RowOrder:
+    """Return an order by the names of its columns in `listed`; an empty one if a key is not such a column.
+
+    If nulls are not at the large end, the condition that the column is null is a key before it (see `keys_of`).
+    """
+    found: dict[str, tuple[str, bool, bool]] = {}
+    nulls: tuple[str, bool] | None = None
+    for key, descending in keys:
+        is_null = isinstance(key, Call) and key.function == "is null"
+        named = key.children[0] if is_null else key
+        if not isinstance(named, Column) or named.name not in listed or (nulls and (is_null or nulls[0] != named.name)):
+            return ()
+        nulls, before = (named.name, descending) if is_null else None, nulls
+        if not is_null:
+            name = listed[named.name]
+            found.setdefault(name, (name, descending, not (before[1] if before else descending)))
+    return () if nulls else tuple(found.values())

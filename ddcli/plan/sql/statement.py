@@ -10,9 +10,9 @@ from sqlglot import exp
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import INT64, Mismatch, unify
-from ddcli.expressions.statement import read_statement
+from ddcli.expressions.syntax_tree import read_statement
 from ddcli.expressions.tree import Case, Column, Expression, Literal, MapStep, TableCall, UnnestStep, deep_calls
-from ddcli.expressions.types import no_column
+from ddcli.expressions.types import no_column, renamed
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.joins import Join
@@ -22,11 +22,9 @@ from ddcli.plan.optimizer.sharing import shared
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import OuterAggregates
-from ddcli.plan.sql.context import TIMES, CorrelatedTable, Environment, Outer, QueryResult, Times
-from ddcli.plan.sql.names import Names, UnknownName, renamed
+from ddcli.plan.sql.context import TIMES, CorrelatedTable, Environment, Names, Outer, QueryResult, Times, UnknownName
 from ddcli.plan.sql.recursion import set_operation
-from ddcli.plan.sql.select import select
-from ddcli.plan.sql.top import ordered
+from ddcli.plan.sql.select import ordered, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,8 +45,7 @@ MOST = 1000
 def values(statement: Statement, node: exp.Values, environment: Environment) -> QueryResult:
     """Return the rows of `values`."""
     from ddcli.plan.sql.block import Block
-    from ddcli.plan.sql.context import QueryResult
-    from ddcli.plan.sql.names import Names
+    from ddcli.plan.sql.context import Names, QueryResult
 
     (rows,) = statement.tree.take(node, "expressions", "with_", "order", "limit", "offset", "alias")[:1]
     span = statement.tree.place(node)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.stage import FusedSteps
-from ddcli.expressions.tree import ColumnScope, MapStep
+from ddcli.expressions.tree import MapStep
+from ddcli.expressions.types import ColumnScope
 from ddcli.store.formats.base import PAYLOAD, BadRow, Format, Upserted
 
 if TYPE_CHECKING:
