@@ -23,7 +23,8 @@ from ddcli.runtime.task import Result, packed_result, result_of
 from ddcli.sinks.outputs import WHOLE
 from ddcli.sinks.pieces import INLINE, Piece, PieceFile, grouped
 from ddcli.store.batch.layout import BatchLayout
-from ddcli.store.files.gate import REQUESTS, Written
+from ddcli.store.files.gate import Written
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.scratch.attempt import ALONE, FULL
 from ddcli.store.state.batch_lists import DENSE, MOST, BatchList, list_bytes
 from ddcli.store.state.contents import PAGE
@@ -187,7 +188,7 @@ def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
         tasks * held + INLINE,
         files + outputs,
         manifest,
-        (FIXED + pages + requests / REQUESTS) * REQUEST,
+        (FIXED + pages + requests / ObjectPath.at_once) * REQUEST,
     )
 
 

@@ -1,8 +1,13 @@
 """The stores of Amazon, Google and Azure do what a commit, a lock and an archive rely on."""
 
+import os
+import shutil
+from pathlib import Path, PurePosixPath
+
 import pytest
 
 from ddcli.errors import UsageError
+from ddcli.store.files import objects
 from ddcli.store.files.objects import ObjectPath, locate, relative
 
 STORES = pytest.mark.parametrize("bucket", ["s3", "gs", "az"], indirect=True)
@@ -102,6 +107,22 @@ def test_an_archived_copy_is_of_one_version(bucket):
     path.put(b"yz")
     assert not path.copy_apart(bucket / "archive/b.csv", tag)
     assert not (bucket / "archive/b.csv").exists()
+
+
+def test_a_path_in_a_store_never_reaches_this_machine_s_disk(tmp_path, monkeypatch):
+    """Every public method of a path that an object has not refuses, and so do functions that take a file's name."""
+    monkeypatch.chdir(tmp_path)
+    path = ObjectPath.parse("s3://lake/a")
+    operations = [name for name in dir(Path) if not name.startswith("_") and not hasattr(PurePosixPath, name)]
+    refused = [name for name in operations if vars(ObjectPath)[name] is objects._refused]
+    assert {"mkdir", "glob", "write_bytes", "touch", "rename", "chmod"} <= {*refused}
+    for name in refused:
+        with pytest.raises(TypeError, match="s3://lake/a is no file of this machine"):
+            getattr(path, name)()
+    for use in (open, os.stat, os.mkdir, os.path.exists, shutil.rmtree):
+        with pytest.raises(TypeError, match="no file of this machine"):
+            use(path)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_urls(monkeypatch):

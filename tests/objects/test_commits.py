@@ -193,7 +193,7 @@ def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch):
         assert not list(verify_state(place / "state", read_newest(place / "state")))
         looked = time.monotonic() - began
     assert requests < 2100
-    assert delayed.most > gate.REQUESTS / 2
+    assert delayed.most > ObjectPath.at_once / 2
     assert spent < requests * delayed.seconds / 4
     assert looked < (delayed.requests - requests) * delayed.seconds / 4
     damaged = paths(place / "state")[::7]
@@ -371,7 +371,7 @@ def test_places_in_an_archive_are_looked_for_side_by_side(place, monkeypatch):
         "archive/8.csv",
         "",
     ]
-    assert delayed.most > gate.REQUESTS / 2
+    assert delayed.most > ObjectPath.at_once / 2
 
 
 def test_lists_of_batches_are_fetched_side_by_side(place, monkeypatch):
@@ -387,7 +387,7 @@ def test_lists_of_batches_are_fetched_side_by_side(place, monkeypatch):
         patch.setattr(ObjectPath, "_errors", delayed.errors())
         assert read_newest(place / "state") == meant
     assert count <= delayed.requests < count + 10
-    assert delayed.most > gate.REQUESTS / 2
+    assert delayed.most > ObjectPath.at_once / 2
     manifest._LATELY.clear()
     last = commit(place, 800, 2, keep=range(799))
     delayed.requests = 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.store.batch.page_index import Data, PageColumn
-    from ddcli.store.files.gate import Bytes
+    from ddcli.store.files.access import Bytes
     from ddcli.store.state.entries import FileEntry
 
 

@@ -3,7 +3,8 @@
 The directory of a state or of an output is resolved once, when a person names it (`real`): links above it are its owner's. From then
 on a link in a path would be an intruder's. So a directory is opened part by part without following any, files
 are opened relative to it, and anything but a plain file (a link, a pipe, a device) is refused before it is opened: StateError.
-Paths of object stores are used as they are; a sparse file stands in for an object whose parts were fetched.
+`fs` returns a path's operations in its own file system: on this machine, or in an object store, whose paths are used as they are.
+A sparse file stands in for an object whose parts were fetched.
 
 A table of another program may name plain files below its folder alone: who writes its log or metadata chooses these paths, and another one would bring
 rows of any file that you can read into outputs, or have requests with your credentials sent elsewhere. Imports no third-party library.
@@ -16,17 +17,19 @@ import mmap
 import os
 import re
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from ddcli.errors import EngineError, InputError, StateError
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+Bytes = bytes | bytearray | memoryview | mmap.mmap
 
 AnyPath = TypeVar("AnyPath", bound="Path")
 
@@ -37,6 +40,12 @@ OPENED = "/proc/self/fd"
 """The directory in which Linux shows the file of a descriptor."""
 LARGEST, SMALL = 1 << 30, 1 << 20
 """The bytes of the largest file of a state, or of a log's progress, that is read into memory as a whole."""
+LARGE = 1 << 20
+"""Bytes of a file that the system begins to write out at once."""
+WRITE = 2
+"""Linux's SYNC_FILE_RANGE_WRITE."""
+UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
+"""The errors of file systems that have no room for another name of a file, or no such names."""
 REMOVE = "remove it if it doesn't belong there; `dd` follows no links below the directory of a state or an output"
 
 
@@ -52,7 +61,7 @@ class DirectoryEntry(NamedTuple):
 
 def real(path: AnyPath) -> AnyPath:
     """Return the path of a state's or output's directory without links. Loops stay as they are, and are refused when they are opened."""
-    if isinstance(path, ObjectPath):
+    if not fs(path).is_local:
         return path
     text = os.fspath(path)
     found = _resolved(text) or os.path.realpath(text)
@@ -106,7 +115,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
     So does an error of the system while it is read, also by polars, which names no file.
     """
     try:
-        file: BinaryIO = path.open("rb") if isinstance(path, ObjectPath) else os.fdopen(open_plain(path), "rb")
+        file: BinaryIO = fs(path).open("rb")
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -137,7 +146,7 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes:
     One of more than `most` bytes is refused (StateError): a file with holes takes no room on a disk, and all memory here.
     """
     with reading(path) as file:
-        size = 0 if isinstance(path, ObjectPath) else file.seek(0, os.SEEK_END)  # of an object it is another request
+        size = file.seek(0, os.SEEK_END) if fs(path).is_local else 0  # of an object it is another request
         file.seek(0)
         data = file.read() if size <= most else b""
     if max(size, len(data)) > most:
@@ -148,7 +157,7 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes:
 def read_given(path: Path) -> bytes:
     """Return the content of a small file that isn't ours, perhaps behind links. Raises OSError, and InputError for anything but a file."""
     found = path.stat()
-    if not isinstance(path, ObjectPath) and not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(found.st_mode):
         raise InputError("it is not a plain file", place=str(path), hint="put a file in its place, or remove it")
     if found.st_size > SMALL:
         raise InputError(
@@ -159,39 +168,17 @@ def read_given(path: Path) -> bytes:
 
 def size_of(path: Path) -> int:
     """Return the size of a plain file. Raises OSError, and StateError for anything else."""
-    if isinstance(path, ObjectPath):
-        return path.stat().st_size
-    with parent(path) as directory:
-        found = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
-    _refuse_others(path, found, os.O_RDONLY)
-    return found.st_size
+    return fs(path).size()
 
 
 def is_there(path: Path) -> bool:
     """Return whether there is something of this name, a link too."""
-    if isinstance(path, ObjectPath):
-        return path.exists()
-    try:
-        with parent(path) as directory:
-            os.stat(path.name, dir_fd=directory, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise unreadable(path, error) from None
-    return True
+    return fs(path).exists()
 
 
 def is_directory(path: Path) -> bool:
     """Return whether there is a directory. A link is refused: StateError."""
-    if isinstance(path, ObjectPath):
-        return path.is_dir()
-    try:
-        os.close(_directory(os.path.abspath(path)))  # noqa: PTH100 - as above
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise unreadable(path, error) from None
-    return True
+    return fs(path).is_dir()
 
 
 def entries(path: Path, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
@@ -199,35 +186,145 @@ def entries(path: Path, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
 
     Raises StateError for a link, and for a directory that can't be listed.
     """
-    if isinstance(path, ObjectPath):
-        # An object's path may be the beginning of others': the caller knows which of them it means.
+    found = fs(path).entries(lambda name: not forms or any(form.fullmatch(name) for form in forms))
+    return [DirectoryEntry(*entry) for entry in found]
+
+
+def fs(path: Path) -> Disk | ObjectPath:
+    """Return the operations on a path in its file system: both classes have them, and no others may be used on a path of either kind."""
+    return path if isinstance(path, ObjectPath) else Disk(path)
+
+
+class Disk:
+    """The operations on a path of this machine, which follow no links and leave alone all but plain files. `ObjectPath` has those on an object."""
+
+    is_local = True
+    """True: the files are on this machine, so that a look costs no request, and a file can be mapped."""
+    has_directories = True
+    """True: there are directories, which have to be made, and may be empty. False: they are the beginnings of names."""
+    is_durable = False
+    """True: a file that is written appears whole, and stays. False: it must be flushed, and renamed to its name, to be so."""
+    at_once = 8
+    """The operations that wait at one time: a disk flushes eight files in little more time than one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self, _mode: Literal["rb"]) -> BinaryIO:
+        """Open the file for reading."""
+        return os.fdopen(open_plain(self._path), "rb")
+
+    def size(self) -> int:
+        """Return the size of the file."""
+        with parent(self._path) as directory:
+            found = os.stat(self._path.name, dir_fd=directory, follow_symlinks=False)
+        _refuse_others(self._path, found, os.O_RDONLY)
+        return found.st_size
+
+    def exists(self) -> bool:
+        """Return whether there is something of this name, a link too."""
         try:
-            named = ((found, tag) for found, tag in path.tagged() if _has_form(found.name, forms))
-            there = [DirectoryEntry(found, directory=True, file=True, tag=tag) for found, tag in named]
-            return sorted(there, key=lambda entry: entry.path)
-        except FileNotFoundError:
+            with parent(self._path) as directory:
+                os.stat(self._path.name, dir_fd=directory, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise unreadable(self._path, error) from None
+        return True
+
+    def is_dir(self) -> bool:
+        """Return whether there is a directory; refuse a link."""
+        try:
+            os.close(_directory(os.path.abspath(self._path)))  # noqa: PTH100 - as above
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise unreadable(self._path, error) from None
+        return True
+
+    def entries(self, wanted: Callable[[str], bool]) -> list[tuple[Path, bool, bool, None]]:
+        """Return the entries of a directory whose names are `wanted`, in order (see `entries`); none if it does not exist."""
+        try:
+            descriptor = open_directory(self._path)
+            try:
+                with os.scandir(descriptor) as found:
+                    known = [
+                        (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
+                        for each in found
+                        if wanted(each.name)
+                    ]
+                # By name: to compare paths takes ten times as long.
+                return [(self._path / name, directory, file, None) for name, directory, file in sorted(known)]
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError):
             return []
-    try:
-        descriptor = open_directory(path)
+        except OSError as error:
+            raise unreadable(self._path, error) from None
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return some ranges [start, end) of the file's bytes; less where it ends before."""
+        with reading(self._path) as file:
+            return [file.read(end - file.seek(start)) for start, end in ranges]
+
+    def put(self, data: Bytes) -> None:
+        """Write the file whole: a new one, as one of its name may have another name elsewhere."""
+        descriptor = self.new()
         try:
-            with os.scandir(descriptor) as found:
-                known = [
-                    (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
-                    for each in found
-                    if _has_form(each.name, forms)
-                ]
-            # By name: to compare paths takes ten times as long.
-            return [DirectoryEntry(path / name, directory, file) for name, directory, file in sorted(known)]
+            write_all(descriptor, data)
+            if memoryview(data).nbytes >= LARGE and (begin := _sync_file_range()) is not None:
+                begin(descriptor, 0, 0, WRITE)  # so that a later flush has little to wait for
         finally:
             os.close(descriptor)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise unreadable(path, error) from None
+
+    def new(self) -> int:
+        """Return a descriptor of a new, empty file, in place of the one before."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            return open_plain(self._path, flags)
+        except FileExistsError:
+            self.unlink()
+            return open_plain(self._path, flags)
+
+    def copy_to(self, target: Path) -> None:
+        """Give the file another name beside its own; copy it where no link to it can be made."""
+        with parent(self._path) as before, parent(target) as after:
+            with suppress(FileNotFoundError):  # of a dead attempt
+                os.unlink(target.name, dir_fd=after)
+            try:
+                os.link(self._path.name, target.name, src_dir_fd=before, dst_dir_fd=after, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in UNLINKABLE:
+                    raise
+                Disk(target).put(read_bytes(self._path))
+
+    def replace(self, target: Path) -> None:
+        """Rename the file in one step; it replaces the file of that name."""
+        with parent(self._path) as before, parent(target) as after:
+            os.replace(self._path.name, target.name, src_dir_fd=before, dst_dir_fd=after)
+
+    def unlink(self) -> None:
+        """Remove the file, or the link; one that is gone already is no error."""
+        with suppress(FileNotFoundError), parent(self._path) as directory:
+            os.unlink(self._path.name, dir_fd=directory)
 
 
-def _has_form(name: str, forms: Sequence[re.Pattern[str]]) -> bool:
-    return not forms or any(form.fullmatch(name) for form in forms)
+def write_all(descriptor: int, data: Bytes) -> None:
+    """Write bytes to an opened file."""
+    rest = memoryview(data).cast("B")
+    while rest:  # one call writes at most 2 GiB, and less when the disk is nearly full
+        rest = rest[os.write(descriptor, rest) :]
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return Linux's call with which the system begins to write a file to the disk; None elsewhere."""
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if call is not None:
+        call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return call
 
 
 LIMITS = dict.fromkeys((errno.EMFILE, errno.ENFILE), "let a process open more files, `ulimit -n`")

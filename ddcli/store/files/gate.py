@@ -6,18 +6,18 @@ followed on the way to a file (see `access`), and a written file is always a new
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 import zlib
 from contextlib import suppress
-from errno import EACCES, EMLINK, ENOSYS, EOPNOTSUPP, EPERM, EROFS, EXDEV
+from errno import EACCES, EPERM, EROFS
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError
 from ddcli.store.files import access
+from ddcli.store.files.access import Bytes, Disk, fs
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Result = TypeVar("Result")
-Bytes = bytes | bytearray | memoryview | mmap.mmap
 
 INVISIBLE = "nothing of this run is visible"
 """The fact after a file could not be written: its writer commits later."""
@@ -55,16 +54,8 @@ class Written:
     checksum: str
 
 
-LARGE = 1 << 20
-"""Bytes of a file that the system begins to write out at once."""
-WRITE = 2
-"""Linux's SYNC_FILE_RANGE_WRITE."""
-MANY, AT_ONCE = 4, 8
-"""Files that are worth threads, and how many of these: a disk flushes eight files in little more time than one."""
-REQUESTS = 64
-"""Requests that wait for an object store at one time: each takes some 20 ms there, and next to nothing here."""
-UNLINKABLE = {EXDEV, EPERM, EMLINK, EOPNOTSUPP, ENOSYS}
-"""The errors of file systems that have no room for another name of a file, or no such names."""
+MANY = 4
+"""Files that are worth threads."""
 PENDING = 32 << 20
 """Bytes of files that may be on their way to an object store while the run continues."""
 
@@ -77,7 +68,7 @@ def side_by_side(action: Callable[[Path], object], paths: Sequence[Path]) -> Non
         return
     from concurrent.futures import wait
 
-    threads = _threads(REQUESTS if isinstance(paths[-1], ObjectPath) else AT_ONCE)
+    threads = _threads(fs(paths[-1]).at_once)
     done: list[Future[object]] = []
     try:
         done.extend(threads.submit(action, path) for path in paths)
@@ -93,9 +84,9 @@ def side_by_side(action: Callable[[Path], object], paths: Sequence[Path]) -> Non
 def one_by_one(action: Callable[[Path], object], paths: Sequence[Path]) -> None:
     """Apply an action to each of some files, in their order; to objects side by side, as each is a request."""
     for path in paths:
-        if not isinstance(path, ObjectPath):
+        if fs(path).is_local:
             action(path)
-    side_by_side(action, [path for path in paths if isinstance(path, ObjectPath)])
+    side_by_side(action, [path for path in paths if not fs(path).is_local])
 
 
 @cache
@@ -143,9 +134,7 @@ class Files:
         has to flush the parents of the made directories.
         """
         missing: list[Path] = []
-        if isinstance(path, ObjectPath):
-            return missing
-        while not access.is_directory(path):
+        while fs(path).has_directories and not access.is_directory(path):
             missing.append(path)
             path = path.parent
         for directory in reversed(missing):
@@ -156,30 +145,17 @@ class Files:
 
     def write(self, path: Path, data: Bytes) -> Written:
         """Write a whole file, in place of the one before. It is not durable before `sync`."""
-
-        def write_all() -> None:
-            if isinstance(path, ObjectPath):
-                path.put(data)
-                return
-            descriptor = _new(path)
-            try:
-                _write_all(descriptor, data)
-                if memoryview(data).nbytes >= LARGE:
-                    _write_out(descriptor)
-            finally:
-                os.close(descriptor)
-
-        self.do("write", path, write_all)
+        self.do("write", path, partial(fs(path).put, data))
         return Written(memoryview(data).nbytes, checksum(data))
 
     def append(self, path: Path, *parts: Bytes, begin: bool) -> None:
         """Write at the end of a file, or, to begin, in place of the one before. It is not durable before `sync`."""
 
         def write_all() -> None:
-            descriptor = _new(path) if begin else access.open_plain(path, os.O_WRONLY | os.O_APPEND)
+            descriptor = Disk(path).new() if begin else access.open_plain(path, os.O_WRONLY | os.O_APPEND)
             try:
                 for part in parts:
-                    _write_all(descriptor, part)
+                    access.write_all(descriptor, part)
             finally:
                 os.close(descriptor)
 
@@ -187,29 +163,31 @@ class Files:
 
     def sync(self, path: Path) -> None:
         """Flush a file's bytes to the disk."""
-        if not isinstance(path, ObjectPath):
+        if not fs(path).is_durable:
             self.do("sync", path, lambda: _sync(access.open_plain(path)))
 
     def sync_directory(self, path: Path) -> None:
         """Flush a directory's names to the disk, which makes renames in it durable."""
-        if not isinstance(path, ObjectPath):
+        if not fs(path).is_durable:
             self.do("sync", path, lambda: _sync(access.open_directory(path)))
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its final name; it replaces the file of that name in one step."""
-        self.do("rename", source, partial(_rename, source, target))
+        self.do("rename", source, partial(fs(source).replace, target))
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file another name beside its own. An object is copied by the store, and so is a file where no link to it can be made."""
-        self.do("link", target, partial(_linked, source, target))
+        self.do("link", target, partial(fs(source).copy_to, target))
 
     def create(self, path: Path, data: Bytes, waiting: Path) -> None:
         """Make a file appear whole, with its bytes on the disk; `waiting` is the name that it has until then.
 
         In an object store it must not exist yet: if two writers create it, one fails (LockedError, exit code 75).
         """
-        if isinstance(path, ObjectPath):
-            self.do("create", path, partial(_create, path, data))
+        if fs(path).is_durable:
+            if not self.claim(path, data):
+                problem, hint = "another run has committed first", "run again to read the new rows"
+                raise LockedError(problem, place=str(path), hint=hint)
             return
         self.write(waiting, data)
         self.sync(waiting)
@@ -217,7 +195,7 @@ class Files:
 
     def put(self, path: Path, data: Bytes, number: int = 0) -> None:
         """Replace a file at once, or make it; when this returns it is on the disk, and so are the names beside it."""
-        if isinstance(path, ObjectPath):
+        if fs(path).is_durable:
             self.write(path, data)
             return
         waiting = temporary(path, number)
@@ -242,7 +220,7 @@ class Files:
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is gone already is no error."""
-        self.do("remove", path, partial(_remove, path))
+        self.do("remove", path, fs(path).unlink)
 
     def remove_all(self, paths: Sequence[Path]) -> None:
         """Remove files, in their order, and objects a thousand to a request where their store can; one that is gone already is no error."""
@@ -258,7 +236,7 @@ class Files:
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory; one that is gone already is no error."""
-        if not isinstance(path, ObjectPath):
+        if fs(path).has_directories:
             self.do("remove", path, partial(_remove_directory, path))
 
 
@@ -276,13 +254,13 @@ class PendingWrites:
 
     def add(self, path: Path, data: Bytes) -> Written:
         """Write a file, or begin to write an object; return its size and checksum."""
-        if not isinstance(path, ObjectPath):
+        if fs(path).is_local:
             return self._files.write(path, data)
         size = memoryview(data).nbytes
         with self._room:
             self._room.wait_for(lambda: not self._bytes or self._bytes + size <= PENDING)
             self._bytes += size
-            self._done.append(_threads(REQUESTS).submit(self._write, path, data, size))
+            self._done.append(_threads(ObjectPath.at_once).submit(self._write, path, data, size))
         return Written(size, checksum(data))
 
     def finish(self) -> None:
@@ -311,21 +289,11 @@ class PendingWrites:
                 self._room.notify_all()
 
 
-def _create(path: ObjectPath, data: Bytes) -> None:
-    try:
-        path.put(data, mode="create")
-    except FileExistsError:
-        if path.read_bytes() != data:  # else it is ours: the store's answer was lost, and the request made again
-            raise LockedError(
-                "another run has committed first", place=str(path), hint="run again to read the new rows"
-            ) from None
-
-
 def _claimed(path: ObjectPath, data: Bytes) -> bool:
     try:
         path.put(data, mode="create")
     except FileExistsError:
-        return path.read_bytes() == data  # else it is ours: see `_create`
+        return path.read_bytes() == data  # it is ours: the store's answer was lost, and the request made again
     return True
 
 
@@ -338,25 +306,6 @@ def _link(waiting: Path, path: Path) -> bool:
     return True
 
 
-def _linked(source: Path, target: Path) -> None:
-    if isinstance(source, ObjectPath):
-        source.copy_to(target)
-        return
-    with access.parent(source) as before, access.parent(target) as after:
-        with suppress(FileNotFoundError):  # of a dead attempt
-            os.unlink(target.name, dir_fd=after)
-        try:
-            os.link(source.name, target.name, src_dir_fd=before, dst_dir_fd=after, follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in UNLINKABLE:
-                raise
-            descriptor = _new(target)
-            try:
-                _write_all(descriptor, access.read_bytes(source))
-            finally:
-                os.close(descriptor)
-
-
 def _make(path: Path) -> None:
     with access.parent(path) as directory:
         try:
@@ -364,54 +313,6 @@ def _make(path: Path) -> None:
         except FileExistsError:
             if not access.is_directory(path):
                 raise
-
-
-def _new(path: Path) -> int:
-    """Return a descriptor of a new, empty file. A file of that name is not written to: it may have another name elsewhere."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    try:
-        return access.open_plain(path, flags)
-    except FileExistsError:
-        _remove(path)
-        return access.open_plain(path, flags)
-
-
-def _write_all(descriptor: int, data: Bytes) -> None:
-    rest = memoryview(data).cast("B")
-    while rest:  # one call writes at most 2 GiB, and less when the disk is nearly full
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _write_out(descriptor: int) -> None:
-    """Have the system begin to write a file to the disk, so that a later `sync` has little to wait for. Does nothing without Linux's call."""
-    if (begin := _sync_file_range()) is not None:
-        begin(descriptor, 0, 0, WRITE)
-
-
-@cache
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    import ctypes
-
-    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
-    if call is not None:
-        call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    return call
-
-
-def _rename(source: Path, target: Path) -> None:
-    if isinstance(source, ObjectPath):
-        source.replace(target)
-        return
-    with access.parent(source) as before, access.parent(target) as after:
-        os.replace(source.name, target.name, src_dir_fd=before, dst_dir_fd=after)
-
-
-def _remove(path: Path) -> None:
-    if isinstance(path, ObjectPath):
-        path.unlink()
-        return
-    with suppress(FileNotFoundError), access.parent(path) as directory:
-        os.unlink(path.name, dir_fd=directory)
 
 
 def _remove_directory(path: Path) -> None:

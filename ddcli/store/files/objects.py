@@ -17,7 +17,7 @@ import posixpath
 import stat
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
-from pathlib import Path, PosixPath
+from pathlib import Path, PosixPath, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.errors import EngineError, UsageError, first_line
@@ -46,10 +46,14 @@ FETCHED_TOGETHER = 1 << 16
 class ObjectPath(PosixPath):
     """An object, or all objects with its key as prefix. As a path it is `/s3:/bucket/key`, as text `s3://bucket/key`.
 
-    Reads and listings work as a path's do. Operations of files alone are missing: a method that isn't defined here asks the
-    file system for a name that it can't have, and fails. Raises FileNotFoundError, and EngineError (exit code 5) for all
-    other failures.
+    Reads and listings work as a path's do. A path's other methods, and functions that open files by name, are refused: they would
+    work on this machine's disk. Raises FileNotFoundError, and EngineError (exit code 5) for all other failures.
     """
+
+    is_local = has_directories = False  # see `access.Disk`
+    is_durable = True
+    at_once = 64
+    """Each request takes some 20 ms at the store, and next to nothing here."""
 
     @classmethod
     def parse(cls, url: str) -> ObjectPath:
@@ -67,7 +71,7 @@ class ObjectPath(PosixPath):
         return text[1:].replace(":/", "://", 1) if text.startswith("/") else text
 
     def __fspath__(self) -> str:
-        return str(self)
+        raise TypeError(f"{self} is no file of this machine")
 
     @property
     def inner(self) -> str:
@@ -118,6 +122,16 @@ class ObjectPath(PosixPath):
         for entry in found["objects"]:
             yield self._sibling(entry["path"]), quoted(entry)["e_tag"]
 
+    def entries(self, wanted: Callable[[str], bool]) -> list[tuple[Path, bool, bool, str | None]]:
+        """Return what `tagged` yields, in order, where the name is `wanted`: each may be an object, and the beginning of others."""
+        with suppress(FileNotFoundError):
+            return [
+                (path, True, True, tag)
+                for path, tag in sorted(self.tagged(), key=lambda found: found[0])
+                if wanted(path.name)
+            ]
+        return []
+
     def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
         """Yield every object with this key as prefix, with its entry in the store's listing."""
         with self._errors():
@@ -139,6 +153,10 @@ class ObjectPath(PosixPath):
         """Return the store's report of the object: `size`, `last_modified`, `e_tag`, `version`."""
         with self._errors():
             return quoted(library().head(self.store, self.key))
+
+    def size(self) -> int:
+        """Return the bytes of the object."""
+        return int(self.head()["size"])
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         entry = self.head()
@@ -332,6 +350,15 @@ class ObjectPath(PosixPath):
                 place=str(self),
                 hint=remedy(self.parts[1]),
             ) from None
+
+
+def _refused(self: ObjectPath, *_given: object, **_options: object) -> None:
+    raise TypeError(f"{self} is no file of this machine")
+
+
+for _name in {*dir(Path)} - {*dir(PurePosixPath)} - {*vars(ObjectPath)}:
+    if not _name.startswith("_"):
+        setattr(ObjectPath, _name, _refused)
 
 
 class Appender:

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import EngineError
 from ddcli.store.files.access import reading
-from ddcli.store.files.gate import Bytes, Files, Written, checksum
+from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.files.objects import BLOCK, ObjectPath
 from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_in, footer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ddcli.store.files.access import Bytes
 
 
 class JointFile:

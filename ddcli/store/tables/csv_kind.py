@@ -126,7 +126,7 @@ class Csv(TextKind):
 
     def _plain_scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         lines = pl.scan_csv(
-            list(paths),
+            [*map(str, paths)],
             infer_schema=False,
             glob=False,
             separator=self.dialect.separator,

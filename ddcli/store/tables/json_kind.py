@@ -208,7 +208,7 @@ def _is_read_by_polars(path: Path) -> bool:
 def names_in_objects(path: Path) -> list[str]:
     """Return the keys of the objects of an NDJSON file. Raises the errors of polars, and OSError."""
     if _is_read_by_polars(path) and not has_mark(path):
-        return list(pl.scan_ndjson(path, infer_schema_length=None).collect_schema())
+        return list(pl.scan_ndjson(str(path), infer_schema_length=None).collect_schema())
     names: dict[str, None] = {}
     for lines in whole_lines(path):
         names |= dict.fromkeys(pl.read_ndjson(lines, infer_schema_length=None).columns if lines.strip() else ())

@@ -106,7 +106,7 @@ class Parquet(Kind):
     name = footers.PARQUET
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
-        return pl.scan_parquet(list(paths), glob=False, hive_partitioning=False)  # a name with * is a name
+        return pl.scan_parquet([*map(str, paths)], glob=False, hive_partitioning=False)  # a name with * is a name
 
     def footer(self, path: Path) -> Footer:
         found = self.scan([path]).collect_schema()
@@ -150,7 +150,7 @@ class Ipc(Parquet):
         return super().footer(path) | {name: stated[name] for name in odd}
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
-        return pl.scan_ipc(list(paths), glob=False, hive_partitioning=False)
+        return pl.scan_ipc([*map(str, paths)], glob=False, hive_partitioning=False)
 
 
 def _refuse_deep(path: Path, found: pl.Schema) -> None:
