@@ -15,8 +15,7 @@ from ddcli.expressions.tree import quoted, to_be_read
 from ddcli.sources.inference import events_of, first_objects, first_rows, images_of, of_objects
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.column_types import FoundColumns, first_is_row, look_of, widest
-from ddcli.store.tables.compression import UTF_8, NotWholeError, bare, east_asian, unpacked, wrong_encoding
-from ddcli.store.tables.csv_records import DamagedError
+from ddcli.store.tables.compression import UTF_8, bare, east_asian, unpacked, wrong_encoding
 from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def find(root: Path, shown: str, listing: Listing) -> list[FoundInput]:
         given = FoundInput(unique, where, [root / path for path in sorted(paths)])
         try:
             _look_at(given)
-        except (InputError, DamagedError, NotWholeError, OSError, ValueError) as error:
+        except (InputError, OSError, ValueError) as error:
             given.why_not = getattr(error, "problem", None) or str(error)
         found.append(given)
     for given in found:

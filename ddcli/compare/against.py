@@ -21,7 +21,7 @@ from ddcli.compare.pairs import WEIGHT, Side
 from ddcli.compare.pipelines import Differences, chosen_outputs, regressions
 from ddcli.driver.prepare import bind_remembered
 from ddcli.driver.requested_changes import depends_on_more
-from ddcli.errors import BudgetError, DdError, StateError, UsageError
+from ddcli.errors import BudgetError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.corrections import with_added_files, with_withdrawn_files
 from ddcli.job.functions import refuse_code
@@ -37,9 +37,9 @@ from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import is_there
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.log_files import scan_entries
-from ddcli.store.state.manifest import BUSY, read_newest
+from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
-from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.state.upkeep import on_newest
 from ddcli.store.tables.input_path import pattern_of
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 LOG = "change log"
 MOST_STATES = 3
 """The most states that a hint names."""
-ATTEMPTS = 2
-"""Attempts at a state whose files a run may sweep meanwhile: the second is on the commit of that run."""
 
 
 def compare_against(
@@ -81,7 +79,7 @@ def compare_against(
     and neither checks nor budgets are judged.
     Raises StateError if there is no state, or if it is another pipeline's, and the errors of a run.
     """
-    return on_newest(
+    return compare_on_newest(
         state,
         lambda manifest: _compare(
             path, state, manifest, settings, added, without, select, memory, say, no_code=no_code, sampled=sampled
@@ -90,27 +88,18 @@ def compare_against(
     )
 
 
-def on_newest(state: Path, attempt: Callable[[Manifest], Found], say: Callable[[str], None]) -> Found:
-    """Return what an attempt finds that reads a state's newest commit and its logs. If it fails and there is a newer commit, or `dd forget` has rewritten logs meanwhile, it begins again on that."""
-    for left in reversed(range(ATTEMPTS)):
-        manifest = newest_manifest(state)
-        try:
-            found = attempt(manifest)
-        except (DdError, OSError, *READ_ERRORS) as error:  # files of logs may be gone, too
-            newest = read_newest(state)
-            committed = newest is not None and newest.number != manifest.number
-            if committed and not left and isinstance(error, DdError):
-                error.hint = BUSY
-            if not (committed and left):
-                raise
-        else:
-            newest = read_newest(state)
-            if newest is None or newest.cache.get("forgot") == manifest.cache.get("forgot"):
-                return found
-        say("the state was committed meanwhile: the comparison starts again on its newest commit")
-    raise StateError(
-        "rows were forgotten while the state was read, each time", place=str(state), hint="repeat it after `dd forget`"
+def compare_on_newest(state: Path, attempt: Callable[[Manifest], Found], say: Callable[[str], None]) -> Found:
+    """Return the result of an attempt that reads a state's newest commit and its logs; it is made again if `dd forget` has rewritten logs meanwhile."""
+    found, stands = on_newest(
+        lambda: newest_manifest(state),
+        attempt,
+        lambda _, before, now: before.cache.get("forgot") == now.cache.get("forgot"),
+        lambda: say("the state was committed meanwhile: the comparison starts again on its newest commit"),
     )
+    if not stands:
+        problem, hint = "rows were forgotten while the state was read, each time", "repeat it after `dd forget`"
+        raise StateError(problem, place=str(state), hint=hint)
+    return found
 
 
 class Samples(Protocol):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.compare.against import base_request, chosen_files, on_newest
+from ddcli.compare.against import base_request, chosen_files, compare_on_newest
 from ddcli.dataclass import dataclass
 from ddcli.driver.run import dry_run
 from ddcli.errors import SpecError, SpecErrors, Text, UsageError, suggestion
@@ -75,7 +75,7 @@ def scenarios(
     """
     wanted = read_scenarios(file)
     directory = read_request(pipeline, state, say=say).state
-    return on_newest(
+    return compare_on_newest(
         directory,
         lambda manifest: _scenarios(
             base_request(pipeline, directory, manifest, memory, say), manifest, wanted, no_code=no_code

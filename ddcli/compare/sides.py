@@ -27,8 +27,7 @@ from ddcli.store.files.objects import locate
 from ddcli.store.log.log_files import find_damaged, not_after
 from ddcli.store.log.progress import read_progress
 from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind, refuse_patterns
-from ddcli.store.tables.compression import NotWholeError
-from ddcli.store.tables.csv_records import DamagedError
+from ddcli.store.tables.compression import Damage
 from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
 from ddcli.store.tables.input_path import NOT_THERE, partition_of
 from ddcli.store.tables.inventory import list_input
@@ -397,7 +396,7 @@ def _text(paths: Sequence[Path], kind: str, dialect: Dialect) -> pl.LazyFrame:
         try:
             found = names_in_objects(path) if kind == NDJSON else untyped.footer(path)
             names += [name for name in found if name not in names]
-        except (OSError, DamagedError, NotWholeError, *READ_ERRORS) as error:
+        except (OSError, Damage, *READ_ERRORS) as error:
             raise damaged(untyped.kind(path), path, error) from None
     tables = Tables(dict.fromkeys(names, TEXT), dialect=dialect)
     as_first: list[Path] = []

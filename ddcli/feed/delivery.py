@@ -11,14 +11,20 @@ from dataclasses import replace
 from time import sleep
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, suggestion
-from ddcli.feed.targets import Delivery
+from ddcli.expressions.types import parse_schema
+from ddcli.feed.targets import Delivery, Subscription
+from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
 from ddcli.store.files.access import real, unreadable
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
+from ddcli.store.formats.base import Updates
 from ddcli.store.log.lineage import updates_after
 from ddcli.store.log.progress import read_owned
+from ddcli.store.log.reader import LogReader
 from ddcli.store.state.consumers import (
     Consumer,
     check_name,
@@ -29,18 +35,18 @@ from ddcli.store.state.consumers import (
     write_consumer,
 )
 from ddcli.store.state.contents import unpublished
+from ddcli.store.state.entries import InputFile
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.verify import check_bytes
+from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    import polars as pl
-
-    from ddcli.expressions.types import Schema
-    from ddcli.feed.targets import FeedTarget, Subscription
+    from ddcli.feed.targets import DatabaseFeed, ParquetFeed
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
 
@@ -125,8 +131,6 @@ class OutputFeed:
 
     def changes(self, since: int, log: str) -> Delivery:
         """Return the changes of a log since a position."""
-        from ddcli.store.tables.files import READ_ERRORS
-
         for _ in range(ATTEMPTS):
             manifest, output = self._newest()
             if output.log != log:
@@ -174,13 +178,13 @@ class OutputFeed:
                 write_consumer(self.state, moved, Files())
             return moved
 
-    def transfer(self, consumer: str, target: Callable[[Subscription], FeedTarget]) -> tuple[Delivery, str]:
+    def transfer(
+        self, consumer: str, target: Callable[[Subscription], ParquetFeed | DatabaseFeed]
+    ) -> tuple[Delivery, str]:
         """Deliver to a target the changes since its last delivery, exactly once; return them, and the target's place.
 
         The target's own position counts. The consumer's position follows it, so that the log keeps the updates that are still to come.
         """
-        from ddcli.feed.targets import Subscription
-
         manifest, output = self._newest()
         known = self._find(consumer, output)
         place = target(Subscription(consumer, manifest.identity, output.log))
@@ -288,12 +292,10 @@ class OutputFeed:
         return all(real(target.parent) != self.path for _, target in unpublished(self.state, manifest))
 
     def _changes(self, manifest: Manifest, output: OutputEntry, since: int) -> Delivery:
-        import polars as pl
-
         later = _files_after(output.files, since)
         if not any(file.rows for file in later):  # an output without rows so far has a file for its columns
-            schema = {name: kind.to_polars() for name, kind in _columns(output).items()}
-            return Delivery(since, since, pl.DataFrame(schema=schema | {"diff": pl.Int64}), 0)
+            schema = {name: kind.to_polars() for name, kind in parse_schema(output.schema).items()}
+            return Delivery(since, since, pl.DataFrame(schema=schema | {DIFF: pl.Int64}), 0)
         for file in later:
             check_bytes(self.path / file.name, file)
         found = updates_after(self.path, later, since)
@@ -310,16 +312,8 @@ class OutputFeed:
 
         The last file may grow meanwhile: only the rows that the manifest counts are read.
         """
-        import polars as pl
-
-        from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
-        from ddcli.store.formats.base import Updates
-        from ddcli.store.log.reader import LogReader
-        from ddcli.store.state.entries import InputFile
-        from ddcli.store.tables.listing import Listing
-
         listed = tuple(InputFile(file.name, file.size, 0) for file in files)
-        columns = _columns(output)  # older files may lack some
+        columns = parse_schema(output.schema)  # older files may lack some
         log = Updates(tuple(manifest.cache["time"]), columns, diff=DIFF, absent=tuple(columns))
         reader = LogReader(Listing(self.path, listed), log)
         first, last = reader.scan([0]), reader.scan([len(files) - 1])
@@ -352,13 +346,6 @@ def parse_token(text: str) -> tuple[int, int]:
 def _files_after(files: Sequence[FileEntry], since: int) -> list[FileEntry]:
     """Return the files that have updates after a position; at the beginning, all."""
     return [file for file in files if not since or file.commit > since]
-
-
-def _columns(output: OutputEntry) -> Schema:
-    """Return the columns of an output's records."""
-    from ddcli.expressions.types import parse_schema
-
-    return parse_schema(output.schema)
 
 
 def _check_name(consumer: str) -> None:

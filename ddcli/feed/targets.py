@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -31,7 +31,8 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.names import count_of
 from ddcli.store.state.outputs import file_of
 from ddcli.store.tables.input_path import ONLY_NAMED, SUFFIXES
-from ddcli.store.targets.database import full_name
+from ddcli.store.targets.database import DuckdbDatabase, PostgresDatabase, SqliteDatabase, full_name
+from ddcli.store.targets.database_table import LedgerTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.store.targets.database import Database
-    from ddcli.store.targets.known_databases import PostgresDatabase
 
 
 META = b"dd.feed"
@@ -61,7 +61,7 @@ class ParquetFeed:
         self._subscription = subscription
 
     def position(self) -> int:
-        """Return the position at the end of the last file."""
+        """Return the position at the end of the last file; 0 without one. Raises StateError if the directory belongs to another subscription."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -84,7 +84,7 @@ class ParquetFeed:
         return position
 
     def add(self, delivery: Delivery) -> None:
-        """Add a file, which is flushed before it gets its name."""
+        """Add a file, which is flushed before it gets its name. Raises LockedError if the last one doesn't end where the changes begin."""
         import pyarrow.parquet as pq
 
         if self.position() != delivery.since:
@@ -162,7 +162,7 @@ def check_inputs(text: str, base: Path, state: Path) -> None:
             )
 
 
-def open_target(text: str, table: str, subscription: Subscription, base: Path) -> FeedTarget:
+def open_target(text: str, table: str, subscription: Subscription, base: Path) -> ParquetFeed | DatabaseFeed:
     """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database.
 
     A name with the ending of a table's file is refused, as it can't mean a directory. No target may lie in the directory of an output
@@ -193,14 +193,9 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
                 place=text,
                 hint="deliver to another place",
             )
-    if path.suffix.lower() in DUCKDB:
-        from ddcli.store.targets.known_databases import DuckdbDatabase
-
-        return DatabaseFeed(DuckdbDatabase(path), [table], subscription)
-    if path.suffix.lower() in SQLITE:
-        from ddcli.store.targets.known_databases import SqliteDatabase
-
-        return DatabaseFeed(SqliteDatabase(path), [table], subscription)
+    if path.suffix.lower() in (*DUCKDB, *SQLITE):
+        database = (DuckdbDatabase if path.suffix.lower() in DUCKDB else SqliteDatabase)(path)
+        return DatabaseFeed(database, [table], subscription)
     if path.name.lower().endswith((*SUFFIXES, *ONLY_NAMED)):
         raise UsageError(
             "changes are delivered to a directory of Parquet files or a database",
@@ -215,8 +210,6 @@ def _postgres(uri: str) -> PostgresDatabase:
     if masked(uri) != uri:
         hint = "leave it out: libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
         raise UsageError("a database's URI has no password in it", hint=hint)
-    from ddcli.store.targets.known_databases import PostgresDatabase
-
     return PostgresDatabase(uri)
 
 
@@ -230,20 +223,6 @@ class Subscription(NamedTuple):
     consumer: str
     state: str
     log: str
-
-
-class FeedTarget(Protocol):
-    """A target of deliveries."""
-
-    @property
-    def place(self) -> str:
-        """The target's place in messages."""
-
-    def position(self) -> int:
-        """Return the position up to which it has all changes; 0 if it is empty. Raises StateError if it belongs to another subscription."""
-
-    def add(self, delivery: Delivery) -> None:
-        """Add changes and their position. Raises LockedError if it is not at the position where they begin."""
 
 
 def check_subscription(found: tuple[str, ...], subscription: Subscription, place: str) -> None:
@@ -263,8 +242,6 @@ def check_subscription(found: tuple[str, ...], subscription: Subscription, place
 
 def numbered(delivery: Delivery) -> pl.DataFrame:
     """Return the changes with a column of their position."""
-    import polars as pl
-
     if POSITION in delivery.changes.columns:
         raise UsageError(
             f"the output has a column '{POSITION}', which is the target's own", hint="rename the output's column"
@@ -295,14 +272,7 @@ class Delivery:
 
 FEEDS = "dd_feeds"
 """The table with the positions and consumers of the target tables beside it."""
-KINDS = {
-    "target": "varchar primary key",
-    "consumer": "varchar",
-    "state": "varchar",
-    "log": "varchar",
-    "position": "bigint",
-    "form": "bigint",
-}
+KINDS = "target varchar primary key, consumer varchar, state varchar, log varchar, position bigint, form bigint"
 WIDTHS = (("tinyint", "smallint", "integer", "bigint"), ("real", "float", "double", "double precision"))
 """The types of numbers by their size, as databases write them."""
 FORM = 1
@@ -311,7 +281,7 @@ WANTED = "dd_wanted"
 """The temporary table with the columns of the changes."""
 
 
-class DatabaseFeed:
+class DatabaseFeed(LedgerTable):
     """A table in a database, whose rows and position, in the table `dd_feeds` beside it, are written in one transaction."""
 
     def __init__(self, database: Database, table: Sequence[str], subscription: Subscription) -> None:
@@ -320,43 +290,36 @@ class DatabaseFeed:
         for part in table:
             if too_long := too_long_name(database.name.lower(), part):
                 raise UsageError(too_long, hint="name a shorter one with --table")
-        self._database, self._named = database, tuple(table)
-        self._parts, self._feeds = self._named, self._named
+        super().__init__(database, table, FEEDS)
         self._subscription = subscription
         self.place = f"{database.place}: {'.'.join(table)}"
 
     def position(self) -> int:
-        """Return the position of the table in the database."""
+        """Return the position of the table; 0 if there is none. Raises StateError if it belongs to another subscription."""
         if not self._database.is_there():
             return 0
         with self._transaction(write=False) as connection:
             return self._position(connection, self._find_table(connection))
 
     def add(self, delivery: Delivery) -> None:
-        """Add rows and the position in one transaction."""
+        """Add rows and the position in one transaction. Raises LockedError if the table is not at the position where they begin."""
         frame = numbered(delivery)
         self._check(frame)
         frame = frame.select(self._held(column) for column in frame)
         kinds = {name: kind for name, dtype in frame.schema.items() if (kind := from_polars(dtype, nullable=True))}
         with self._transaction(write=True) as connection:
             there = self._find_table(connection)
-            self._database.exclude_others(connection, self._feeds)
-            listed = ", ".join(f"{name} {kind}" for name, kind in KINDS.items())
-            connection.execute(f"create table if not exists {full_name(self._feeds)} ({listed})")
+            self._database.exclude_others(connection, self._ledger)
+            connection.execute(f"create table if not exists {full_name(self._ledger)} ({KINDS})")
             if self._position(connection, there) != delivery.since:
                 raise overtaken(self.place)
             self._make(connection, kinds, there=there)
-            self._database.load(connection, full_name(self._parts), frame)
-            self._write_position(connection, delivery.position)
-
-    def _find_table(self, connection: Any) -> bool:
-        """Find the table of the name in the database, and return whether it exists."""
-        self._parts = self._database.resolved(connection, self._named)
-        self._feeds = (*self._parts[:-1], FEEDS)
-        return self._database.exists(connection, self._parts)
+            self._database.load(connection, self._table, frame)
+            facts = self._subscription._asdict() | {"position": delivery.position, "form": FORM}
+            self._note(connection, {"target": self._parts[-1]}, facts, known=self._row(connection) is not None)
 
     def _position(self, connection: Any, there: bool) -> int:
-        found = self._row(connection) if self._database.exists(connection, self._feeds) else None
+        found = self._row(connection)
         if found is None and there:
             hint = "name another table with --table: this one was not made by a feed"
             raise StateError("the table exists, but has no position", place=self.place, hint=hint)
@@ -374,24 +337,13 @@ class DatabaseFeed:
 
     def _row(self, connection: Any) -> dict[str, Any] | None:
         """Return the row of `dd_feeds` for this target."""
-        feeds = self._database.escaped(full_name(self._feeds))
-        query = f"select * from {feeds} where target = {self._database.mark}"
-        return next(iter(self._database.rows(connection, query, [self._parts[-1]])), None)
-
-    def _write_position(self, connection: Any, position: int) -> None:
-        """Write the target's position to `dd_feeds`."""
-        mark, target, feeds = self._database.mark, self._parts[-1], self._database.escaped(full_name(self._feeds))
-        if self._row(connection) is None:
-            values = [target, *self._subscription, position, FORM]
-            connection.execute(f"insert into {feeds} values ({', '.join([mark] * len(KINDS))})", values)
-        else:
-            connection.execute(f"update {feeds} set position = {mark} where target = {mark}", [position, target])
+        return next((each for each in self._entries(connection) if each["target"] == self._parts[-1]), None)
 
     def _make(self, connection: Any, kinds: Schema, *, there: bool) -> None:
         """Create the table, or give it the columns and wider types that the output has got; refuse one with others."""
-        listed = ", ".join(f"{delimited(name)} {self._database.type_of(kind)}" for name, kind in kinds.items())
+        listed = ", ".join(self._database.declared(kinds))
         if not there:
-            connection.execute(f"create table {full_name(self._parts)} ({listed})")
+            connection.execute(f"create table {self._table} ({listed})")
             return
         connection.execute(f"create temporary table {WANTED} ({listed}){self._database.fleeting}")
         have, want = (dict(self._database.columns(connection, parts)) for parts in (self._parts, [WANTED]))
@@ -404,7 +356,7 @@ class DatabaseFeed:
                 change = f"alter column {delimited(name)} set data type {kind}"
             else:
                 raise self._other_columns()
-            connection.execute(f"alter table {full_name(self._parts)} {change}")
+            connection.execute(f"alter table {self._table} {change}")
         if have.keys() - want.keys():
             raise self._other_columns()
 

@@ -39,9 +39,9 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.document import Document
 from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numbers
-from ddcli.store.state.manifest import BUSY
 from ddcli.store.state.names import VERIFIED
 from ddcli.store.state.outputs import same_outputs
+from ddcli.store.state.upkeep import on_newest
 from ddcli.store.state.verify import check_bytes, read_checked
 from ddcli.store.tables.files import READ_ERRORS
 from ddcli.store.time_text import format_time
@@ -75,8 +75,6 @@ COVERED = Document(
     "remove the file: then all slices are verified again",
     _check,
 )
-ATTEMPTS = 3
-"""Attempts at a state to which runs commit meanwhile: each is on the newest commit."""
 
 
 @dataclass
@@ -177,36 +175,32 @@ def verify(
     if remembered is not None:
         number = _other(remembered)
     chosen = None if number is None else SliceNumber(number, parts)
-    for left in reversed(range(ATTEMPTS)):
-        manifest = newest_of(request)
-        if manifest is None:
-            raise StateError(
-                "there is no state to verify",
-                place=str(request.state),
-                hint=f"run it first: `{shell('dd', 'run', path)}`",
-            )
+
+    def newest() -> Manifest:
+        if (manifest := newest_of(request)) is None:
+            hint = f"run it first: `{shell('dd', 'run', path)}`"
+            raise StateError("there is no state to verify", place=str(request.state), hint=hint)
+        return manifest
+
+    def attempt(manifest: Manifest) -> Verification:
         try:
-            try:
-                found = _verified(request, manifest, chosen, select, memory)
-            except (
-                OSError,
-                InputError,
-                *READ_ERRORS,
-            ):  # of a file that is gone or can't be read: which, its checksum shows
-                for name, entry in _chosen(request, manifest, select).items():
-                    for file in entry.files:
-                        check_bytes(request.outputs[name] / file.name, file)
-                raise
-        except DdError as error:
-            committed = newest_of(request) != manifest
-            if committed and not left:
-                error.hint = BUSY
-            if not (committed and left):
-                raise
-        else:
-            if found.same or not left or newest_of(request) == manifest:
-                break
-        say("the state was committed meanwhile: the verification starts again on its newest commit")
+            return _verified(request, manifest, chosen, select, memory)
+        except (
+            OSError,
+            InputError,
+            *READ_ERRORS,
+        ):  # of a file that is gone or can't be read: which, its checksum shows
+            for name, entry in _chosen(request, manifest, select).items():
+                for file in entry.files:
+                    check_bytes(request.outputs[name] / file.name, file)
+            raise
+
+    found, _ = on_newest(
+        newest,
+        attempt,
+        lambda made, before, now: made.same or now.number == before.number,
+        lambda: say("the state was committed meanwhile: the verification starts again on its newest commit"),
+    )
     if remembered is not None and not select and found.slice is not None:
         found.slice = _remember(request, remembered, found.slice, say) if found.same else found.slice
     found.seconds = clock.perf_counter() - began

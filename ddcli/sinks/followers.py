@@ -29,6 +29,7 @@ from ddcli.store.log.lineage import updates_after
 from ddcli.store.log.progress import read_owned, tags_metadata
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.change import DIFF
+from ddcli.store.targets.database import DuckdbDatabase, PostgresDatabase, SqliteDatabase
 from ddcli.store.targets.database_table import DatabaseTable
 from ddcli.store.targets.mark import (
     CommitKey,
@@ -304,21 +305,13 @@ def _opened(
 
 @contextmanager
 def opened_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collection[str]) -> Iterator[DatabaseTable]:
-    """Yield the table that one of a pipeline's outputs names. Only the modules of its database are imported."""
+    """Yield the table that one of a pipeline's outputs names."""
     database: Database
     if spec.product == "postgres":
-        from ddcli.store.targets.known_databases import PostgresDatabase
-
         database = PostgresDatabase(spec.place.value)
         check_server(spec.place.value)
-    elif spec.product == "duckdb":
-        from ddcli.store.targets.known_databases import DuckdbDatabase
-
-        database = DuckdbDatabase(place_of(spec, base))
     else:
-        from ddcli.store.targets.known_databases import SqliteDatabase
-
-        database = SqliteDatabase(place_of(spec, base))
+        database = (DuckdbDatabase if spec.product == "duckdb" else SqliteDatabase)(place_of(spec, base))
     parts = [spec.called] if spec.product == "sqlite" else spec.called.split(".")
     with database.kept_open():
         yield DatabaseTable(database, parts, key, outputs, [text.value for text in spec.key], stated(spec))

@@ -316,20 +316,17 @@ def _refuse_other_look(path: Path, dialect: Dialect) -> None:
 
 def _texts(given: InputSpec, path: Path, dialect: Dialect) -> TextColumns:
     """Return the first rows of a file by column; for events the rows of the table."""
-    from ddcli.store.tables.csv_records import DamagedError
+    from ddcli.store.tables.compression import Damage
 
     if name_of_kind(path) == NDJSON:
         try:
             objects = first_objects(path)
-        except (DamagedError, ValueError, RecursionError) as error:
+        except (Damage, ValueError, RecursionError) as error:
             raise _damaged_json(path, error) from None
         if given.format == "debezium" and not given.flattened:
             return of_objects(images_of(events_of(objects) or []))
         return of_objects([_payload(each) for each in objects])
-    try:
-        return first_rows(path, dialect)
-    except DamagedError as error:
-        raise InputError(error.damage.problem, place=error.damage.place, hint=error.damage.hint) from None
+    return first_rows(path, dialect)
 
 
 def _damaged_json(path: Path, error: Exception) -> InputError:
@@ -337,9 +334,7 @@ def _damaged_json(path: Path, error: Exception) -> InputError:
     from ddcli.store.tables.text_syntax import judge_json
 
     damage = judge_json(path, tombstones=True)
-    if damage is None:
-        return InputError(f"the file can't be read: {error}", place=str(path), hint="write it again")
-    return InputError(damage.problem, place=damage.place, hint=damage.hint)
+    return damage or InputError(f"the file can't be read: {error}", place=str(path), hint="write it again")
 
 
 def _payload(found: object) -> object:

@@ -40,45 +40,26 @@ if TYPE_CHECKING:
     from ddcli.store.mirrors.mirror import Additions
 
 
-SPARK = {
-    "int8": types.ByteType(),
-    "int16": types.ShortType(),
-    "int32": types.IntegerType(),
-    "int64": types.LongType(),
-    "uint8": types.ShortType(),
-    "uint16": types.IntegerType(),
-    "uint32": types.LongType(),
-    "uint64": types.DecimalType(20, 0),
-    "float32": types.FloatType(),
-    "float64": types.DoubleType(),
-    "bool": types.BooleanType(),
-    "date": types.DateType(),
-    "time": types.StringType(),
-    "string": types.StringType(),
-    "binary": types.BinaryType(),
-    "duration": types.DayTimeIntervalType(),
-    "null": types.NullType(),
+TYPES: dict[str, tuple[types.DataType, pa.DataType]] = {
+    "int8": (types.ByteType(), pa.int8()),
+    "int16": (types.ShortType(), pa.int16()),
+    "int32": (types.IntegerType(), pa.int32()),
+    "int64": (types.LongType(), pa.int64()),
+    "uint8": (types.ShortType(), pa.int16()),
+    "uint16": (types.IntegerType(), pa.int32()),
+    "uint32": (types.LongType(), pa.int64()),
+    "uint64": (types.DecimalType(20, 0), pa.decimal128(20, 0)),
+    "float32": (types.FloatType(), pa.float32()),
+    "float64": (types.DoubleType(), pa.float64()),
+    "bool": (types.BooleanType(), pa.bool_()),
+    "date": (types.DateType(), pa.date32()),
+    "time": (types.StringType(), pa.string()),
+    "string": (types.StringType(), pa.string()),
+    "binary": (types.BinaryType(), pa.binary()),
+    "duration": (types.DayTimeIntervalType(), pa.duration("us")),
+    "null": (types.NullType(), pa.null()),
 }
-"""The types of Spark by the kind of ours. A time of day is a text, as in CSV: Spark has no type for it before 4.1."""
-ARROW = {
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.int16(),
-    "uint16": pa.int32(),
-    "uint32": pa.int64(),
-    "uint64": pa.decimal128(20, 0),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "date": pa.date32(),
-    "time": pa.string(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "duration": pa.duration("us"),
-    "null": pa.null(),
-}
+"""The types of Spark, and of Arrow, by the kind of ours. A time of day is a text, as in CSV: Spark has no type for it before 4.1."""
 
 
 def spark_type(kind: Type) -> types.DataType:
@@ -92,10 +73,12 @@ def spark_type(kind: Type) -> types.DataType:
         return types.ArrayType(spark_type(kind.inner))
     if kind.kind == "struct":
         return types.StructType([types.StructField(name, spark_type(inner)) for name, inner in kind.fields])
-    return SPARK[kind.kind]
+    return TYPES[kind.kind][0]
 
 
-OURS = {kind: name for name, kind in SPARK.items() if name[:4] != "uint" and name not in ("time", "duration", "null")}
+OURS = {
+    kind: name for name, (kind, _) in TYPES.items() if name[:4] != "uint" and name not in ("time", "duration", "null")
+}
 
 
 def our_type(kind: types.DataType) -> Type | None:
@@ -137,13 +120,11 @@ def arrow_type(kind: Type) -> pa.DataType:
         return pa.list_(pa.field("element", arrow_type(kind.inner)))
     if kind.kind == "struct":
         return pa.struct([pa.field(name, arrow_type(inner)) for name, inner in kind.fields])
-    return ARROW[kind.kind]
+    return TYPES[kind.kind][1]
 
 
 def to_arrow(frame: pl.DataFrame, columns: Schema, place: str) -> list[pa.RecordBatch]:
     """Return rows as Spark takes them. Raises InputError for a value that Spark has no room for."""
-    import polars as pl
-
     schema = pa.schema([pa.field(name, arrow_type(kind)) for name, kind in columns.items()])
     table = frame.select(list(columns)).to_arrow(compat_level=pl.CompatLevel.oldest())
     arrays = []

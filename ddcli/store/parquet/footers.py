@@ -25,7 +25,7 @@ from ddcli.expressions.types import (
     is_pattern,
 )
 from ddcli.store.files.changes import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
-from ddcli.store.tables.compression import DAMAGED, NotWholeError, bare, packing_of, unpacked
+from ddcli.store.tables.compression import DAMAGED, Damage, bare, packing_of, unpacked
 from ddcli.store.tables.input_path import types_of_partitions
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _ends_of(path: Path) -> tuple[bytes, bytes]:
             head = file.read(HEAD)
             file.seek(max(0, file.seek(0, os.SEEK_END) - LAST))
             return head, file.read(LAST)
-    except (OSError, NotWholeError):
+    except (OSError, Damage):
         return b"", b""
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.engine.times import CLOSED, Frontier
-from ddcli.errors import LockedError, StateError, UsageError, did_you_mean, suggestion
+from ddcli.errors import DdError, LockedError, StateError, UsageError, did_you_mean, suggestion
 from ddcli.expressions.types import parse_type
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
@@ -19,7 +19,7 @@ from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
 from ddcli.store.state.consumers import is_passed, passed_by, read_consumers
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import Size
-from ddcli.store.state.manifest import Manifest, read_newest
+from ddcli.store.state.manifest import BUSY, Manifest, read_newest
 from ddcli.store.state.outputs import file_of, is_owned, output_paths, relative_file
 from ddcli.store.state.shared_arrangements import find_hold, read_claims, read_holds, release
 from ddcli.store.state.verify import verify_state
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ddcli.store.state.shared_arrangements import Hold
 
 Result = TypeVar("Result")
+ATTEMPTS = 3
+"""Attempts at a state to which runs commit meanwhile: each is on the newest commit."""
 WAITING = "-waiting"
 """The ending of arrangements whose rows wait for a time, which is their key: they are partitioned by their data."""
 
@@ -46,6 +48,36 @@ def manifest_of(directory: Path) -> Manifest:
         hint = "name the pipeline whose state it is, or the directory with --state; the first `dd run` makes it"
         raise StateError("there is no state here", place=str(directory), hint=hint)
     return manifest
+
+
+def on_newest(
+    newest: Callable[[], Manifest],
+    attempt: Callable[[Manifest], Result],
+    stands: Callable[[Result, Manifest, Manifest], bool],
+    again: Callable[[], None],
+) -> tuple[Result, bool]:
+    """Return the result of an attempt that reads the `newest` commit of a state, without a lock, and whether it `stands` beside the newest one by then.
+
+    If it doesn't, or an attempt fails and there is a newer commit, which may have removed the files that it reads, it begins `again` on that one. After the last
+    attempt the error says so.
+    """
+    from ddcli.store.tables.files import READ_ERRORS
+
+    for left in reversed(range(ATTEMPTS)):
+        manifest = newest()
+        try:
+            found = attempt(manifest)
+        except (DdError, OSError, *READ_ERRORS) as error:
+            committed = newest().number != manifest.number
+            if committed and not left and isinstance(error, DdError):
+                error.hint = BUSY
+            if not (committed and left):
+                raise
+        else:
+            if (right := stands(found, manifest, newest())) or not left:
+                return found, right
+        again()
+    raise AssertionError("the last attempt returns or raises")
 
 
 def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import polars as pl
 
 from ddcli.errors import InputError, first_line
-from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
-from ddcli.store.tables.csv_records import Damage
+from ddcli.store.tables.compression import DAMAGED, Damage, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -249,8 +248,8 @@ def unpacked_file(path: Path) -> Iterator[BinaryIO]:
     try:
         with unpacked(path) as file:
             yield file
-    except NotWholeError as error:
-        raise damaged_file(error) from None
+    except Damage as error:
+        raise pl.exceptions.ComputeError(error.problem) from None
 
 
 def damaged_file(error: Exception) -> pl.exceptions.ComputeError:

@@ -16,8 +16,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.store.tables.compression import NotWholeError, bare
-from ddcli.store.tables.csv_records import DamagedError, opened, records, values_of
+from ddcli.store.tables.compression import Damage, bare
+from ddcli.store.tables.csv_records import opened, records, values_of
 from ddcli.store.tables.json_values import numbered_lines
 
 if TYPE_CHECKING:
@@ -337,7 +337,7 @@ def propose(path: Path, dialect: Dialect, *, json_lines: bool) -> str | None:
     """Return a value for an input's `columns`, guessed from the beginning of a file; None without rows to guess from. Raises OSError."""
     try:
         rows = _objects(path) if json_lines else _records(path, dialect)
-    except (DamagedError, NotWholeError, ValueError, RecursionError):
+    except (Damage, ValueError, RecursionError):
         return None
     if not rows:
         return None
@@ -413,7 +413,7 @@ def _stated_separator(path: Path, dialect: Dialect) -> str | None:
     try:
         with opened(path, dialect.encoding) as file:
             match = None if dialect.skip else SEPARATOR.fullmatch(file.readline(len('\ufeff"sep=;"\r\n')))
-    except NotWholeError:
+    except Damage:
         return None
     return match[1] if match and match[1].isascii() and not match[1].isalnum() else None
 
@@ -430,7 +430,7 @@ def _width(path: Path, dialect: Dialect) -> int:
     """Return the number of fields of all the first records; 0 if they differ, and if there are words between spaces."""
     try:
         _, *rows = read = [record.fields for record in islice(records(path, dialect), ROWS // 2)] or [[]]
-    except (DamagedError, NotWholeError, UnicodeDecodeError):
+    except (Damage, UnicodeDecodeError):
         return 0
     if dialect.delimiter == " " and not all(NUMBER.fullmatch(value) for row in rows or read for value in row):
         return 0
@@ -445,7 +445,7 @@ def first_is_row(path: Path, dialect: Dialect) -> bool:
     """
     try:
         read = list(islice(records(path, dialect.of(bare(path.name), ())), ROWS + 1))
-    except (DamagedError, NotWholeError, UnicodeDecodeError):
+    except (Damage, UnicodeDecodeError):
         return False
     first, *others = [record.fields for record in read if not record.empty] or [[]]
     alike: list[str] = []

@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from ddcli.errors import InputError
 from ddcli.store.files.access import naming
 from ddcli.store.files.objects import ObjectPath
 
@@ -23,8 +24,11 @@ DAMAGED = "write the file again; the name of one that isn't finished should begi
 """The hint for a file that is not whole."""
 
 
-class NotWholeError(Exception):
-    """A packed file that ends too early, or holds something else."""
+class Damage(InputError):
+    """A file that can't be read as it is: its problem, the place in it, and a hint."""
+
+    def __init__(self, problem: str, place: str, hint: str = DAMAGED) -> None:
+        super().__init__(problem, place=place, hint=hint)
 
 
 def packing_of(name: str) -> str:
@@ -47,13 +51,13 @@ def bare(name: str) -> str:
 
 
 def unpacked(path: Path) -> BinaryIO:
-    """Open a file, and unpack it as it is read. A read of a damaged one raises NotWholeError."""
+    """Open a file, and unpack it as it is read. A read of a damaged one raises Damage."""
     packing = packing_of(path.name)
     if not packing:
         plain = path.open("rb") if isinstance(path, ObjectPath) else io.BufferedReader(_NamedFile(path), BUFFER)
         return cast("BinaryIO", plain)
     file: Any = path.open("rb") if isinstance(path, ObjectPath) else path
-    return cast("BinaryIO", io.BufferedReader(_UnpackedContent(_opened(file, packing), NAMES[packing])))
+    return cast("BinaryIO", io.BufferedReader(_UnpackedContent(_opened(file, packing), path)))
 
 
 def is_padded(path: Path) -> bool:
@@ -135,8 +139,8 @@ class _NamedFile(io.FileIO):
 class _UnpackedContent(io.RawIOBase):
     """The content of a packed file, with one error for all kinds of damage."""
 
-    def __init__(self, file: Any, packing: str) -> None:
-        self._file, self._packing = file, packing
+    def __init__(self, file: Any, path: Path) -> None:
+        self._file, self._path = file, path
 
     def readable(self) -> bool:
         return True
@@ -146,12 +150,11 @@ class _UnpackedContent(io.RawIOBase):
 
         try:
             data = self._file.read(len(buffer))
-        except (EOFError, zlib.error) as error:
-            raise NotWholeError(f"the file is not whole {self._packing}: {error}") from None
-        except OSError as error:
-            if error.errno is not None:
+        except (EOFError, zlib.error, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise NotWholeError(f"the file is not whole {self._packing}: {error}") from None
+            packing = NAMES[packing_of(self._path.name)]
+            raise Damage(f"the file is not whole {packing}: {error}", str(self._path)) from None
         buffer[: len(data)] = data
         return len(data)
 
@@ -238,7 +241,7 @@ def east_asian(data: bytes) -> str | None:
 
 
 def is_utf_8(path: Path) -> bool:
-    """Return whether a file has characters beyond ASCII, all of them as UTF-8 has them. Raises OSError and NotWholeError."""
+    """Return whether a file has characters beyond ASCII, all of them as UTF-8 has them. Raises OSError and Damage."""
     decoder, beyond = codecs.getincrementaldecoder(UTF_8)(), False
     try:
         with unpacked(path) as file:

@@ -13,11 +13,9 @@ import polars as pl
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.moments import iso
 from ddcli.store.parquet import footers
-from ddcli.store.tables.compression import DAMAGED, UTF_8
+from ddcli.store.tables.compression import DAMAGED, UTF_8, Damage
 from ddcli.store.tables.csv_records import (
     QUOTES,
-    Damage,
-    DamagedError,
     has_bare_quote,
     in_quotes,
     names_of,
@@ -165,22 +163,19 @@ class Csv(TextKind):
         return lazy_frame(frames, schema)
 
     def _blocks(self, path: Path) -> Iterator[str]:
-        """Yield the records of a file that have a value, some at a time, as they are written. Raises InputError."""
+        """Yield the records of a file that have a value, some at a time, as they are written. Raises Damage."""
         texts, size = list[str](), 0
-        try:
-            for record in islice(records(path, self.dialect), int(self.dialect.has_header), None):
-                if record.empty:
-                    continue
-                bare = has_bare_quote(record, self.dialect)
-                texts.append(in_quotes(record, self.dialect) if bare else record.text)
-                if not texts[-1].endswith("\n"):
-                    texts.append("\n")
-                size += len(record.text)
-                if size > BLOCK:
-                    yield "".join(texts)
-                    texts, size = [], 0
-        except DamagedError as error:
-            raise InputError(error.damage.problem, place=error.damage.place, hint=error.damage.hint) from None
+        for record in islice(records(path, self.dialect), int(self.dialect.has_header), None):
+            if record.empty:
+                continue
+            bare = has_bare_quote(record, self.dialect)
+            texts.append(in_quotes(record, self.dialect) if bare else record.text)
+            if not texts[-1].endswith("\n"):
+                texts.append("\n")
+            size += len(record.text)
+            if size > BLOCK:
+                yield "".join(texts)
+                texts, size = [], 0
         if texts:
             yield "".join(texts)
 

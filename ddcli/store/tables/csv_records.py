@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import UNNAMED
 from ddcli.privacy import unnamed
-from ddcli.store.tables.compression import DAMAGED, SAVED, UTF_8, WIDER, NotWholeError, unpacked, wrong_encoding
+from ddcli.store.tables.compression import DAMAGED, SAVED, UTF_8, WIDER, Damage, unpacked, wrong_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,14 +34,6 @@ LONGEST_NAME = 10_000
 """Characters of a column's name in a file of text; a file without a line's end has one of as many as it has bytes."""
 
 
-class Damage(NamedTuple):
-    """The problem of a file that can't be read, its place, and a hint."""
-
-    problem: str
-    place: str
-    hint: str = DAMAGED
-
-
 class CsvRecord(NamedTuple):
     """A record of a CSV file that is not blank, with its first and last line; `empty`: it has no value, not even empty text."""
 
@@ -59,21 +51,13 @@ def no_header(path: Path) -> InputError:
     return InputError("the file has no header", place=str(path), hint=hint)
 
 
-class DamagedError(Exception):
-    """A CSV file that is not whole."""
-
-    def __init__(self, damage: Damage) -> None:
-        super().__init__(damage.problem)
-        self.damage = damage
-
-
 def opened(path: Path, encoding: str = UTF_8, errors: str = "replace") -> TextIO:
     """Open a file of text, packed or not, whose lines end in a line feed; bytes that are no text become U+FFFD."""
     return io.TextIOWrapper(unpacked(path), encoding=WIDER.get(encoding, encoding), errors=errors, newline="\n")
 
 
 def records(path: Path, dialect: Dialect) -> Iterator[CsvRecord]:
-    """Yield the records of a CSV file, the header first if it has one. Raises DamagedError; bytes that are no UTF-8 are U+FFFD."""
+    """Yield the records of a CSV file, the header first if it has one. Raises Damage; bytes that are no UTF-8 are U+FFFD."""
     read: list[str] = []
     line = 0
 
@@ -103,11 +87,9 @@ def records(path: Path, dialect: Dialect) -> Iterator[CsvRecord]:
                     )
                 read.clear()
     except csv.Error as error:
-        raise DamagedError(_worded(str(error), dialect, f"{path}:{line - len(read) + 1}")) from None
-    except NotWholeError as error:
-        raise DamagedError(Damage(str(error), str(path))) from None
+        raise _worded(str(error), dialect, f"{path}:{line - len(read) + 1}") from None
     except UnicodeDecodeError:
-        raise DamagedError(_first_not_text(path, dialect.encoding)) from None
+        raise _first_not_text(path, dialect.encoding) from None
 
 
 def _reader(lines: Iterator[str], dialect: Dialect) -> Iterator[list[str]]:
@@ -198,11 +180,7 @@ def _is_text(path: Path, encoding: str, lines: int) -> bool:
 
 def refuse_encoding(path: Path, dialect: Dialect) -> None:
     """Raise InputError if a file is seen to be encoded otherwise than it is declared."""
-    try:
-        wrong = wrong_encoding(path, dialect.encoding)
-    except NotWholeError as error:
-        raise InputError(str(error), place=str(path), hint=DAMAGED) from None
-    if wrong:
+    if wrong := wrong_encoding(path, dialect.encoding):
         raise InputError(wrong[0], place=str(path), hint=wrong[1])
 
 
@@ -210,15 +188,11 @@ def names_of(path: Path, dialect: Dialect) -> list[str]:
     """Return the names of a file's columns, no two of them the same. Raises InputError, and OSError."""
     if not dialect.has_header:
         return list(dialect.names)
-    try:
-        header = next(records(path, dialect), None)
-    except DamagedError as error:
-        raise InputError(error.damage.problem, place=error.damage.place, hint=error.damage.hint) from None
+    header = next(records(path, dialect), None)
     if header is None:
         return []
     if "\ufffd" in header.text and not _is_text(path, dialect.encoding, header.last):
-        damage = not_text(path, header.last, dialect.encoding)
-        raise InputError(damage.problem, place=damage.place, hint=damage.hint)
+        raise not_text(path, header.last, dialect.encoding)
     refuse_long_names(header.fields, path, header.first)
     twice = next((name for name, count in Counter(header.fields).items() if name and count > 1), None)
     if twice is not None:

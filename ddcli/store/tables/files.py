@@ -152,7 +152,7 @@ class Tables:
         except READ_ERRORS as error:
             raise damaged(kind, path, error) from None
         if found is not None:
-            raise InputError(found.problem, place=found.place, hint=found.hint)
+            raise found
 
     def _own(self, path: Path, columns: Footer) -> Footer:
         """Return the columns of a file that are read, of structs whole ones."""
@@ -566,8 +566,7 @@ def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
         return InputError(f"the file can't be read: {why}", place=str(path), hint=LIMITS[EMFILE])
     if not path.stat().st_size:
         return InputError(EMPTY, place=str(path), hint=DAMAGED)
-    found = kind.why_damaged(path, error)
-    return InputError(found.problem, place=found.place, hint=found.hint)
+    return kind.why_damaged(path, error)
 
 
 def _fields(found: Footer) -> Iterator[tuple[str, pl.Field]]:

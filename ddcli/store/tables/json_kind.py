@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.expressions.types import Schema, Type
-    from ddcli.store.tables.csv_records import Damage
+    from ddcli.store.tables.compression import Damage
     from ddcli.store.tables.kinds import Footer
 
     Decode = Callable[[Any], str]

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.kernels.text_syntax import EXACT_DIGITS, MOST_DIGITS, SHORT_EXPONENT, hash_of
-from ddcli.store.tables.compression import UTF_8, NotWholeError, bare, unpacked
-from ddcli.store.tables.csv_records import Damage, DamagedError, not_text, opened
+from ddcli.store.tables.compression import UTF_8, Damage, bare, unpacked
+from ddcli.store.tables.csv_records import not_text, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ def is_values(path: Path) -> bool:
 
 
 def has_mark(path: Path) -> bool:
-    """Return whether a file begins with the byte order mark of UTF-8. Raises NotWholeError."""
+    """Return whether a file begins with the byte order mark of UTF-8. Raises Damage."""
     with unpacked(path) as raw:
         return raw.read(len(BOM_UTF8)) == BOM_UTF8
 
@@ -53,22 +53,19 @@ def has_mark(path: Path) -> bool:
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file of JSON lines, or the objects of another, each with the number of the line where it begins. A byte order mark before them is no part of them.
 
-    Raises DamagedError where a file is not whole, and where the objects of a `.json` file can't be separated.
+    Raises Damage where a file is not whole, and where the objects of a `.json` file can't be separated.
     """
-    try:
-        if not is_values(path):
-            with opened(path) as file:
-                for line, text in enumerate(file, start=1):
-                    yield line, text.removeprefix("\ufeff") if line == 1 else text
-            return
-        with unpacked(path) as raw:
-            data = raw.read()
-    except NotWholeError as error:
-        raise DamagedError(Damage(str(error), str(path))) from None
+    if not is_values(path):
+        with opened(path) as file:
+            for line, text in enumerate(file, start=1):
+                yield line, text.removeprefix("\ufeff") if line == 1 else text
+        return
+    with unpacked(path) as raw:
+        data = raw.read()
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DamagedError(not_text(path, data.count(b"\n", 0, error.start) + 1, UTF_8)) from None
+        raise not_text(path, data.count(b"\n", 0, error.start) + 1, UTF_8) from None
     line = at = 0
     for start, end in _values(text, path):
         line += text.count("\n", at, start)
@@ -97,15 +94,13 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
                     break
                 at = _after_comma(text, at)
     except json.JSONDecodeError as error:
-        raise DamagedError(Damage(f"not JSON: {error.msg}", f"{path}:{error.lineno}:{error.colno}")) from None
+        raise Damage(f"not JSON: {error.msg}", f"{path}:{error.lineno}:{error.colno}") from None
     except RecursionError:
         place = f"{path}:{text.count(chr(10), 0, at) + 1}"
-        raise DamagedError(
-            Damage("values are nested too deep", place, "leave out values that no column reads")
-        ) from None
+        raise Damage("values are nested too deep", place, "leave out values that no column reads") from None
     if in_array and (rest := _after_space(text, at)) < len(text):
         place = f"{path}:{text.count(chr(10), 0, rest) + 1}"
-        raise DamagedError(Damage("not JSON: something comes after the array", place))
+        raise Damage("not JSON: something comes after the array", place)
 
 
 def payload_of(line: bytes) -> bytes:

@@ -20,7 +20,7 @@ from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import IPC, PARQUET
 from ddcli.store.parquet.row_groups import row_count
-from ddcli.store.tables.csv_records import Damage
+from ddcli.store.tables.compression import Damage
 from ddcli.store.tables.wider_types import name_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import InputError, first_line
 from ddcli.privacy import unnamed
-from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
-from ddcli.store.tables.csv_records import Damage
+from ddcli.store.tables.compression import DAMAGED, Damage, unpacked
 from ddcli.version import package
 
 if TYPE_CHECKING:
@@ -86,10 +85,11 @@ def _sheets(path: Path, *, values: bool) -> Iterator[tuple[str, list[SheetRow]]]
                 sheet.reset_dimensions()  # the size that a file states may be wrong
                 yield sheet.title, _rows(path, sheet)
             book.close()
+    except (zipfile.BadZipFile, EOFError, Damage) as error:
+        problem = error.problem if isinstance(error, Damage) else first_line(error)
+        raise Damage(f"the file is not whole Excel: {problem}", str(path)) from None
     except (InputError, OSError, MemoryError):
         raise
-    except (zipfile.BadZipFile, EOFError, NotWholeError) as error:
-        raise InputError(f"the file is not whole Excel: {first_line(error)}", place=str(path), hint=DAMAGED) from None
     except Exception as error:  # noqa: BLE001 - openpyxl checks little: a wrong number in a file ends in any error
         problem = f"the file can't be read as Excel: {type(error).__name__}: {first_line(error)}"
         raise InputError(problem, place=str(path), hint="open the workbook in Excel and save it") from None

@@ -19,8 +19,8 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import TEXT
-from ddcli.store.tables.compression import UTF_8, WIDE, packed, unpacked
-from ddcli.store.tables.csv_records import Damage, not_text, opened, records
+from ddcli.store.tables.compression import UTF_8, WIDE, Damage, packed, unpacked
+from ddcli.store.tables.csv_records import not_text, opened, records
 from ddcli.store.tables.kinds import Kind
 from ddcli.store.tables.text_syntax import Syntax
 from ddcli.store.tables.wider_types import more_digits

@@ -27,8 +27,8 @@ from ddcli.engine.kernels.text_syntax import (
     doubtful_lines,
 )
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
-from ddcli.store.tables.compression import LATIN, NotWholeError, all_utf_8, is_utf_8, packing_of, unpacked
-from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, records
+from ddcli.store.tables.compression import LATIN, Damage, all_utf_8, is_utf_8, packing_of, unpacked
+from ddcli.store.tables.csv_records import delimiter_name, has_bare_quote, records
 from ddcli.store.tables.json_values import ExactColumns, has_mark, is_values, numbered_lines
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def judge_csv(
                 )
         if dialect.encoding in LATIN and is_utf_8(path):
             return Damage(f"the file is UTF-8, not {dialect.encoding}", str(path), all_utf_8(dialect.encoding))
-    except DamagedError as error:
-        return error.damage
+    except Damage as damage:
+        return damage
     if rows is not None:
         rows[path] = valued
     return None
@@ -101,8 +101,8 @@ def judge_json(
                 marks[ROWS] += bool(text.strip(SPACE))
             if damage := judge_object(text, f"{path}:{line}", tombstones=tombstones):
                 return damage
-    except DamagedError as error:
-        return error.damage
+    except Damage as found:
+        return found
     return None
 
 
@@ -175,7 +175,7 @@ class Syntax:
     def json_damage(self, path: Path) -> Damage | None:
         """Return the damage of an NDJSON file; None if each line is blank or an object that has each key once."""
         marks = self.marks[path] = np.zeros(ENVELOPES + 1, np.int64)
-        with suppress(NotWholeError):  # the reader of the whole file reports it
+        with suppress(Damage):  # the reader of the whole file reports it
             if has_mark(path):
                 self.preceded.add(path)
         tombstones = self._tombstones
@@ -200,7 +200,7 @@ def _sound_rows(path: Path, dialect: Dialect = DEFAULT) -> int | None:
             data = block.removeprefix(BOM_UTF8) if at == 0 else block
             if not csv_is_sound(np.frombuffer(data, np.uint8), len(data), wanted, delimiter, quote, state):
                 return None
-    except (StopIteration, DamagedError, NotWholeError):
+    except (StopIteration, Damage):
         return None
     ended, commas, valued, rows = state.tolist()
     sound = ended == RECORD or (ended != QUOTED and commas + 1 == wanted)
@@ -223,7 +223,7 @@ def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray, *, tomb
                 mark(text, watched, marks)
                 if judge_object(text, "", tombstones=tombstones):
                     return False
-    except (DamagedError, NotWholeError):
+    except Damage:
         return False
     return True
 

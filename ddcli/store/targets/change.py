@@ -21,7 +21,7 @@ from ddcli.store.log.writer import in_columns
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.columns import Lanes
@@ -104,6 +104,18 @@ class Change:
         if self.whole:
             self.refuse_negative(summed)
         return summed
+
+    def difference(self, frames: Iterable[pl.DataFrame]) -> Lanes:
+        """Return the difference of a table with these rows to the contents of a whole log, as `Target.difference` does."""
+        matrix = self.updates()
+        for frame in frames:
+            matrix = self.added(matrix, frame, -1)
+        return matrix
+
+    def added(self, matrix: Lanes, frame: pl.DataFrame, times: int) -> Lanes:
+        """Return a matrix, consolidated, with some rows of the table added to it this many times each."""
+        rows = self.encoded(frame, np.full(frame.height, times, np.int64))
+        return kernels.consolidate(kernels.concat([matrix, rows]))
 
     def encoded(self, frame: pl.DataFrame, diffs: np.ndarray) -> Lanes:
         """Return rows with their diffs as a matrix. A file of the table may lack columns that came later."""

@@ -17,10 +17,10 @@ from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import in_order
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
-from ddcli.store.targets.mark import CommitKey, Target, strange
+from ddcli.store.targets.mark import CommitKey, Target, other_columns, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ddcli.engine.columns import Lanes
@@ -39,6 +39,40 @@ OURS = (
 AGAIN = "drop the table: the next run rewrites it, with the columns of the output"
 
 
+class LedgerTable:
+    """A table of a database, and beside it one of ours, the `ledger`, in which a commit to it is noted by the same transaction."""
+
+    def __init__(self, database: Database, table: Sequence[str], ledger: str) -> None:
+        self._database, self._named, self._own = database, tuple(table), ledger
+        self._parts = self._ledger = self._named
+        self._table = ""
+
+    def _find_table(self, connection: Any) -> bool:
+        """Resolve the name of the table, and return whether it exists."""
+        self._parts = self._database.resolved(connection, self._named)
+        self._ledger, self._table = (*self._parts[:-1], self._own), full_name(self._parts)
+        return self._database.exists(connection, self._parts)
+
+    def _entries(self, connection: Any) -> list[dict[str, Any]]:
+        """Return the rows of the ledger."""
+        if not self._database.exists(connection, self._ledger):
+            return []
+        return self._database.rows(connection, f"select * from {full_name(self._ledger)}")
+
+    def _note(self, connection: Any, key: Mapping[str, Any], facts: Mapping[str, Any], *, known: bool) -> None:
+        """Write a row of the ledger, in the place of the one with this key if that is known."""
+        mark, ledger = self._database.mark, self._database.escaped(full_name(self._ledger))
+        if known:
+            set_, where = (
+                sign.join(f"{name} = {mark}" for name in each) for sign, each in ((", ", facts), (" and ", key))
+            )
+            connection.execute(f"update {ledger} set {set_} where {where}", [*facts.values(), *key.values()])
+        else:
+            row = {**key, **facts}
+            marks = ", ".join([mark] * len(row))
+            connection.execute(f"insert into {ledger} ({', '.join(row)}) values ({marks})", [*row.values()])
+
+
 class Claim(NamedTuple):
     """The writer of a table, with its name for the table, its last commit, the columns of its rows, and their number then: None, if older versions wrote it."""
 
@@ -49,7 +83,7 @@ class Claim(NamedTuple):
     held: int | None = None
 
 
-class DatabaseTable(Target):
+class DatabaseTable(LedgerTable, Target):
     """A table of a database that has the contents of an output, one of the pipeline's `outputs`. It has one row for each key, the `unique` columns.
 
     `stated` is its place in the words of the file.
@@ -64,10 +98,9 @@ class DatabaseTable(Target):
         unique: Sequence[str],
         stated: dict[str, Any],
     ) -> None:
-        self._stated = stated
-        self._database, self._named, self._unique = database, tuple(table), tuple(unique)
+        super().__init__(database, table, COMMITS)
+        self._stated, self._unique = stated, tuple(unique)
         self._key, self._outputs = key, outputs
-        self._parts, self._table, self._commits = self._named, "", ""
         self._held: int | None = None
         self._count: int | None = None
         self._place = f"{database.place}, table {'.'.join(table)}"
@@ -86,7 +119,8 @@ class DatabaseTable(Target):
         if known is not None or self._held is not None or not self._database.is_there():
             return
         with self._transaction(write=False) as connection:
-            if not self._find_table(connection) or any(map(self._is_former, self._claims(connection))):
+            there, claims = self._find_table(connection), self._claims(connection)
+            if not there or any(self._key.is_former(claim.writer, self._outputs) for claim in claims):
                 return
             if not self._is_empty(connection):
                 raise strange(self._place, "the table has rows that this pipeline has not written")
@@ -140,26 +174,14 @@ class DatabaseTable(Target):
     def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         """Do nothing: a transaction that was not committed leaves nothing."""
 
-    def _find_table(self, connection: Any) -> bool:
-        """Resolve the name of the table, and return whether it exists."""
-        self._parts = self._database.resolved(connection, self._named)
-        self._table, self._commits = full_name(self._parts), full_name((*self._parts[:-1], COMMITS))
-        return self._database.exists(connection, self._parts)
-
     def _claims(self, connection: Any) -> list[Claim]:
         """Return the claims on this table in our own. All tables with claims are beside it, so the last part of a name distinguishes them."""
-        if not self._database.exists(connection, (*self._parts[:-1], COMMITS)):
-            return []
-        rows = self._database.rows(connection, f"select * from {self._commits}")
-        claims = [Claim(**{name: row[name] for name in Claim._fields if name in row}) for row in rows]
+        claims = [
+            Claim(**{name: row[name] for name in Claim._fields if name in row}) for row in self._entries(connection)
+        ]
         fold, one = self._database.folded, len(self._parts) == 1
         mine = fold(self._parts[-1])
         return [each for each in claims if fold(each.name if one else each.name.rpartition(".")[2]) == mine]
-
-    def _is_former(self, claim: Claim) -> bool:
-        """Return whether the table's writer is an output that the pipeline now has under another name, or no longer has."""
-        state, _, output = claim.writer.removeprefix("dd/").partition("/")
-        return state == self._key.state and output not in self._outputs
 
     def _is_emptied(self, connection: Any, held: int | None) -> bool:
         """Return whether a table that had rows has none, as if it had been dropped. Refuse one that has others than the last commit left, as far as that is known."""
@@ -179,10 +201,11 @@ class DatabaseTable(Target):
         """Record this as the last commit, which adds `rows` rows, in our table, unless another run has made one; make missing tables, and missing columns of a log that has grown."""
         columns = change.columns
         there = self._find_table(connection)
+        ledger = full_name(self._ledger)
         kinds = "writer text not null, name text not null, number bigint not null, columns text not null, held bigint"
-        connection.execute(f"create table if not exists {self._commits} ({kinds}, primary key (writer, name))")
-        if "held" not in self._database.column_names(connection, self._commits):
-            connection.execute(f"alter table {self._commits} add column held bigint")
+        connection.execute(f"create table if not exists {ledger} ({kinds}, primary key (writer, name))")
+        if "held" not in self._database.column_names(connection, ledger):
+            connection.execute(f"alter table {ledger} add column held bigint")
         self._database.exclude_others(connection, self._parts)
         listed, former = (
             json.dumps({name: str(kind) for name, kind in each.items()}, ensure_ascii=False)
@@ -191,13 +214,15 @@ class DatabaseTable(Target):
         claims = self._claims(connection)
         mine = [claim for claim in claims if claim.writer == str(self._key)]
         if self._held is None:
-            others = [claim for claim in claims if claim not in mine and not self._is_former(claim)]
+            others = [
+                each for each in claims if each not in mine and not self._key.is_former(each.writer, self._outputs)
+            ]
             if there and others:
                 raise strange(self._place, "another output writes the table, too")
         elif [claim.number for claim in mine] != [self._held]:
             raise LockedError("another run writes the table", place=self._place, hint="run again when it is done")
         elif mine[0].columns != former:
-            raise StateError("the table has other columns than the output", place=self._place, hint=AGAIN)
+            raise other_columns(self._place, "drop")
         elif change.former is not None and there:
             self._alter(connection, change.former, columns)
         if there:
@@ -207,18 +232,13 @@ class DatabaseTable(Target):
             held = rows
         else:
             held = rows + (self._counted(connection) if self._count is None else self._count)
-        mark, commits = self._database.mark, self._database.escaped(self._commits)
-        where = f"where writer = {mark} and name = {mark}"
+        mark, escaped = self._database.mark, self._database.escaped(ledger)
         for claim in claims:
             if claim not in mine[:1]:
-                connection.execute(f"delete from {commits} {where}", [claim.writer, claim.name])
-        if mine:
-            set_ = ", ".join(f"{name} = {mark}" for name in Claim._fields[2:])
-            connection.execute(f"update {commits} set {set_} {where}", [number, listed, held, *mine[0][:2]])
-        else:
-            names, marks = ", ".join(Claim._fields), ", ".join([mark] * len(Claim._fields))
-            values = [str(self._key), ".".join(self._named), number, listed, held]
-            connection.execute(f"insert into {commits} ({names}) values ({marks})", values)
+                where = f"where writer = {mark} and name = {mark}"
+                connection.execute(f"delete from {escaped} {where}", [claim.writer, claim.name])
+        key = {"writer": str(self._key), "name": mine[0].name if mine else ".".join(self._named)}
+        self._note(connection, key, {"number": number, "columns": listed, "held": held}, known=bool(mine))
         if not there:
             self._make(connection, columns)
 
@@ -245,7 +265,7 @@ class DatabaseTable(Target):
         return int(connection.execute(f"select count(*) from {self._table}").fetchall()[0][0])
 
     def _make(self, connection: Any, columns: Schema) -> None:
-        kinds = [f"{delimited(name)} {self._database.type_of(kind)}" for name, kind in columns.items()]
+        kinds = self._database.declared(columns)
         if self._unique and self._database.keeps_keys:
             kinds.append(f"primary key ({', '.join(map(delimited, self._unique))})")
         connection.execute(f"create table {self._table} ({', '.join(kinds)})")

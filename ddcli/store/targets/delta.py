@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import EngineError, LockedError, StateError, first_line
+from ddcli.errors import EngineError, StateError, first_line
 from ddcli.store.files.access import check_names, is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
 from ddcli.store.parquet.pages import parquet_bytes
 from ddcli.store.targets.file_table import FileTable, arrow_schema
+from ddcli.store.targets.mark import other_columns, overtaken
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
@@ -96,11 +97,7 @@ class DeltaTarget(FileTable):
             if former is not None and table.schema() == DeltaSchema.from_arrow(arrow_schema(former)):
                 self._metadata = _metadata(table, schema)
             else:
-                raise StateError(
-                    "the table has other columns than the output",
-                    place=self.place,
-                    hint="remove the table: the next run rewrites it, with the columns of the output",
-                )
+                raise other_columns(self.place)
 
     def read(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
@@ -124,11 +121,7 @@ class DeltaTarget(FileTable):
         ]
         data = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
         if not self._files.claim(self._directory / LOG / f"{version:020d}.json", data):
-            raise LockedError(
-                "another program has committed to the table first",
-                place=self.place,
-                hint="run again to see the cause",
-            )
+            raise overtaken(self.place)
         self._version, self._metadata = version, None
         self._tidy()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from ddcli.errors import EngineError, InputError, LockedError, StateError
+from ddcli.errors import EngineError, InputError, StateError
 from ddcli.expressions.tree import delimited
 from ddcli.store.files.access import read_bytes
 from ddcli.store.files.objects import locate
@@ -25,7 +25,7 @@ from ddcli.store.mirrors.ducklake import checked_facts, open_catalogue, within
 from ddcli.store.mirrors.ducklake_columns import KINDS
 from ddcli.store.mirrors.postgres_reader import place_of
 from ddcli.store.targets.file_table import FileTable, arrow_schema
-from ddcli.store.targets.mark import CommitKey, strange
+from ddcli.store.targets.mark import CommitKey, other_columns, overtaken, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -169,11 +169,7 @@ class DuckLakeTarget(FileTable):
         self._columns, wanted = columns, _described(columns)
         expected = (wanted, _described(former)) if former is not None else (wanted,)
         if self._found.table >= 0 and self._found.columns not in expected:
-            raise StateError(
-                "the table has other columns than the output",
-                place=self.place,
-                hint="drop the table: the next run rewrites it, with the columns of the output",
-            )
+            raise other_columns(self.place, "drop")
         self._numbers = dict(self._found.numbers)
         for path in wanted:
             self._numbers.setdefault(path, max(self._numbers.values(), default=0) + 1)
@@ -197,11 +193,7 @@ class DuckLakeTarget(FileTable):
         with self._catalogue(write=True) as ask:
             now = self._look(ask)
             if (now.table, now.files, now.altered) != (found.table, found.files, found.altered):
-                raise LockedError(
-                    "another program has committed to the table first",
-                    place=self.place,
-                    hint="run again to see the cause",
-                )
+                raise overtaken(self.place)
             ((snapshot, schemas, catalogue, files),) = ask(
                 "select snapshot_id, schema_version, next_catalog_id, next_file_id from ducklake_snapshot order by snapshot_id desc limit 1"
             )

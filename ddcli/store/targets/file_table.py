@@ -250,12 +250,7 @@ class FileTable(Target):
 
     def difference(self, change: Change) -> tuple[Lanes, int]:
         """Return the difference of the table to the contents of a whole log; see `Target`."""
-        matrix = change.updates()
-        for name in sorted(self.names()):
-            frame = self.read(name)
-            rows = change.encoded(frame, np.full(frame.height, -1, np.int64))
-            matrix = kernels.consolidate(kernels.concat([matrix, rows]))
-        return matrix, 0
+        return change.difference(map(self.read, sorted(self.names()))), 0
 
     def _contents(self, number: int, change: Change, known: CommitRecord | None) -> tuple[Sequence[TableFile], Frames]:
         """Return the files that stay, and the new ones."""
@@ -348,12 +343,7 @@ class ParquetTarget(Target):
     def publish(
         self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
-        rows = change.updates()
-        if known is not None:
-            with reading(self._path) as file:
-                frame = pl.read_parquet(file)
-            before = change.encoded(frame, np.ones(frame.height, np.int64))
-            rows = kernels.consolidate(kernels.concat([before, rows]))
+        rows = change.updates() if known is None else change.added(change.updates(), self._rows(), 1)
         change.refuse_negative(rows)
         data = io.BytesIO()
         change.decoded(rows).write_parquet(
@@ -368,13 +358,11 @@ class ParquetTarget(Target):
         self._files.put(self._path, data.getvalue())
 
     def difference(self, change: Change) -> tuple[Lanes, int]:
-        rows = change.updates()
-        if not is_there(self._path):
-            return rows, 0
+        return change.difference([self._rows()] if is_there(self._path) else []), 0
+
+    def _rows(self) -> pl.DataFrame:
         with reading(self._path) as file:
-            frame = pl.read_parquet(file)
-        there = change.encoded(frame, np.full(frame.height, -1, np.int64))
-        return kernels.consolidate(kernels.concat([rows, there])), 0
+            return pl.read_parquet(file)
 
     def left(self) -> dict[str, Any]:
         return size_and_time(self._path)

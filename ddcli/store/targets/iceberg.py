@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import DdError, EngineError, LockedError, StateError, first_line
+from ddcli.errors import DdError, EngineError, StateError, first_line
 from ddcli.store.files.access import below
 from ddcli.store.targets.file_table import FileTable, arrow_schema
-from ddcli.store.targets.mark import CommitKey, strange
+from ddcli.store.targets.mark import CommitKey, other_columns, overtaken, strange
 from ddcli.version import check_package
 
 if TYPE_CHECKING:
@@ -94,11 +94,7 @@ class IcebergTarget(FileTable):
         if found != {name: kind.to_polars() for name, kind in columns.items()} or nullable != {
             name: kind.nullable for name, kind in columns.items()
         }:
-            raise StateError(
-                "the table has other columns than the output",
-                place=self.place,
-                hint="remove the table: the next run rewrites it, with the columns of the output",
-            )
+            raise other_columns(self.place)
         if table.spec().fields:
             raise StateError(
                 "the table has partitions, and no rows are dealt to them",
@@ -146,11 +142,7 @@ class IcebergTarget(FileTable):
                     for name in gone:
                         snapshot.delete_data_file(files[name])
         except CommitFailedException:
-            raise LockedError(
-                "another program has committed to the table first",
-                place=self.place,
-                hint="run again to see the cause",
-            ) from None
+            raise overtaken(self.place) from None
 
     def sweep(self, number: int, names: Collection[str]) -> None:
         if self._table is None:

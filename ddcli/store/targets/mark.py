@@ -15,13 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ddcli.dataclass import frozen
-from ddcli.errors import StateError
+from ddcli.errors import LockedError, StateError
 from ddcli.store.state.contents import TABLES_OUT
 from ddcli.store.state.document import Document, optional, record_of, tuple_of
 from ddcli.store.state.names import TABLE, count_of, integer_of, mapping_of, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from ddcli.engine.columns import Lanes
@@ -117,6 +117,11 @@ class CommitKey(NamedTuple):
     def __str__(self) -> str:
         return f"dd/{self.state}/{self.output}"
 
+    def is_former(self, writer: str, outputs: Collection[str]) -> bool:
+        """Return whether a table's writer is an output that the pipeline now has under another name, or no longer has."""
+        state, _, output = writer.removeprefix("dd/").partition("/")
+        return state == self.state and output not in outputs
+
 
 class Target(ABC):
     """A table that follows a log. To open one changes nothing."""
@@ -153,6 +158,18 @@ class Target(ABC):
     @abstractmethod
     def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         """Remove these files, of a commit that was announced and not made, and all else that a dead run has left of the commit with the number."""
+
+
+def other_columns(place: str, remove: str = "remove") -> StateError:
+    """Return the error for a table that has other columns than its output."""
+    hint = f"{remove} the table: the next run rewrites it, with the columns of the output"
+    return StateError("the table has other columns than the output", place=place, hint=hint)
+
+
+def overtaken(place: str) -> LockedError:
+    """Return the error for a commit before which another program has made one."""
+    problem, hint = "another program has committed to the table first", "run again to see the cause"
+    return LockedError(problem, place=place, hint=hint)
 
 
 def strange(place: str, problem: str) -> StateError:

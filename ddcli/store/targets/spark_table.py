@@ -14,11 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ddcli.engine import kernels
 from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, StateError, first_line
 from ddcli.expressions.tree import in_backticks
@@ -88,7 +86,7 @@ class SparkTable(Target):
         if known is not None or properties is None:
             return
         writer = properties.get(WRITER, "")
-        if writer and writer != str(self._key) and not self._is_former(writer):
+        if writer and writer != str(self._key) and not self._key.is_former(writer, self._outputs):
             raise strange(self._place, "another output writes the table, too")
         if not writer and not self._is_empty():
             raise strange(self._place, "the table has rows that this pipeline has not written")
@@ -116,13 +114,11 @@ class SparkTable(Target):
             self._state_commit(str(number))
 
     def difference(self, change: Change) -> tuple[Lanes, int]:
-        rows = change.updates()
         if self._properties() is None:
-            return rows, 0
+            return change.updates(), 0
         with self._errors():
             found = pl.DataFrame(self._session.table(self._table).toArrow())
-        there = change.encoded(found.select(*change.columns), np.full(found.height, -1, np.int64))
-        return kernels.consolidate(kernels.concat([rows, there])), 0
+        return change.difference([found.select(*change.columns)]), 0
 
     def left(self) -> dict[str, Any]:
         return self._stated | {"rows": not self._is_empty()}
@@ -137,11 +133,6 @@ class SparkTable(Target):
                 return None
             self._session.catalog.refreshTable(self._table)
             return {row[0]: row[1] for row in self._session.sql(f"show tblproperties {self._table}").collect()}
-
-    def _is_former(self, writer: str) -> bool:
-        """Return whether a writer is an output that the pipeline now has under another name, or no longer has."""
-        state, _, output = writer.removeprefix("dd/").partition("/")
-        return state == self._key.state and output not in self._outputs
 
     def _is_empty(self) -> bool:
         with self._errors():
