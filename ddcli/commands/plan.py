@@ -204,8 +204,9 @@ def _preview_now(request: Request) -> Preview:
 
 
 def _preview(request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None) -> Preview:
+    from ddcli.driver.ledgers import copy_directory
     from ddcli.driver.prepare import prepare, with_amended_files
-    from ddcli.driver.replacement import CopyDirectory, with_copies
+    from ddcli.driver.replacement import with_copies
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
     from ddcli.job.inputs import with_replaced_files
@@ -222,8 +223,8 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
         ready = prepare(request, manifest)
     wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)
     if manifest is not None and request.decided.withdrawn:
-        with CopyDirectory() as copies:
-            by_copies = with_copies(request, manifest, ready, wanted.graph, copies.path)
+        with copy_directory() as copies:
+            by_copies = with_copies(request, manifest, ready, wanted.graph, copies)
         if by_copies is not request:
             request, ready = by_copies, prepare(by_copies, manifest)
     before = Frontier(manifest.upper) if manifest else None

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.driver.dataflow_run import refuse_waiting
+from ddcli.driver.ledgers import copy_directory
 from ddcli.driver.prepare import RunPlan, prepare, with_amended_files
-from ddcli.driver.replacement import CopyDirectory, open_replacements, seen_with, with_copies
+from ddcli.driver.replacement import open_replacements, seen_with, with_copies
 from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
 from ddcli.engine.pool import HashCollision, new_secret
@@ -37,7 +38,8 @@ from ddcli.store.log.writer import write_progress
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
 
     from ddcli.driver.prepare import Prepared
     from ddcli.driver.replacement import Replacement
@@ -66,7 +68,7 @@ def execute(
     for left in reversed(range(ATTEMPTS)):
         opened: dict[str, Reader] = {}
         try:
-            with closing(Placement(request)) as placement, CopyDirectory() as copies:
+            with closing(Placement(request)) as placement, copy_directory() as copies:
                 return _attempt(request, manifest, state, placement, secret, opened, found, copies)
         except HashCollision as collision:
             found = None
@@ -95,7 +97,7 @@ def _attempt(
     secret: bytes | None,
     opened: dict[str, Reader],
     found: dict[str, InputFiles] | None,
-    copies: CopyDirectory,
+    copies: Callable[[], Path],
 ) -> RunSummary:
     """Bring the state to the plan, if that has changed, then take in new rows; both in one commit where files are replaced or withdrawn, or there are checks. The readers are added to `opened`.
 
@@ -133,7 +135,7 @@ def _planned(
     manifest: Manifest | None,
     opened: dict[str, Reader],
     found: dict[str, InputFiles] | None,
-    copies: CopyDirectory,
+    copies: Callable[[], Path],
 ) -> tuple[Request, Prepared, RunPlan, dict[str, Replacement]]:
     """Return the request, which withdraws files that others replace, its inputs, the plan, and the replacements that the run takes in as differences."""
     request.progress.begin("looking at the inputs")
@@ -153,7 +155,7 @@ def _planned(
             request = request.deciding(withdrawn={})
             planning = RunPlan(request, manifest, ready.bound)
     elif manifest is not None and request.decided.withdrawn:
-        by_copies = with_copies(request, manifest, ready, planning.graph, copies.path)
+        by_copies = with_copies(request, manifest, ready, planning.graph, copies)
         if by_copies is not request:
             again = prepare(by_copies, manifest, most)
             replacements = open_replacements(by_copies, manifest, again, most)

@@ -19,15 +19,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from ddcli.circuit.retention import kept_past
 from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.ledgers import has_ledger
 from ddcli.engine.operators.upsert import CORRECTS, NOTHING_LEFT
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import ARRIVAL
@@ -47,6 +46,7 @@ from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ddcli.driver.prepare import Prepared
     from ddcli.engine.columns import Matrix
@@ -357,26 +357,6 @@ class TableReplacement(Replacement):
         return InputSlice(slices, rows)
 
 
-class CopyDirectory:
-    """A temporary directory for copies of files, which is made when it is first asked for."""
-
-    def __init__(self) -> None:
-        self._made: TemporaryDirectory[str] | None = None
-
-    def path(self) -> Path:
-        """Return the path of the directory."""
-        if self._made is None:
-            self._made = TemporaryDirectory(prefix="dd-")
-        return Path(self._made.name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._made is not None:
-            self._made.cleanup()
-
-
 def with_copies(
     request: Request, manifest: Manifest, ready: Prepared, graph: PhysicalGraph, place: Callable[[], Path]
 ) -> Request:
@@ -483,11 +463,6 @@ def may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) -
         and not any(isinstance(node, Delay) for node in graph.nodes)
         and not kept_past(request.spec, graph, list(find_time(manifest).values()))
     )
-
-
-def has_ledger(request: Request, name: str, reader: Reader) -> bool:
-    """Return whether the state has copies of an input's files."""
-    return request.spec.inputs[name].changed == "replace" and isinstance(reader, LogReader)
 
 
 def is_corrected_by_rows(request: Request, reader: Reader) -> bool:

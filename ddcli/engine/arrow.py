@@ -118,12 +118,6 @@ def withdraw(address: int) -> None:
     del _lent[address]
 
 
-def outstanding() -> int:
-    """Return the number of arrays that are lent."""
-    take_back()
-    return len(_lent)
-
-
 def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
     """Return the fields of a struct, all of one type."""
     return [(name, kind) for name in names.split()]

@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.ledgers import copy_directory
 from ddcli.driver.prepare import before
-from ddcli.driver.replacement import CopyDirectory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT
@@ -133,7 +133,7 @@ def bisect(
         )
 
     def look() -> Bisection:
-        with tables_as_now(request, wanted=False) as now, CopyDirectory() as copies:
+        with tables_as_now(request, wanted=False) as now, copy_directory() as copies:
             history = FileHistory(now, copies, taken=True)
             return _bisect(Inputs.of(now, taken=True), history, query, good, bad, between, progress)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.dataclass import dataclass
-from ddcli.driver.replacement import CopyDirectory
+from ddcli.driver.ledgers import copy_directory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.counts import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
@@ -135,7 +135,7 @@ def explain(
     refuse_code(request.spec, no_code=no_code)
 
     def look() -> Answer:
-        with tables_as_now(request, wanted=newest_of(request) is None) as now, CopyDirectory() as copies:
+        with tables_as_now(request, wanted=newest_of(request) is None) as now, copy_directory() as copies:
             history = FileHistory(now, copies)
             return _explain(now, history, collection, keys, at, progress, change=change, limit=limit)
 

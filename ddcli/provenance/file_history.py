@@ -31,10 +31,9 @@ from ddcli.store.tables.listing import Listing
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from ddcli.driver.replacement import CopyDirectory
     from ddcli.engine.columns import Matrix
     from ddcli.job.request import Request
     from ddcli.plan import logical
@@ -53,7 +52,7 @@ SHOWN = 3
 class FileHistory:
     """The replaced and withdrawn files of a request's inputs, whose copies are put into a directory; with `taken` without files that no run has read."""
 
-    def __init__(self, request: Request, copies: CopyDirectory, *, taken: bool = False) -> None:
+    def __init__(self, request: Request, copies: Callable[[], Path], *, taken: bool = False) -> None:
         self.request, self.taken = request, taken
         self.manifest = newest_of(request)
         entries = self.manifest.inputs if self.manifest is not None else {}
@@ -162,7 +161,7 @@ class FileHistory:
         each = self.replaced[name][at]
         if (name, at) not in self._places:
             assert self.manifest is not None, "it has the file"
-            place = self._copies.path() / f"{len(self._places)}"
+            place = self._copies() / f"{len(self._places)}"
             known = restore(self.request.state, self.manifest.inputs[name].ledger, [each.file], place)
             self._places[name, at] = place / each.file.path if known else None
             self.copied[str(place / each.file.path)] = str(self._found[name].listing.root / each.file.path)

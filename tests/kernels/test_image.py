@@ -55,7 +55,8 @@ for target in json.loads(sys.argv[2]):
 words = (ctypes.c_int64 * 10)()
 words[9] = arrow.lend("kept")
 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(arrow.functions().array_came_back)(ctypes.addressof(words))
-found.append(arrow.outstanding())
+arrow.take_back()
+found.append(len(arrow._lent))
 try:
     cache.addresses(text_syntax.csv_is_sound.full_name)
 except registry.KernelError as error:
